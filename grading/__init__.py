@@ -1,0 +1,1 @@
+"""Text and gold in, grade out; knows no model and no method."""

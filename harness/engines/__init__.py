@@ -1,0 +1,1 @@
+"""Engines: vLLM, transformers, scripted."""

@@ -1,0 +1,1 @@
+"""Algorithms over a draft and a target model, one file each."""

@@ -1,0 +1,50 @@
+"""One benchmark item.
+
+A problem is plain data. It is read once, at plan time, and copied into the run folder, so a worker needs no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Kind = Literal["math", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One benchmark item with its gold answer."""
+
+    id: str
+    """`<dataset>/<row>`, stable across machines."""
+    dataset: str
+    text: str
+    """The question as the model sees it, without instructions."""
+    answer: str
+    """The gold answer as the benchmark gives it; the letter of the right option for kind `choice`."""
+    kind: Kind = "math"
+    answers: tuple[str, ...] = ()
+    """Parts that are all required, in any order, where the gold has several; else empty."""
+    alternatives: tuple[str, ...] = ()
+    """Answers of which any one is right; else empty."""
+    choices: tuple[str, ...] = ()
+    """Option texts in the order in which the model sees them (A, B, …); only for kind `choice`."""
+    level: str | None = None
+    subject: str | None = None
+    unit: str | None = None
+    """A unit that belongs to the answer but is not part of it."""
+    tolerance: float | None = None
+    """Absolute error that the benchmark allows."""
+
+    @property
+    def content_hash(self) -> str:
+        """16 hex digits over everything that a model or a grader sees; the id, level and subject are not part of it."""
+        seen = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
+        return hashlib.sha256(json.dumps(seen, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def dataset_hash(problems: list[Problem]) -> str:
+    """16 hex digits over the contents of the problems in their order."""
+    return hashlib.sha256("".join(p.content_hash for p in problems).encode()).hexdigest()[:16]

@@ -1,0 +1,144 @@
+"""What is kept of one sample: every step, candidate, verdict and call. Facts only; everything derived is a property.
+
+The recorder (recording.py) writes calls, the method (through chain.py) writes steps; totals follow from both, so no method
+can forget to count a refused draft. Field names are the column names of the trace files and of the warehouse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.engine import Finish, Role
+
+TRACE_VERSION = 1
+
+StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"]
+"""guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
+rethink: the target's own chain after «all wrong» (SCoT). chain: a whole chain by one model (vanilla). answer: the final answer."""
+Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer"]
+StopReason = Literal["answered", "budget", "repeated", "context", "error"]
+"""answered: the model ended its answer. budget: the token budget was spent. repeated: a step said the same as the one before.
+context: the model's context window was full. error: an exception, kept in `error`."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request to one engine."""
+
+    purpose: Purpose
+    model: Role
+    step: int
+    """Index of the step that this call worked for."""
+    n: int
+    """Completions asked for in parallel; 1 for a verdict."""
+    prompt_tokens: int
+    cached_tokens: int
+    """Prompt tokens found in the prefix cache."""
+    output_tokens: int
+    """All generated tokens, of all n completions together."""
+    longest_output_tokens: int
+    """Tokens of the longest completion: what a user waits for."""
+    submitted_at: float
+    """UTC, seconds since the epoch."""
+    queued_seconds: float
+    first_token_seconds: float
+    end_seconds: float
+    in_flight: int
+    """Requests of this engine under way at submission, this one included."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One proposal for a step."""
+
+    text: str
+    num_tokens: int
+    finish: Finish
+    mean_logprob: float | None
+    option: int | None = None
+    """Index of the verdict's option that stood for it; equal texts share one. None: not offered."""
+    accepted: bool = False
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The target's one-token judgement, with the full probability vector."""
+
+    kind: Literal["choice", "score"]
+    question: str
+    """The text asked after the chain, exactly as sent, candidates included."""
+    options: tuple[str, ...]
+    """The option labels, e.g. ("1", "2", "3") or ("0", …, "9")."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each option before any mask (nats)."""
+    decision: int
+    """Index of the decided option: the chosen candidate or «reject»; for a score the most probable digit."""
+    score: float | None
+    """The score that was compared with the threshold; None for a choice."""
+    accepted: bool
+    """Whether a candidate was accepted."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One accepted piece of the chain of thought."""
+
+    author: Role
+    role: StepRole
+    text: str
+    num_tokens: int
+    """Tokens that the author generated for it (end-of-sequence token included)."""
+    token_ids: tuple[int, ...]
+    """The ids that entered the author's own context, text forced by the harness included; used to resume."""
+    finish: Finish
+    candidates: list[Candidate] = field(default_factory=list)
+    verdict: Verdict | None = None
+    elapsed_seconds: float = 0.0
+    """Active time of the sample until this step was accepted, earlier attempts included."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """All steps and calls of one sample."""
+
+    sample_id: str
+    """Hash of problem, method with parameters, models, sampling and seed: the unit of resumption."""
+    problem_id: str
+    sample_index: int
+    seed: int
+    started_at: float = 0.0
+    """UTC, seconds since the epoch, of the first attempt."""
+    draft_prompt: str = ""
+    """The text that the draft model was given, before any step."""
+    target_prompt: str = ""
+    steps: list[Step] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    """None while the sample is unfinished."""
+    error: str | None = None
+    """Class and message (bounded) of what ended the sample, for stop reason `error`."""
+    latency_seconds: float = 0.0
+    """Wall time during which the sample was being worked on, all attempts together."""
+    num_attempts: int = 1
+    """Worker attempts that took part; above 1 the latency is not comparable."""
+    version: int = TRACE_VERSION
+
+    @property
+    def output_text(self) -> str:
+        """The emitted chain with its answer."""
+        return "".join(step.text for step in self.steps)
+
+    @property
+    def emitted_tokens(self) -> int:
+        """Tokens of the accepted chain."""
+        return sum(step.num_tokens for step in self.steps)
+
+    def spent_tokens(self, model: Role | None = None) -> int:
+        """Output tokens of every call, refused candidates and verdicts included."""
+        return sum(c.output_tokens for c in self.calls if model in (None, c.model))
+
+    @property
+    def critical_path_tokens(self) -> int:
+        """Output tokens that a user waits for: of parallel candidates the longest. Calls of one sample run in turn."""
+        return sum(c.longest_output_tokens for c in self.calls)

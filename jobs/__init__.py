@@ -1,0 +1,1 @@
+"""Which samples run where; the only package that knows about nodes."""

@@ -1,0 +1,1 @@
+"""Reads traces and grades, writes tables, answers questions."""
