@@ -1,7 +1,7 @@
 """What is kept of one sample: every step, candidate, verdict and call. Facts only; everything derived is a property.
 
-The recorder (recording.py) writes calls, the method (through chain.py) writes steps; totals follow from both, so no method
-can forget to count a refused draft. Field names are the column names of the trace files and of the warehouse.
+The recorder (recording.py) writes calls, the method (through chain.py) writes steps; totals follow from both, so no
+method can forget to count a refused draft. Field names are the column names of the trace files and of the warehouse.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ TRACE_VERSION = 1
 
 StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"]
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
-rethink: the target's own chain after «all wrong» (SCoT). chain: a whole chain by one model (vanilla). answer: the final answer."""
+rethink: the target's own chain after «all wrong» (SCoT). chain: a whole chain by one model (vanilla).
+answer: the final answer."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer"]
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
-"""answered: the model ended its answer. budget: the token budget was spent. repeated: a step said the same as the one before.
-context: the model's context window was full. error: an exception, kept in `error`."""
+"""answered: the model ended its answer. budget: the token budget was spent. repeated: a step said the same as the one
+before. context: the model's context window was full. error: an exception, kept in `error`."""
 
 
 @dataclass(slots=True)
