@@ -1,0 +1,138 @@
+"""Trace files: finished samples as Parquet, one row per sample, its steps, candidates and calls nested in it.
+
+One file per worker attempt, not one per sample: shared filesystems hate small files. The columns are the fields of
+harness.trace, so the two cannot drift apart unnoticed: a test compares them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
+
+PROBLEMS = pa.schema(
+    {
+        "id": _text,
+        "dataset": _text,
+        "text": _text,
+        "answer": _text,
+        "kind": _text,
+        "answers": pa.list_(_text),
+        "alternatives": pa.list_(_text),
+        "choices": pa.list_(_text),
+        "level": _text,
+        "subject": _text,
+        "unit": _text,
+        "tolerance": _real,
+    }
+)
+CANDIDATE = pa.struct(
+    {"text": _text, "num_tokens": _int, "finish": _text, "mean_logprob": _real, "option": _int, "accepted": _flag}
+)
+VERDICT = pa.struct(
+    {
+        "kind": _text,
+        "question": _text,
+        "options": pa.list_(_text),
+        "logprobs": pa.list_(_real),
+        "decision": _int,
+        "score": _real,
+        "accepted": _flag,
+    }
+)
+STEP = pa.struct(
+    {
+        "author": _text,
+        "role": _text,
+        "text": _text,
+        "num_tokens": _int,
+        "token_ids": pa.list_(_int),
+        "finish": _text,
+        "candidates": pa.list_(CANDIDATE),
+        "verdict": VERDICT,
+        "elapsed_seconds": _real,
+    }
+)
+CALL = pa.struct(
+    {
+        "purpose": _text,
+        "model": _text,
+        "step": _int,
+        "n": _int,
+        "prompt_tokens": _int,
+        "cached_tokens": _int,
+        "output_tokens": _int,
+        "longest_output_tokens": _int,
+        "submitted_at": _real,
+        "queued_seconds": _real,
+        "first_token_seconds": _real,
+        "end_seconds": _real,
+        "in_flight": _int,
+    }
+)
+TRACES = pa.schema(
+    {
+        "sample_id": _text,
+        "problem_id": _text,
+        "sample_index": _int,
+        "seed": pa.int64(),
+        "started_at": _real,
+        "draft_prompt": _text,
+        "target_prompt": _text,
+        "steps": pa.list_(STEP),
+        "calls": pa.list_(CALL),
+        "stop_reason": _text,
+        "error": _text,
+        "latency_seconds": _real,
+        "num_attempts": _int,
+        "version": _int,
+    }
+)
+"""Metadata key `attempt` holds the JSON of jobs.spec.Attempt."""
+GRADES = pa.schema(
+    {
+        "sample_id": _text,
+        "grader_version": _text,
+        "verdict": _text,
+        "extracted": _text,
+        "rule": _text,
+        "detail": _text,
+        "seconds": _real,
+    }
+)
+
+
+def write_table(
+    path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write rows to `path` so that the file is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(list(rows), schema=schema.with_metadata(dict(metadata or {})))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    pq.write_table(table, temporary, compression="zstd")
+    with temporary.open("rb") as written:
+        os.fsync(written.fileno())
+    temporary.replace(path)
+
+
+def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    """All rows of a Parquet file as dictionaries."""
+    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+    return rows
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The file's own metadata."""
+    raw = pq.read_schema(path).metadata or {}
+    return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
+
+
+def finished_ids(paths: Iterable[Path]) -> set[str]:
+    """Sample ids that the given trace files hold."""
+    return {row["sample_id"] for path in paths for row in read_rows(path, ["sample_id"])}

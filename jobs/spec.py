@@ -1,0 +1,159 @@
+"""A run's frozen specification: what is run, not where.
+
+Two commands that ask for the same thing have the same run id and so share a run folder: that is how the same command typed
+again resumes. Where it runs (cluster, shards, output folder) is no part of it; what a number depends on is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.problem import Problem
+
+SPEC_VERSION = 1
+Parameter = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model as the run names it and as the nodes find it."""
+
+    name: str
+    path: str
+    """A local folder, or a hub id that the nodes' cache holds."""
+    revision: str | None
+    fingerprint: str
+    """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """How the engines are started; part of the run because speed depends on it."""
+
+    kind: str
+    """`vllm`, `transformers` or `scripted`."""
+    dtype: str = "auto"
+    max_context: int | None = None
+    """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
+    draft_tensor_parallel: int = 1
+    target_tensor_parallel: int = 1
+    draft_memory: float | None = None
+    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: the default split."""
+    target_memory: float | None = None
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that a result depends on."""
+
+    method: str
+    params: Mapping[str, Parameter]
+    """The method's hyper-parameters under the paper's names, all of them, defaults included."""
+    dataset: str
+    dataset_hash: str
+    """Of the problems that are run, in order."""
+    dataset_size: int
+    """Problems in the whole dataset; above `num_problems` the run is limited and says so."""
+    num_problems: int
+    samples: int
+    """Samples per problem (k)."""
+    seed: int
+    temperature: float
+    top_p: float
+    token_budget: int
+    """Emitted tokens a sample may have, its final answer included."""
+    draft: ModelSpec | None
+    target: ModelSpec | None
+    engine: EngineSpec
+    concurrency: int
+    """Samples in flight at once on one worker."""
+    prompt_hash: str
+    preset: str | None = None
+    version: int = SPEC_VERSION
+
+    @property
+    def limited(self) -> bool:
+        """True where not every problem of the dataset is run."""
+        return self.num_problems < self.dataset_size
+
+    @property
+    def run_id(self) -> str:
+        """`<dataset>-<method>-<8 hex digits>`: readable, and equal for equal specifications."""
+        return f"{self.dataset}-{self.method}-{_digest(asdict(self))[:8]}"
+
+    def sample_id(self, problem: Problem, index: int) -> str:
+        """16 hex digits: the identity of one sample, independent of shards, nodes and its place in any list."""
+        return _digest(
+            {
+                "problem": [problem.id, problem.content_hash],
+                "method": [self.method, dict(self.params)],
+                "models": [m and m.fingerprint for m in (self.draft, self.target)],
+                "sampling": [self.temperature, self.top_p, self.token_budget],
+                "prompts": self.prompt_hash,
+                "seed": [self.seed, index],
+            }
+        )[:16]
+
+    def to_json(self) -> str:
+        """The specification as indented JSON."""
+        return json.dumps(asdict(self), indent=2, sort_keys=True, default=dict)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunSpec:
+        """The inverse of `to_json`; raises TypeError on unknown or missing fields."""
+        data = json.loads(text)
+        data["draft"], data["target"] = (m and ModelSpec(**m) for m in (data["draft"], data["target"]))
+        data["engine"] = EngineSpec(**data["engine"])
+        return cls(**data)
+
+    @classmethod
+    def read(cls, path: Path) -> RunSpec:
+        """Read a run folder's `spec.json`."""
+        return cls.from_json(path.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One problem × sample index: what a shard lists and a worker runs."""
+
+    sample_id: str
+    problem_id: str
+    sample_index: int
+
+
+def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
+    """All units of a run: sample index first, so that a run cut short has seen every problem equally often."""
+    return [Unit(spec.sample_id(p, i), p.id, i) for i in range(spec.samples) for p in problems]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One worker's attempt at one shard: where and with what it ran. Kept in the metadata of its trace file."""
+
+    attempt_id: str
+    """Name of the journal: time, host, process and restart count."""
+    run_id: str
+    shard: int
+    hostname: str
+    pid: int
+    started_at: float
+    """UTC, seconds since the epoch."""
+    git_commit: str | None
+    slurm_job_id: str | None = None
+    device: str = "cpu"
+    """`cpu`, or the name of the GPU."""
+    num_devices: int = 1
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Package versions."""
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    engines: Mapping[str, Any] = field(default_factory=dict)
+    """Per model: KV-cache and context tokens, seconds to start."""
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=dict).encode()).hexdigest()

@@ -1,0 +1,126 @@
+"""The run folder: every path in it, and the only writers of its files.
+
+    runs/<run_id>/spec.json          the frozen specification
+    runs/<run_id>/problems.parquet   the problems themselves: nodes need no internet
+    runs/<run_id>/shards.json        which units each worker is given
+    runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
+    runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
+    runs/<run_id>/grades/*.parquet   one file per grader version
+    runs/<run_id>/logs/              the workers', the engines' and Slurm's output
+
+Files other than journals appear whole or not at all: written to a temporary name, then renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness.problem import Problem
+from jobs.spec import RunSpec, Unit
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths and files of one run."""
+
+    path: Path
+
+    @property
+    def spec_path(self) -> Path:
+        """The frozen specification."""
+        return self.path / "spec.json"
+
+    @property
+    def problems_path(self) -> Path:
+        """The problems, copied at plan time."""
+        return self.path / "problems.parquet"
+
+    @property
+    def shards_path(self) -> Path:
+        """The plan."""
+        return self.path / "shards.json"
+
+    @property
+    def journal_dir(self) -> Path:
+        """Journals of all attempts."""
+        return self.path / "journal"
+
+    @property
+    def parts_dir(self) -> Path:
+        """Trace files."""
+        return self.path / "parts"
+
+    @property
+    def grades_dir(self) -> Path:
+        """Grades by grader version."""
+        return self.path / "grades"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Output of workers and engines."""
+        return self.path / "logs"
+
+    @property
+    def locks_dir(self) -> Path:
+        """Locks that keep two workers off one shard."""
+        return self.path / "locks"
+
+    def exists(self) -> bool:
+        """Whether a complete plan lies here: shards.json is written last."""
+        return self.shards_path.exists()
+
+    def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
+        """Write the plan of a new run; the last file is the mark that it is whole."""
+        for folder in (self.journal_dir, self.parts_dir, self.grades_dir, self.logs_dir, self.locks_dir):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.spec_path, spec.to_json().encode())
+        write_problems(self.problems_path, problems)
+        self.write_shards(shards)
+
+    def write_shards(self, shards: list[list[Unit]]) -> None:
+        """Write which units each shard holds."""
+        payload = [[asdict(unit) for unit in shard] for shard in shards]
+        write_atomically(self.shards_path, json.dumps(payload).encode())
+
+    def spec(self) -> RunSpec:
+        """The run's specification."""
+        return RunSpec.read(self.spec_path)
+
+    def problems(self) -> list[Problem]:
+        """The run's problems in order."""
+        return read_problems(self.problems_path)
+
+    def shards(self) -> list[list[Unit]]:
+        """The units of each shard."""
+        return [[Unit(**unit) for unit in shard] for shard in json.loads(self.shards_path.read_bytes())]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, whatever is killed and whenever."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    Path(name).replace(path)
+
+
+def write_problems(path: Path, problems: Iterable[Problem]) -> None:
+    """Write problems as Parquet."""
+    from jobs import parts
+
+    parts.write_table(path, parts.PROBLEMS, [asdict(p) for p in problems])
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read what `write_problems` wrote."""
+    from jobs import parts
+
+    many = ("answers", "alternatives", "choices")
+    return [Problem(**{k: tuple(v) if k in many else v for k, v in row.items()}) for row in parts.read_rows(path)]
