@@ -105,14 +105,19 @@ class Choice:
     @property
     def probabilities(self) -> tuple[float, ...]:
         """Probabilities normalised over the options."""
-        top = max(self.logprobs)
-        weights = [math.exp(x - top) for x in self.logprobs]
-        return tuple(w / sum(weights) for w in weights)
+        return normalised(self.logprobs)
 
     @property
     def best(self) -> int:
         """Index of the most probable option; the first of equals."""
         return max(range(len(self.logprobs)), key=lambda i: self.logprobs[i])
+
+
+def normalised(logprobs: Sequence[float]) -> tuple[float, ...]:
+    """Probabilities that sum to 1, from log-probabilities (nats)."""
+    top = max(logprobs)
+    weights = [math.exp(x - top) for x in logprobs]
+    return tuple(w / sum(weights) for w in weights)
 
 
 class Tokenizer(Protocol):

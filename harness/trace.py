@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.engine import Finish, Role
+from harness.engine import Finish, Role, normalised
 
 TRACE_VERSION = 1
 
@@ -18,6 +18,7 @@ StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"
 rethink: the target's own chain after «all wrong» (SCoT). chain: a whole chain by one model (vanilla).
 answer: the final answer."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer"]
+VerdictKind = Literal["choice", "score"]
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step said the same as the one
 before. context: the model's context window was full. error: an exception, kept in `error`."""
@@ -66,7 +67,7 @@ class Candidate:
 class Verdict:
     """The target's one-token judgement, with the full probability vector."""
 
-    kind: Literal["choice", "score"]
+    kind: VerdictKind
     question: str
     """The text asked after the chain, exactly as sent, candidates included."""
     options: tuple[str, ...]
@@ -79,6 +80,11 @@ class Verdict:
     """The score that was compared with the threshold; None for a choice."""
     accepted: bool
     """Whether a candidate was accepted."""
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Probability of each option, normalised over the options."""
+        return normalised(self.logprobs)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,303 @@
+"""One sample's chain of thought while it grows: both models' contexts, what ends it, and what is recorded of it.
+
+Methods decide, the chain does: it holds the prompt of each model in token ids, appends accepted steps to both (ids where the
+tokenizers agree, text where they do not), and is the one place where budget, context, repetition and completion are checked,
+so these mean the same for every method.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness import prompts
+from harness.engine import Completion, Role, Sampling
+from harness.problem import Problem
+from harness.recording import Model
+from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
+
+
+_WHOLE: tuple[StepRole, ...] = ("chain", "rethink", "answer")
+"""Roles whose author writes until it ends its reply."""
+
+
+class Stop(Exception):
+    """Ends a sample for a reason that is data, not an error."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason: StopReason = reason
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sampling and length limits, the same for every method of a comparison."""
+
+    temperature: float
+    top_p: float
+    token_budget: int
+    """Emitted tokens, final answer included."""
+
+
+class Chain:
+    """A chain of thought shared by a draft and a target model."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        models: Sequence[Model],
+        trace: Trace,
+        limits: Limits,
+        on_step: Callable[[Step], None] = lambda step: None,
+    ) -> None:
+        self.problem = problem
+        self.limits = limits
+        self.trace = trace
+        self.reasoning = True
+        """False once the chain is closed: by `</think>`, or by its author's end of sequence."""
+        self.answered = False
+        """True once the chain holds a final answer and nothing more is to be written."""
+        self._on_step = on_step
+        self._models = {m.role: m for m in models}
+        self._contexts: dict[Role, list[int]] = {}
+        self._started = time.monotonic() - (trace.steps[-1].elapsed_seconds if trace.steps else 0.0)
+        self.thinks = any(m.tokenizer.thinks for m in models)
+        """Whether the chain is a thought, to be closed by `</think>` before the answer: so where any model reasons."""
+        for role, model in self._models.items():
+            self._contexts[role], text = prompts.opening(model.tokenizer, problem)
+            setattr(trace, f"{role}_prompt", text)
+        for step in trace.steps:
+            self._enter(step)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The accepted steps so far; not empty at the start where a sample is resumed."""
+        return self.trace.steps
+
+    async def propose(
+        self,
+        model: Model,
+        n: int,
+        *,
+        max_tokens: int,
+        purpose: Purpose = "draft",
+        stop: tuple[str, ...] = (prompts.STEP_END,),
+        temperature: float | None = None,
+    ) -> list[Completion]:
+        """`n` continuations of the chain by one model, drawn in parallel over one shared prefix. Raises Stop."""
+        return await self._generate(model, self._contexts[model.role], n, max_tokens, purpose, stop, temperature)
+
+    async def write(
+        self,
+        model: Model,
+        role: StepRole,
+        *,
+        max_tokens: int,
+        stop: tuple[str, ...] = (prompts.STEP_END,),
+        refused: Sequence[Candidate] = (),
+        verdict: Verdict | None = None,
+        temperature: float | None = None,
+    ) -> None:
+        """One model writes the next step itself. Raises Stop."""
+        purpose: Purpose = "draft" if role == "draft" else role
+        [completion] = await self.propose(
+            model, 1, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
+        )
+        self.accept(model, role, completion, refused, verdict)
+
+    async def answer(self, model: Model, temperature: float | None = None) -> None:
+        """The model writes the final answer behind the finished reasoning. Raises Stop."""
+        plain = not model.tokenizer.thinks  # nothing in its context says that an answer is due
+        forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if plain else []
+        stop = ("\n",) if plain else ()
+        context = self._contexts[model.role] + forced
+        [completion] = await self._generate(
+            model, context, 1, self.limits.token_budget, "answer", stop, temperature
+        )
+        whole = replace(
+            completion,
+            token_ids=(*forced, *completion.token_ids),
+            text=(prompts.ANSWER_BRIDGE if forced else "") + completion.text,
+        )
+        self.accept(model, "answer", whole)
+
+    async def score(self, model: Model, candidate: Completion, author: Model) -> Verdict:
+        """SpecReason's verdict on a proposed step: one token, 0 to 9, in one forward pass (section 4.1)."""
+        question = prompts.score_question(model.tokenizer)
+        shared = self._same_ids(author, model)
+        proposed = candidate.token_ids if shared else self._translated(candidate.text, model)
+        context = [*self._contexts[model.role], *proposed]
+        return await self._ask(model, context, question, "score")
+
+    async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
+        """SpecCoT's verdict: one of the candidates or reject, in one forward pass (equation 4)."""
+        question = prompts.step_choice_question(model.tokenizer, offer(candidates))
+        return await self._ask(model, self._contexts[model.role], question, "choice")
+
+    async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
+        """SCoT's verdict: the best of whole chains or «all wrong», in one forward pass (section 3.4)."""
+        texts = offer(candidates)
+        question = prompts.chain_choice_question(model.tokenizer, self.problem, texts, may_reject=may_reject)
+        return await self._ask(model, [], question, "choice")
+
+    def accept(
+        self,
+        author: Model,
+        role: StepRole,
+        completion: Completion,
+        candidates: Sequence[Candidate] = (),
+        verdict: Verdict | None = None,
+    ) -> None:
+        """Append a step to both contexts and to the trace. Raises Stop where the chain cannot go on after it."""
+        text, ids = completion.text, completion.token_ids
+        if self.thinks and self.reasoning and completion.finish == "eos" and prompts.THINK_END not in text:
+            text += prompts.THINK_BRIDGE  # the author fell silent without closing its thoughts
+            ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
+        step = Step(
+            author=author.role,
+            role=role,
+            text=text,
+            num_tokens=completion.num_tokens,
+            token_ids=ids,
+            finish=completion.finish,
+            candidates=list(candidates),
+            verdict=verdict,
+            elapsed_seconds=self.elapsed_seconds,
+        )
+        self._enter(step)
+        self.steps.append(step)
+        self._on_step(step)
+        self.check()
+
+    def check(self) -> None:
+        """Raise Stop where nothing may follow the last step; on its own, for a sample resumed right behind such a step."""
+        if not self.steps:
+            return
+        last = self.steps[-1]
+        if last.finish == "length" and last.role in _WHOLE:
+            raise Stop("budget" if self.trace.emitted_tokens >= self.limits.token_budget else "context")
+        repeats = len(self.steps) > 1 and last.text.strip() == self.steps[-2].text.strip()
+        if repeats and self.reasoning and not self.answered:
+            raise Stop("repeated")
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Active time of this sample, earlier attempts up to their last step included."""
+        return time.monotonic() - self._started
+
+    def _enter(self, step: Step) -> None:
+        """Let both models know a step, and see what it ends."""
+        author = self._models[step.author]
+        for role, model in self._models.items():
+            shared = self._same_ids(author, model)
+            self._contexts[role] += step.token_ids if shared else self._translated(step.text, model)
+        in_thought = self.thinks and self.reasoning
+        closes = prompts.THINK_END in step.text
+        self.reasoning &= not (closes or step.finish == "eos" or step.role in _WHOLE)
+        if step.role in _WHOLE:
+            self.answered = True
+        elif closes or not in_thought:
+            said = step.text.rpartition(prompts.THINK_END)[2]
+            ended = step.finish == "eos" and bool(said.strip() or not in_thought)
+            self.answered |= ended or has_boxed(said)
+
+    @staticmethod
+    def _same_ids(author: Model, reader: Model) -> bool:
+        return author.tokenizer.fingerprint == reader.tokenizer.fingerprint
+
+    @staticmethod
+    def _translated(text: str, reader: Model) -> list[int]:
+        """Text for a model that does not share the author's ids; a plain model gets no `</think>`."""
+        return reader.tokenizer.encode(text if reader.tokenizer.thinks else text.replace(prompts.THINK_END, ""))
+
+    async def _generate(
+        self,
+        model: Model,
+        context: list[int],
+        n: int,
+        max_tokens: int,
+        purpose: Purpose,
+        stop: tuple[str, ...],
+        temperature: float | None,
+    ) -> list[Completion]:
+        budget = self.limits.token_budget - self.trace.emitted_tokens
+        if budget <= 0:
+            raise Stop("budget")
+        room = model.engine.context_tokens - len(context)
+        if room <= 0:
+            raise Stop("context")
+        sampling = Sampling(
+            max_tokens=min(max_tokens, budget, room),
+            temperature=self.limits.temperature if temperature is None else temperature,
+            top_p=self.limits.top_p,
+            stop=stop,
+            seed=self._seed(purpose),
+            n=n,
+        )
+        return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
+
+    async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
+        prompt = context + list(question.ids)
+        if len(prompt) >= model.engine.context_tokens:
+            raise Stop("context")
+        choice = await model.choose(prompt, question.option_ids, step=len(self.steps))
+        return Verdict(
+            kind=kind,
+            question=question.text,
+            options=question.labels,
+            logprobs=choice.logprobs,
+            decision=choice.best,
+            score=None,
+            accepted=False,
+        )
+
+    def _seed(self, purpose: Purpose) -> int:
+        """Per call, from sample, step and purpose: results do not depend on scheduling, and a resumed step redraws alike."""
+        text = f"{self.trace.seed}/{len(self.steps)}/{purpose}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
+    """The record of proposals; equal texts share an option, so the verdict never splits its probability between them."""
+    options: dict[str, int] = {}
+    return [
+        Candidate(
+            text=c.text,
+            num_tokens=c.num_tokens,
+            finish=c.finish,
+            mean_logprob=c.mean_logprob,
+            option=options.setdefault(c.text.strip(), len(options)),
+        )
+        for c in completions
+    ]
+
+
+def take(candidates: Sequence[Candidate], option: int) -> int:
+    """Mark the first candidate that stands behind an option as accepted; returns its index."""
+    index = next(i for i, c in enumerate(candidates) if c.option == option)
+    candidates[index].accepted = True
+    return index
+
+
+def offer(candidates: Sequence[Candidate]) -> list[str]:
+    """The distinct texts that a verdict is asked about, in the order of their options."""
+    texts: dict[int, str] = {}
+    for candidate in candidates:
+        if candidate.option is not None:
+            texts.setdefault(candidate.option, candidate.text)
+    return [texts[i] for i in sorted(texts)]
+
+
+def has_boxed(text: str) -> bool:
+    """Whether the text holds a `\\boxed{…}` with balanced braces."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return False
+    depth = 0
+    for char in text[start + 6 :]:
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            return True
+    return False

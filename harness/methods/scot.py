@@ -1,0 +1,84 @@
+"""SCoT: speculative chain of thought (Wang et al., arXiv 2504.19095, section 3).
+
+The draft writes N whole chains in parallel (3.2); the target picks the best by the most probable of N + 1 numbers in one
+forward pass, the last one meaning that all are wrong (3.4, equation 3). It then answers from question and chosen chain, or, where
+all are wrong, thinks about the question again and answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.chain import Chain, Stop, as_candidates, offer, take
+from harness.engine import Completion, Role
+from harness.prompts import THINK_END
+from harness.recording import Model
+from harness.trace import Candidate
+
+
+@dataclass(frozen=True)
+class SCoT:
+    """N whole drafts, one choice, an answer or a second thought."""
+
+    drafts: int = 5
+    """N, chains in parallel (section 4.1); 1 is the ablation «single draft»."""
+    draft_tokens: int = 5000
+    """Longest draft chain (section 4.1)."""
+    error_correction: bool = True
+    """Offer «all are wrong» and let the target rethink; without it, the ablation of section 4.3."""
+    greedy_target: bool = False
+    """Let the target decode greedily, as the authors' code does; the drafts stay sampled."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The models that this method needs."""
+        return ("draft", "target")
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        """Fill the chain."""
+        temperature = 0.0 if self.greedy_target else None
+        if not chain.steps:
+            await self._think(chain, draft, target, temperature)
+        if chain.steps[-1].role == "draft":
+            await chain.answer(target, temperature)
+
+    async def _think(self, chain: Chain, draft: Model, target: Model, temperature: float | None) -> None:
+        drafts = await chain.propose(
+            draft, self.drafts, max_tokens=self._draft_tokens(target), stop=(THINK_END,) if chain.thinks else ()
+        )
+        candidates = as_candidates(drafts)
+        self._withdraw_unfinished(drafts, candidates)
+        texts = offer(candidates)
+        if not texts:  # nothing to choose from: every chain was cut off, so all are wrong without asking
+            await chain.write(
+                target, "rethink", max_tokens=chain.limits.token_budget, stop=(), refused=candidates,
+                temperature=temperature,
+            )
+            return
+        verdict = await chain.choose_chain(target, candidates, may_reject=self.error_correction)
+        verdict.accepted = verdict.decision < len(texts)
+        if verdict.accepted:
+            chain.accept(draft, "draft", drafts[take(candidates, verdict.decision)], candidates, verdict)
+        else:
+            await chain.write(
+                target, "rethink", max_tokens=chain.limits.token_budget, stop=(), refused=candidates,
+                verdict=verdict, temperature=temperature,
+            )
+
+    def _withdraw_unfinished(self, drafts: list[Completion], candidates: list[Candidate]) -> None:
+        """A chain cut off at the limit has come to no conclusion; it is offered only where nothing may be rejected."""
+        if not self.error_correction and all(d.finish == "length" for d in drafts):
+            return
+        finished: dict[int, int] = {}
+        for completion, candidate in zip(drafts, candidates, strict=True):
+            assert candidate.option is not None
+            cut = completion.finish == "length"
+            candidate.option = None if cut else finished.setdefault(candidate.option, len(finished))
+
+    def _draft_tokens(self, target: Model) -> int:
+        """The limit of the paper, or less where N chains would not fit in one prompt of the target."""
+        reserve = 1024  # the question, the instructions and the labels
+        room = (target.engine.context_tokens - reserve) // self.drafts
+        if room < 1:
+            raise Stop("context")
+        return min(self.draft_tokens, room)

@@ -1,0 +1,59 @@
+"""SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
+
+The small model (draft) speculates one step; the base model (target) scores it from 0 to 9 in one prefill-only pass; at or above
+the threshold the step stays, below it the base model writes the step again. Whoever writes the step that holds the answer
+ends the chain, as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.chain import Chain, as_candidates
+from harness.engine import Role
+from harness.recording import Model
+from harness.trace import Verdict
+
+
+@dataclass(frozen=True)
+class SpecReason:
+    """One draft a step, a score against a threshold, fallback."""
+
+    threshold: float = 7.0
+    """Lowest accepted score (section 4.1; swept over 3, 5, 7 in figure 4)."""
+    score: Literal["greedy", "average"] = "greedy"
+    """The most probable digit, or the probability-weighted mean of the digits (the code's second mode)."""
+    first_steps: int = 0
+    """Steps that the base model writes before the small model may speculate (in the authors' code)."""
+    step_tokens: int = 512
+    """Longest step (in the authors' code)."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The models that this method needs."""
+        return ("draft", "target")
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        """Fill the chain."""
+        while not chain.answered:
+            if len(chain.steps) < self.first_steps:
+                await chain.write(target, "guidance", max_tokens=self.step_tokens)
+                continue
+            [speculated] = await chain.propose(draft, 1, max_tokens=self.step_tokens)
+            verdict = await chain.score(target, speculated, draft)
+            verdict.score = self._score(verdict)
+            verdict.accepted = verdict.score >= self.threshold
+            [candidate] = as_candidates([speculated])
+            candidate.accepted = verdict.accepted
+            if verdict.accepted:
+                chain.accept(draft, "draft", speculated, [candidate], verdict)
+            else:
+                await chain.write(
+                    target, "fallback", max_tokens=self.step_tokens, refused=[candidate], verdict=verdict
+                )
+
+    def _score(self, verdict: Verdict) -> float:
+        if self.score == "greedy":
+            return float(verdict.options[verdict.decision])
+        return sum(int(digit) * p for digit, p in zip(verdict.options, verdict.probabilities, strict=True))

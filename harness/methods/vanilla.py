@@ -1,0 +1,29 @@
+"""Vanilla inference: one model alone. Every paper's accuracy baseline (the target) and latency baseline (the draft)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.chain import Chain
+from harness.engine import Role
+from harness.recording import Model
+
+
+@dataclass(frozen=True)
+class Vanilla:
+    """One model writes chain and answer in one go."""
+
+    model: Role = "target"
+    """Which of the pair runs alone."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The models that this method needs."""
+        return (self.model,)
+
+    async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
+        """Fill the chain."""
+        model = target if self.model == "target" else draft
+        assert model is not None
+        if not chain.steps:
+            await chain.write(model, "chain", max_tokens=chain.limits.token_budget, stop=())

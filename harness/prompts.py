@@ -1,0 +1,172 @@
+"""Every prompt, and how the options of a verdict are read; pure functions over a tokenizer.
+
+A verdict is asked behind the target's own chain: the ids of the chain are untouched, so the prefix cache holds them, and only
+the candidate (or candidates) and a short question are new (SpecReason, section 4.1: «templated to reuse most of the CoT
+prefix»). None of the papers prints its prompts in full; the wordings here are this project's own and are hashed into every run.
+
+What a model or a benchmark wrote goes through `Tokenizer.encode`, where control tokens are plain text; only the chat
+template's own text is read with control tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from harness.engine import Tokenizer
+from harness.problem import Problem
+from harness.tokenizer import verdict_options
+
+STEP_END = "\n\n"
+"""Steps of a chain end at a blank line (SpecReason's code; the other papers do not say)."""
+THINK_END = "</think>"
+SCORE_LABELS = tuple("0123456789")
+
+_THINKING = {
+    "math": "Please reason step by step, and put your final answer within \\boxed{}.",
+    "choice": "Please reason step by step, and put the letter of the right option within \\boxed{}.",
+}
+_PLAIN = {
+    "math": "Solve the problem step by step, with a blank line after each step. "
+    "End with the final answer within \\boxed{}.",
+    "choice": "Work it out step by step, with a blank line after each step. "
+    "End with the letter of the right option within \\boxed{}.",
+}
+_SCORE = (
+    "Judge only the last step of the reasoning above: is it factually correct, logically valid and useful for solving the "
+    "problem? Reply with a single digit from 0 (wrong) to 9 (certainly right)."
+)
+_CHOOSE_STEP = (
+    "Here are proposals for how the reasoning above goes on.\n\n{candidates}\n\nWhich proposal is correct and takes the "
+    "solution furthest? Reply with its {label} only. If every proposal contains a mistake, reply with {reject}."
+)
+_CHOOSE_CHAIN = (
+    "{problem}\n\nHere are attempts at a solution.\n\n{candidates}\n\nWhich attempt is correct? "
+    "Reply with its {label} only."
+)
+_ALL_WRONG = " If all attempts are wrong, reply with {reject}."
+_CANDIDATE = "[{label}]\n{text}"
+_ENDS = "(the solution ends here)"
+_SCORE_REPLY, _CHOICE_REPLY = "Score:", "Answer:"
+ANSWER_BRIDGE = "\n\nFinal answer: \\boxed{"
+"""Opens the target's final answer behind a chosen chain where there is no `</think>` to do so (plain models under SCoT)."""
+THINK_BRIDGE = "\n" + THINK_END + "\n\n"
+"""Closes a chain whose author ended it without closing it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A verdict's question in token ids, to be put behind a context."""
+
+    text: str
+    """As asked, without the chat template."""
+    ids: tuple[int, ...]
+    labels: tuple[str, ...]
+    option_ids: tuple[int, ...]
+    """One token id per label."""
+
+
+def prompt_hash() -> str:
+    """16 hex digits over every wording here: results under different wordings are different results."""
+    parts = [_THINKING, _PLAIN, _SCORE, _CHOOSE_STEP, _CHOOSE_CHAIN, _ALL_WRONG, _CANDIDATE, _ENDS]
+    parts += [_SCORE_REPLY, _CHOICE_REPLY, ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def problem_text(problem: Problem) -> str:
+    """The problem as shown to a model; a multiple-choice problem with its options."""
+    if not problem.choices:
+        return problem.text
+    options = "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(problem.choices))
+    return f"{problem.text}\n\n{options}"
+
+
+def opening(tokenizer: Tokenizer, problem: Problem) -> tuple[list[int], str]:
+    """Ids and text of the prompt behind which a chain grows; it ends where the model's first step starts."""
+    instruction = (_THINKING if tokenizer.thinks else _PLAIN)[problem.kind]
+    return _opened(tokenizer, f"{problem_text(problem)}\n\n{instruction}")
+
+
+@lru_cache(maxsize=8)
+def score_question(tokenizer: Tokenizer) -> Question:
+    """SpecReason's verdict on the last step of the chain: one digit, 0 to 9 (section 4.1)."""
+    return _question(tokenizer, _asked_again(tokenizer, _SCORE), _SCORE, _SCORE_REPLY, SCORE_LABELS)
+
+
+def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str]) -> Question:
+    """SpecCoT's verdict: one of the candidates for the next step, or the last label, «reject» (equation 4)."""
+    labels = option_labels(len(candidates) + 1)
+    text = _CHOOSE_STEP.format(
+        candidates=_listed(candidates, labels), label=_label_noun(labels), reject=labels[-1]
+    )
+    return _question(tokenizer, _asked_again(tokenizer, text), text, _CHOICE_REPLY, labels)
+
+
+def chain_choice_question(
+    tokenizer: Tokenizer, problem: Problem, chains: Sequence[str], *, may_reject: bool
+) -> Question:
+    """SCoT's verdict: one of the whole chains, or the last label, «all are wrong» (section 3.4). Asked on its own."""
+    labels = option_labels(len(chains) + may_reject)
+    text = _CHOOSE_CHAIN.format(
+        problem=problem_text(problem), candidates=_listed(chains, labels), label=_label_noun(labels)
+    )
+    if may_reject:
+        text += _ALL_WRONG.format(reject=labels[-1])
+    ids, _ = _opened(tokenizer, text)
+    if tokenizer.thinks:
+        ids += tokenizer.encode(THINK_BRIDGE)
+    return _question(tokenizer, ids, text, _CHOICE_REPLY, labels)
+
+
+def option_labels(n: int) -> tuple[str, ...]:
+    """`n` labels that are single tokens: the digits from 1, or letters where there are more than nine."""
+    if n > 26:
+        raise ValueError(f"at most 26 options can be told apart by one token, not {n}")
+    return tuple(str(i + 1) for i in range(n)) if n <= 9 else tuple(chr(65 + i) for i in range(n))
+
+
+def _label_noun(labels: Sequence[str]) -> str:
+    return "number" if labels[0].isdigit() else "letter"
+
+
+def _listed(candidates: Sequence[str], labels: Sequence[str]) -> str:
+    shown = (text.replace(THINK_END, "").strip() or _ENDS for text in candidates)
+    return "\n\n".join(
+        _CANDIDATE.format(label=label, text=text) for label, text in zip(labels, shown, strict=False)
+    )
+
+
+def _question(tokenizer: Tokenizer, ids: list[int], text: str, reply: str, labels: Sequence[str]) -> Question:
+    reply_ids, option_ids = _options(tokenizer, reply, tuple(labels))
+    return Question(text, (*ids, *reply_ids), tuple(labels), option_ids)
+
+
+@lru_cache(maxsize=64)
+def _options(tokenizer: Tokenizer, reply: str, labels: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    reply_ids, option_ids = verdict_options(tokenizer, reply, labels)
+    return tuple(reply_ids), tuple(option_ids)
+
+
+_HOLE = "QUESTION-GOES-HERE"
+
+
+@lru_cache(maxsize=8)
+def _frames(tokenizer: Tokenizer) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The chat template around a question: (before, after) of an opening and of a question asked again."""
+    first, again = tokenizer.open_reply(_HOLE), tokenizer.ask_again(_HOLE)
+    before, _, after = first.partition(_HOLE)
+    before_again, _, after_again = again.partition(_HOLE)
+    return (before, after), (before_again, after_again)
+
+
+def _opened(tokenizer: Tokenizer, question: str) -> tuple[list[int], str]:
+    before, after = _frames(tokenizer)[0]
+    ids = tokenizer.encode_template(before) + tokenizer.encode(question) + tokenizer.encode_template(after)
+    return ids, before + question + after
+
+
+def _asked_again(tokenizer: Tokenizer, question: str) -> list[int]:
+    before, after = _frames(tokenizer)[1]
+    return tokenizer.encode_template(before) + tokenizer.encode(question) + tokenizer.encode_template(after)

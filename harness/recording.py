@@ -1,0 +1,62 @@
+"""A model as a method sees it: an engine that writes down every request it gets.
+
+The recorder records calls, the method records decisions. A method cannot reach an engine but through here, so none can
+forget to count a refused draft or a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.engine import Choice, Completion, Engine, Role, Sampling, Timing, Tokenizer
+from harness.trace import Call, Purpose, Trace
+
+
+class Model:
+    """One engine in its role, recording into one sample's trace."""
+
+    def __init__(self, engine: Engine, role: Role, trace: Trace) -> None:
+        self.engine = engine
+        self.role: Role = role
+        self._trace = trace
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The engine's tokenizer."""
+        return self.engine.tokenizer
+
+    async def generate(
+        self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int
+    ) -> tuple[Completion, ...]:
+        """Engine.generate, recorded."""
+        reply = await self.engine.generate(prompt, sampling)
+        lengths = [c.num_tokens for c in reply.completions]
+        self._record(purpose, step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), lengths)
+        return reply.completions
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int], *, step: int) -> Choice:
+        """Engine.choose, recorded as a verdict of one token."""
+        reply = await self.engine.choose(prompt, options)
+        self._record("verdict", step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), [1])
+        return reply
+
+    def _record(
+        self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]
+    ) -> None:
+        self._trace.calls.append(
+            Call(
+                purpose=purpose,
+                model=self.role,
+                step=step,
+                n=len(lengths),
+                prompt_tokens=prompt[0],
+                cached_tokens=prompt[1],
+                output_tokens=sum(lengths),
+                longest_output_tokens=max(lengths),
+                submitted_at=timing.submitted_at,
+                queued_seconds=timing.queued_seconds,
+                first_token_seconds=timing.first_token_seconds,
+                end_seconds=timing.end_seconds,
+                in_flight=timing.in_flight,
+            )
+        )

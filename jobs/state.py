@@ -1,0 +1,72 @@
+"""What a run folder says has been done: the union of its trace files and journals.
+
+The first complete record of a sample counts; files are read in the order of their names, which begin with their time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import orjson
+
+from harness.trace import Trace
+from jobs import parts
+from jobs.journal import Journal, read_journal
+from jobs.store import RunFolder
+
+
+@dataclass
+class RunState:
+    """Which samples of a run are finished, and how far the others got."""
+
+    finished: set[str] = field(default_factory=set)
+    unfinished: dict[str, Trace] = field(default_factory=dict)
+    """By sample id: the interrupted attempt with the most accepted steps."""
+    bad_lines: int = 0
+
+
+def read_state(run: RunFolder) -> RunState:
+    """Read everything that any attempt has left."""
+    state = RunState(finished=parts.finished_ids(sorted(run.parts_dir.glob("*.parquet"))))
+    for path in sorted(run.journal_dir.glob("*.jsonl")):
+        journal = read_journal(path)
+        state.bad_lines += journal.bad_lines
+        state.finished |= set(journal.finished)
+        for sample_id, trace in journal.unfinished.items():
+            known = state.unfinished.get(sample_id)
+            if known is None or len(trace.steps) > len(known.steps):
+                state.unfinished[sample_id] = trace
+    for sample_id in state.finished:
+        state.unfinished.pop(sample_id, None)
+    return state
+
+
+def compact(run: RunFolder) -> int:
+    """Turn the finished samples of every journal into a trace file; returns how many samples were written.
+
+    Only for journals that nobody writes to any more. A journal is removed once all it holds is in its trace file; one with
+    interrupted samples stays, since a later attempt goes on from it.
+    """
+    written = 0
+    for path in sorted(run.journal_dir.glob("*.jsonl")):
+        journal = read_journal(path)
+        if journal.finished:
+            written += _write_part(run, path, journal)
+        if journal.attempt is not None and not journal.unfinished and not journal.bad_lines:
+            path.unlink(missing_ok=True)
+    return written
+
+
+def _write_part(run: RunFolder, path: Path, journal: Journal) -> int:
+    part = run.parts_dir / f"{path.stem}.parquet"
+    if part.exists() and parts.finished_ids([part]) >= set(journal.finished):
+        return 0
+    rows = [asdict(trace) for trace in journal.finished.values()]
+    parts.write_table(part, parts.TRACES, rows, {"attempt": orjson.dumps(journal.attempt).decode()})
+    return len(rows)
+
+
+def pending_units(run: RunFolder, state: RunState) -> int:
+    """Planned samples that are not finished."""
+    return sum(unit.sample_id not in state.finished for shard in run.shards() for unit in shard)

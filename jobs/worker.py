@@ -1,0 +1,143 @@
+"""A worker: one shard on one node. Plain asyncio over many samples; the engines batch them.
+
+It is given a run folder and an index, nothing else, and finds everything there. Killed at any moment, it loses the steps in
+flight; started again, it goes on from what the journals hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from harness import environment
+from harness.admission import Admission
+from harness.chain import Limits
+from harness.engine import Engine, Role
+from harness.engines import pair
+from harness.methods import Method, build
+from harness.problem import Problem
+from harness.prompts import opening
+from harness.sample import run_sample
+from harness.trace import Trace
+from jobs import state as run_state
+from jobs.journal import JournalWriter
+from jobs.spec import Attempt, RunSpec, Unit
+from jobs.store import RunFolder
+
+LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
+"""Set where the worker must not outlive the process that started it (local runs)."""
+
+
+class ShardBusyError(RuntimeError):
+    """Another worker is at this shard."""
+
+
+def run_shard(folder: str, shard: int) -> int:
+    """Run what is left of one shard; returns the number of samples that ended. Raises what broke, after a clean shutdown."""
+    run = RunFolder(Path(folder))
+    _follow_launcher()
+    try:
+        with FileLock(run.locks_dir / f"shard-{shard}.lock", timeout=0):
+            return asyncio.run(_work(run, shard))
+    except Timeout as busy:
+        raise ShardBusyError(f"shard {shard} of {run.path.name} is being worked on by another process") from busy
+
+
+async def _work(run: RunFolder, shard: int) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    spec, problems = run.spec(), {p.id: p for p in run.problems()}
+    state = run_state.read_state(run)
+    todo = [unit for unit in run.shards()[shard] if unit.sample_id not in state.finished]
+    if not todo:
+        return 0
+    method = build(spec.method, dict(spec.params))
+    log_dir = run.logs_dir / f"shard-{shard}"
+    async with pair.open_engines(spec.draft, spec.target, method.roles, _settings(spec, method), log_dir) as engines:
+        attempt = _attempt(run, shard, engines)
+        journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+        try:
+            shard_run = ShardRun(spec, method, problems, engines, journal, state)
+            await shard_run.all(todo)
+        finally:
+            journal.close()
+    return shard_run.num_ended
+
+
+class ShardRun:
+    """The samples of one shard in flight over two engines."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        method: Method,
+        problems: Mapping[str, Problem],
+        engines: Mapping[Role, Engine],
+        journal: JournalWriter,
+        state: run_state.RunState,
+    ) -> None:
+        self.spec, self.method, self.problems = spec, method, problems
+        self.engines, self.journal, self.state = engines, journal, state
+        self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget)
+        self.num_ended = 0
+        rooms = [engine.kv_tokens for engine in engines.values() if engine.kv_tokens is not None]
+        self.admission = Admission(min(rooms, default=None), spec.concurrency, spec.token_budget)
+
+    async def all(self, units: list[Unit]) -> None:
+        """Run samples as room allows. The first failure of machinery cancels the rest."""
+        tokenizer = next(iter(self.engines.values())).tokenizer
+        async with asyncio.TaskGroup() as group:
+            for unit in units:
+                prompt_tokens = len(opening(tokenizer, self.problems[unit.problem_id])[0])
+                group.create_task(self._one(unit, await self.admission.admit(prompt_tokens)))
+
+    async def _one(self, unit: Unit, held: int) -> None:
+        trace = self.state.unfinished.get(unit.sample_id) or Trace(
+            unit.sample_id, unit.problem_id, unit.sample_index, seed=_seed(unit.sample_id)
+        )
+        trace.num_attempts += bool(trace.steps)
+        emitted: int | None = None
+        try:
+            self.journal.start(trace)
+            await run_sample(
+                self.problems[unit.problem_id],
+                self.method,
+                self.engines,
+                trace,
+                self.limits,
+                lambda step: self.journal.step(trace, step),
+            )
+            self.journal.end(trace)
+            self.num_ended += 1
+            emitted = trace.emitted_tokens
+        finally:
+            await self.admission.release(held, emitted)
+
+
+def _seed(sample_id: str) -> int:
+    """A sample's seed; the run's seed and the sample's index are part of its id."""
+    return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1
+
+
+def _settings(spec: RunSpec, method: Method) -> object:
+    raise NotImplementedError
+
+
+def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine]) -> Attempt:
+    raise NotImplementedError
+
+
+def _follow_launcher() -> None:
+    raise NotImplementedError
