@@ -1,0 +1,64 @@
+"""What no parser is shown: answers whose reading or evaluation could take unbounded time or memory.
+
+The limits stop the certain cases cheaply and by name. What they let through still runs in a process that can be killed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from grading.clean import depth_at_each
+
+MAX_ANSWER_CHARACTERS = 2_000
+MAX_DEPTH = 30
+"""Nested brackets and braces of all kinds; parsing time grows steeply from here on."""
+MAX_DIGIT_RUN = 400
+MAX_POWER = 10_000
+"""Largest number allowed as an exponent."""
+MAX_FACTORIAL = 1_000
+"""Largest number whose factorial may be evaluated."""
+
+_POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
+_POWER_IN_POWER = re.compile(r"(?:\^|\*\*)\s?[{(]?[^{}()^]{0,40}\d[)}]?\s?(?:\^|\*\*)\s?[{(]?\s?\d")
+_POWER_OF_POWER = re.compile(r"(?:\^|\*\*)\s?(?:\d|[{(]\s?\d+\s?[)}])\s?[)}]\s?(?:\^|\*\*)\s?[{(]?\s?\d")
+_FACTORIAL = re.compile(r"(\d?)(\d*|[a-zA-Z]?)\s?!(!?)")
+_BIG_ITERATION = re.compile(r"\\(?:binom|[dt]binom|sum|prod|Gamma|gamma|zeta|gcd|lcm)(?![a-zA-Z])")
+_BIG_NUMBER = re.compile(r"\d{6}|\^\s?\{?\d{2}")
+
+
+def why_not_parsed(answer: str) -> str | None:
+    """Return why an answer must not reach a parser, or None where it may."""
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        return f"longer than {MAX_ANSWER_CHARACTERS} characters"
+    if max((depth for _, depth in depth_at_each(answer)), default=0) > MAX_DEPTH:
+        return f"nested deeper than {MAX_DEPTH}"
+    if re.search(rf"\d{{{MAX_DIGIT_RUN + 1}}}", answer):
+        return f"more than {MAX_DIGIT_RUN} digits in a row"
+    if any(int(match.group(1).replace(",", "")) > MAX_POWER for match in _POWER.finditer(answer)):
+        return f"an exponent above {MAX_POWER}"
+    if _POWER_IN_POWER.search(answer) or _POWER_OF_POWER.search(answer):
+        return "a tower of exponents"
+    if any(_is_large_factorial(match) for match in _FACTORIAL.finditer(answer)):
+        return f"a factorial above {MAX_FACTORIAL}"
+    if _BIG_ITERATION.search(answer) and _BIG_NUMBER.search(answer):
+        return "a sum, product or special function of large numbers"
+    return None
+
+
+def _is_large_factorial(match: re.Match[str]) -> bool:
+    before, operand, double = match.groups()
+    if double or operand == "":
+        return True  # a factorial of a bracket or of a factorial: its size is not known without evaluating it
+    if not operand.isdigit():
+        return False
+    return int(before + operand if before.isdigit() else operand) > MAX_FACTORIAL
+
+
+def is_balanced(answer: str) -> bool:
+    r"""Whether all braces match; `\{` and `\}` do not count, so that `[` and `)` of half-open intervals are free."""
+    depth = 0
+    for brace in re.findall(r"\\.|[{}]", answer, re.DOTALL):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            return False
+    return depth == 0

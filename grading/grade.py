@@ -1,0 +1,176 @@
+"""The grade of one answer: text and gold in, one of nine verdicts out. Pure, and in this process.
+
+Every sample has exactly one verdict, so that the verdicts of a run sum to its problems × samples. A model is only
+charged with `wrong` where an answer was read and compared; what failed on this side says so (`bad_gold`,
+`grader_timeout`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from typing import Literal, get_args
+
+from grading.bounds import MAX_ANSWER_CHARACTERS
+from grading.choice import chosen_letter, letters
+from grading.clean import clean, split_list, squeezed
+from grading.equivalence import Match, equivalent, equivalent_list
+from grading.extract import Extraction, extract, final_part
+from grading.numbers import read_number
+
+GRADER_VERSION = "1"
+"""Raised with every change that can change a verdict."""
+LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime")
+
+Verdict = Literal[
+    "correct", "wrong", "no_answer", "unparsable", "truncated", "error", "grader_timeout", "bad_gold", "not_run"
+]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+StopReason = Literal["answered", "budget", "repeated", "context", "error"]
+CUT_OFF: frozenset[str] = frozenset({"budget", "repeated", "context"})
+"""Stop reasons after which a missing answer is `truncated`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """The right answer of one problem, as its benchmark gives it."""
+
+    answer: str
+    """The letter of the right option for kind `choice`."""
+    kind: Literal["math", "choice"] = "math"
+    answers: tuple[str, ...] = ()
+    """Parts that are all required, in any order, with their multiplicity; else empty."""
+    alternatives: tuple[str, ...] = ()
+    """Answers of which any one is right; else empty."""
+    choices: tuple[str, ...] = ()
+    """Option texts in the order A, B, …; only for kind `choice`."""
+    unit: str | None = None
+    """A unit that an answer may carry."""
+    tolerance: float | None = None
+    """Absolute error that the benchmark allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What one sample produced."""
+
+    text: str
+    """Everything that the model wrote, the chain of thought included."""
+    stop_reason: StopReason | None
+    """Why the sample ended; None where it never ran."""
+    thinks: bool
+    """Whether the prompt opened a chain of thought, so that an answer only counts after `</think>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The verdict on one submission and how it came about."""
+
+    verdict: Verdict
+    extracted: str | None
+    """The answer as it stands in the text, at most 2,000 characters."""
+    rule: str | None
+    """The rule that found the answer."""
+    detail: str
+    """One line for a person: what decided."""
+    seconds: float
+    """Time that grading took."""
+
+
+@lru_cache(maxsize=1)
+def grader_version() -> str:
+    """Name everything that decides grades: this grader and the libraries under it."""
+    return " ".join([GRADER_VERSION, *(f"{name}={metadata.version(name)}" for name in LIBRARIES)])
+
+
+def grade(submission: Submission, gold: Gold) -> Grade:
+    """Grade one submission. May take unbounded time on hostile text: `grade_many` is the way for model output."""
+    started = time.perf_counter()
+    verdict, extraction, detail = _verdict(submission, gold)
+    extracted = extraction.text[:MAX_ANSWER_CHARACTERS] if extraction else None
+    return Grade(verdict, extracted, extraction.rule if extraction else None, detail, time.perf_counter() - started)
+
+
+def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | None, str]:
+    if submission.stop_reason is None:
+        return "not_run", None, "the sample never ran"
+    if submission.stop_reason == "error":
+        return "error", None, "the sample ended with an error"
+    problem = gold_problem(gold)
+    if problem:
+        return "bad_gold", None, problem
+    is_cut_off = submission.stop_reason in CUT_OFF
+    missing: Verdict = "truncated" if is_cut_off else "no_answer"
+    text = final_part(submission.text, submission.thinks)
+    if text is None:
+        return missing, None, "the chain of thought never ends"
+    extraction = extract(text, gold.kind == "choice", is_finished=not is_cut_off)
+    if extraction is None:
+        return missing, None, "no rule finds an answer"
+    match = _compare(extraction, gold)
+    if match.is_equal is None:
+        return "unparsable", extraction, match.reason
+    return ("correct" if match.is_equal else "wrong"), extraction, match.reason
+
+
+@lru_cache(maxsize=1024)
+def gold_problem(gold: Gold) -> str | None:
+    r"""Return why nothing can be graded against this gold, or None. A gold in a box must be accepted as an answer."""
+    if gold.kind == "choice":
+        named = gold.answer.strip().strip("()").upper()
+        is_letter = len(named) == 1 and named in letters(gold.choices)
+        return None if is_letter else "the gold names no option"
+    for part in (gold.answer, *gold.answers, *gold.alternatives):
+        if not clean(part) and not (part is gold.answer and (gold.answers or gold.alternatives)):
+            return "the gold is empty"
+    if gold.tolerance is not None and gold.tolerance < 0:
+        return "the tolerance is negative"
+    boxed = ", ".join(gold.answers) if gold.answers else (gold.alternatives or (gold.answer,))[0]
+    extraction = extract(rf"\boxed{{{boxed}}}", is_choice=False, is_finished=True)
+    if extraction is None:
+        return "the gold has unbalanced braces"
+    match = _compare(extraction, gold)
+    return None if match.is_equal else f"the gold does not accept itself: {match.reason}"
+
+
+def _compare(extraction: Extraction, gold: Gold) -> Match:
+    if gold.kind == "choice":
+        letter = chosen_letter(extraction.text, gold.choices)
+        if letter is None:
+            return Match(None, "names no option, or more than one")
+        return Match(letter == gold.answer.strip().strip("()").upper(), f"option {letter}")
+    if len(extraction.text) > MAX_ANSWER_CHARACTERS:
+        return Match(None, f"longer than {MAX_ANSWER_CHARACTERS} characters")
+    golds = list(gold.answers) or _listed(gold.answer)
+    if golds and not gold.alternatives:
+        return _compare_list(extraction, golds, gold)
+    wanted = gold.alternatives or (gold.answer,)
+    matches = [equivalent(one, extraction.text, gold.tolerance, gold.unit) for one in wanted]
+    return max(matches, key=lambda match: (match.is_equal is True, match.is_equal is not None))
+
+
+def _listed(answer: str) -> list[str]:
+    """Return the parts of a gold that is a bare list (`1,-2`), else an empty list."""
+    cleaned = clean(answer)
+    parts = [] if read_number(cleaned) or squeezed(cleaned).startswith(r"\text") else split_list(cleaned)
+    return parts if len(parts) > 1 and not any("dots" in part or part == "..." for part in parts) else []
+
+
+def _compare_list(extraction: Extraction, golds: list[str], gold: Gold) -> Match:
+    """Try the last box, then all boxes together, once with and once without repeated ones."""
+    texts = [[extraction.text]]
+    if len(extraction.boxes) > 1:
+        texts += [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]
+    wanted = [clean(part).removeprefix("and ") for part in golds]
+    first: Match | None = None
+    for boxes in texts:
+        parts = [part for box in boxes for part in split_list(clean(box[:MAX_ANSWER_CHARACTERS]))]
+        match = equivalent_list(wanted, parts, gold.tolerance, gold.unit)
+        if match.is_equal:
+            return match
+        first = first or match
+    if not gold.answers and squeezed(clean(gold.answer)) == squeezed(clean(extraction.text)):
+        return Match(True, "same string")
+    return first or Match(None, "no parts")

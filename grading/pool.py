@@ -1,0 +1,230 @@
+"""Grading of many answers in processes that can be killed: no answer can delay, crash or change another's grade.
+
+A task's limit counts processor seconds of its own process, so a verdict does not depend on how busy the machine is; a
+wall-clock limit stands behind it. The kernel enforces both limits, time and memory, because the symbolic libraries
+swallow exceptions and block in C code. What a limit stops is graded `grader_timeout`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import multiprocessing
+import os
+import resource
+import signal
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grading.grade import Gold, Grade, Submission, grade
+
+TASKS_PER_WORKER = 500
+"""A worker is replaced after so many tasks: the symbolic libraries' caches grow."""
+WINDOW_PER_WORKER = 32
+"""Submissions under way per worker; with it memory does not grow with the number of items."""
+REMEMBERED_GRADES = 4_096
+WALL_TIME_FACTOR = 4
+"""The wall-clock limit as a multiple of the processor limit, for a task that waits instead of working."""
+MEMORY_EXIT = 75
+"""Exit status of a worker that gave a negative verdict after memory had run short."""
+MAX_ATTEMPTS = 2
+MAX_POOLS = 5
+"""A pool that breaks as a whole is replaced so often for one item."""
+
+Item = tuple[Submission, Gold]
+GradeOne = Callable[[Submission, Gold], Grade]
+Key = tuple[bytes, str | None, bool, Gold]
+"""What makes two items equal; a digest stands for the text, so that remembering an item costs little memory."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    item: Item
+    future: Future[Grade]
+    key: Key
+    generation: int
+    attempts: int = 1
+    pools: int = 1
+    grade: Grade | None = None
+    """Known once it was asked for."""
+
+
+def grade_many(
+    items: Iterable[Item],
+    workers: int | None = None,
+    time_limit_seconds: float = 10,
+    memory_limit_bytes: int = 2 * 1024**3,
+    grade_one: GradeOne = grade,
+) -> Iterator[Grade]:
+    """Grade the items and yield their grades in the same order.
+
+    `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
+    processor time from the moment its work starts, and its worker's address space. Equal items are graded once.
+    `grade_one` is what a worker runs: a function that can be imported by name.
+    """
+    workers = workers or min(os.cpu_count() or 1, 16)
+    grader = _Grader(workers, time_limit_seconds, memory_limit_bytes, grade_one)
+    window: deque[_Pending | Grade] = deque()
+    try:
+        for item in items:
+            window.append(grader.submit(item))
+            if len(window) >= workers * WINDOW_PER_WORKER:
+                yield grader.result(window.popleft())
+        while window:
+            yield grader.result(window.popleft())
+    finally:
+        grader.close()
+
+
+class _Grader:
+    """A pool of workers, replaced where it breaks, and the grades and submissions it already knows."""
+
+    def __init__(self, workers: int, time_limit_seconds: float, memory_limit_bytes: int, grade_one: GradeOne) -> None:
+        self._grade_one = grade_one
+        self._workers = workers
+        self._time_limit_seconds = time_limit_seconds
+        self._memory_limit_bytes = memory_limit_bytes
+        self._pending: dict[Key, _Pending] = {}
+        self._grades: OrderedDict[Key, Grade] = OrderedDict()
+        self._generation = 0
+        self._pool: Any = None
+
+    def submit(self, item: Item) -> _Pending | Grade:
+        submission, gold = item
+        text = hashlib.blake2b(submission.text.encode("utf-8", "surrogatepass")).digest()
+        key = (text, submission.stop_reason, submission.thinks, gold)
+        known = self._grades.get(key) or self._pending.get(key)
+        if known is not None:
+            return known
+        future = self._schedule(item)
+        self._pending[key] = pending = _Pending(item, future, key, self._generation)
+        return pending
+
+    def result(self, entry: _Pending | Grade) -> Grade:
+        if isinstance(entry, Grade):
+            return entry
+        if entry.grade is None:
+            entry.grade = self._grades[entry.key] = self._wait(entry)
+            del self._pending[entry.key]
+            if len(self._grades) > REMEMBERED_GRADES:
+                self._grades.popitem(last=False)
+        return entry.grade
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool.join()
+            self._pool = None
+
+    def _schedule(self, item: Item) -> Future[Grade]:
+        if self._pool is None:
+            self._pool = _start_pool(self._workers, self._memory_limit_bytes)
+            self._generation += 1
+        wall_seconds = self._time_limit_seconds * WALL_TIME_FACTOR
+        arguments = (self._grade_one, *item, self._time_limit_seconds, self._memory_limit_bytes)
+        try:
+            future: Future[Grade] = self._pool.schedule(_grade_limited, args=arguments, timeout=wall_seconds)
+        except RuntimeError as error:  # the pool broke since the last call
+            future = Future()
+            future.set_exception(BrokenProcessPool(str(error)))
+        return future
+
+    def _wait(self, pending: _Pending) -> Grade:
+        from pebble import ProcessExpired
+
+        while True:
+            try:
+                return pending.future.result()
+            except FutureTimeoutError:
+                seconds = self._time_limit_seconds * WALL_TIME_FACTOR
+                return _machinery(f"still running after {seconds:g} s", seconds)
+            except BrokenProcessPool as error:
+                if pending.pools >= MAX_POOLS:
+                    return _machinery(f"the pool broke {MAX_POOLS} times: {error}")
+                self._replace_pool(pending)
+            except ProcessExpired as error:
+                code = error.exitcode
+                if code == -signal.SIGXCPU:
+                    seconds = self._time_limit_seconds
+                    return _machinery(f"more than {seconds:g} s of processor time", seconds)
+                if code == MEMORY_EXIT:
+                    return _machinery(f"memory limit of {self._memory_limit_bytes} bytes")
+                if pending.attempts >= MAX_ATTEMPTS:
+                    return _machinery(f"the grader crashed {MAX_ATTEMPTS} times, exit status {code}")
+                pending.attempts += 1
+                pending.future = self._schedule(pending.item)
+                pending.generation = self._generation
+
+    def _replace_pool(self, pending: _Pending) -> None:
+        """Start a new pool unless another item already did, and submit this item to it."""
+        if pending.generation == self._generation:
+            self.close()
+        pending.pools += 1
+        pending.future = self._schedule(pending.item)
+        pending.generation = self._generation
+
+
+def _machinery(detail: str, seconds: float = 0.0) -> Grade:
+    return Grade("grader_timeout", None, None, detail, seconds)
+
+
+def _start_pool(workers: int, memory_limit_bytes: int) -> Any:
+    from pebble import ProcessPool
+
+    # A clean parent process that has the libraries loaded: workers start in milliseconds, and a fork of this process,
+    # which may have threads or a GPU, is never made.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["grading.warm"])
+    return ProcessPool(
+        max_workers=workers,
+        max_tasks=TASKS_PER_WORKER,
+        initializer=_start_worker,
+        initargs=(memory_limit_bytes,),
+        context=context,
+    )
+
+
+def _start_worker(memory_limit_bytes: int) -> None:
+    from grading import equivalence
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it at once even inside C code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    equivalence.load()  # before any task's clock starts
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = memory_limit_bytes if hard == resource.RLIM_INFINITY else min(memory_limit_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _grade_limited(
+    grade_one: GradeOne, submission: Submission, gold: Gold, time_limit_seconds: float, memory_limit_bytes: int
+) -> Grade:
+    """Grade in a worker. The kernel ends the worker with SIGXCPU when the task has used its processor time."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    limit = math.ceil(used.ru_utime + used.ru_stime + time_limit_seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))
+    try:
+        result = grade_one(submission, gold)
+    except MemoryError:
+        os._exit(MEMORY_EXIT)
+    except Exception as error:  # noqa: BLE001  the worker's boundary: one answer must never end a run over many
+        result = _machinery(f"the grader failed: {type(error).__name__}: {str(error)[:200]}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
+    if result.verdict != "correct" and _peak_address_space() > memory_limit_bytes // 2:
+        # The libraries swallow MemoryError and call the answer wrong: neither verdict nor worker is to be trusted.
+        os._exit(MEMORY_EXIT)
+    return replace(result, detail=result.detail.encode("utf-8", "replace").decode())
+
+
+def _peak_address_space() -> int:
+    """Return the largest address space of this process so far, in bytes; 0 where the kernel does not say."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmPeak:")), 0)

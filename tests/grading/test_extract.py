@@ -1,0 +1,103 @@
+"""Which part of a text is the answer, and by which rule."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from grading.extract import extract, final_part
+
+MATH_CASES = [
+    (r"so \boxed{42}.", "42", "boxed"),
+    (r"\boxed{1} and then \boxed{2}", "2", "boxed"),
+    (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}", "boxed"),
+    (r"\boxed{\{1,2\}}", r"\{1,2\}", "boxed"),
+    (r"\fbox{7}", "7", "boxed"),
+    (r"\boxed {7}", "7", "boxed"),
+    (r"\boxed{\boxed{7}}", r"\boxed{7}", "boxed"),
+    (r"\boxed{42}}}}", "42", "boxed"),
+    (r"{{{ \boxed{42}", "42", "boxed"),
+    (r"\boxed{42}, I put it in \boxed{}", "42", "boxed"),
+    (r"the answer is 5, so \boxed{42}", "42", "boxed"),
+    (r"first \boxed{41}, no: \boxed{\boxed{42", "41", "boxed"),
+    ("steps\n#### 42", "42", "hashes"),
+    ("#### 1,234\n", "1,234", "hashes"),
+    ("Final answer: 42.", "42", "final_answer"),
+    ("**Final Answer:** 42", "42", "final_answer"),
+    ("The final answer is $x^2$. I hope it is correct.", "x^2", "final_answer"),
+    ("The answer is 42. It follows from 17.", "42", "answer_is"),
+    ("The answer is not 5, the answer is 6", "6", "answer_is"),
+    ("Answer: **42**", "42", "answer_is"),
+    ("The answer is 3.5 because 7/2 is", "3.5", "answer_is"),
+    (r"The answer is \(\frac12\).", r"\frac12", "answer_is"),
+    ("The answer is $69$ and $84$.", "69, 84", "answer_is"),
+    (r"The answer is $\$40$.", r"\$40", "answer_is"),
+    ("Answer:\n\n17", "17", "answer_is"),
+    ("we get 3 and then 1,234.5 in all", "1,234.5", "last_number"),
+    ("we get x_1 = -7", "-7", "last_number"),
+    ("half of it is 1/2", "1/2", "last_number"),
+]
+
+
+@pytest.mark.parametrize(("text", "answer", "rule"), MATH_CASES)
+def test_the_most_explicit_rule_finds_the_answer(text: str, answer: str, rule: str) -> None:
+    found = extract(text, is_choice=False, is_finished=True)
+    assert found is not None
+    assert (found.text, found.rule) == (answer, rule)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "rule"),
+    [
+        (r"\boxed{B}", "B", "boxed"),
+        ("Answer: B", "B", "answer_is"),
+        ("The correct option is (C).", "(C)", "answer_is"),
+        ("I choose **B**", "B", "bold_letter"),
+        ("I choose **(B) 12 metres**", "B", "bold_letter"),
+        ("It must be that one:\nC", "C", "letter_line"),
+        ("(A) is too small, so (D)", "D", "paren_letter"),
+    ],
+)
+def test_letters_are_found_in_their_usual_forms(text: str, answer: str, rule: str) -> None:
+    found = extract(text, is_choice=True, is_finished=True)
+    assert found is not None
+    assert (found.text, found.rule) == (answer, rule)
+
+
+@pytest.mark.parametrize("text", ["", "no idea", r"\boxed{}", r"x = 5, so \boxed{42", r"\boxed{" * 1000])
+def test_nothing_is_guessed_without_an_answer(text: str) -> None:
+    assert extract(text, is_choice=False, is_finished=True) is None
+
+
+def test_a_cut_off_text_has_no_guessed_answer_but_keeps_an_explicit_one() -> None:
+    assert extract("then 5 + 7 = 12 and", is_choice=False, is_finished=False) is None
+    assert extract(r"\boxed{12} and to check", is_choice=False, is_finished=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "thinks", "final"),
+    [
+        ("5</think>6", True, "6"),
+        ("5</think>6", False, "6"),
+        ("<think>5</think>6", False, "6"),
+        ("a</think>b</think>c", True, "c"),
+        ("5 so 6", True, None),
+        ("5 so 6", False, "5 so 6"),
+        (r"<think>surely \boxed{42}", False, None),
+        ("x</think>6 <think>or 7", True, "6 "),
+    ],
+)
+def test_the_answer_is_only_looked_for_after_the_chain_of_thought(text: str, thinks: bool, final: str | None) -> None:
+    assert final_part(text, thinks) == final
+
+
+@pytest.mark.parametrize(
+    "piece", [r"\boxed{", "{", "}", "answer ", "the answer is ", "**", "(A", "$", "1,", "1", " ", r"\(", "#### ", "\n"]
+)
+def test_extraction_is_linear_in_repeated_pieces(piece: str) -> None:
+    text = (piece * 50_000)[-50_000:]
+    started = time.process_time()
+    for is_choice in (False, True):
+        extract(text, is_choice, is_finished=True)
+    assert time.process_time() - started < 2

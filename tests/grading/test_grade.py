@@ -1,0 +1,64 @@
+"""Every submission has exactly one verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from grading import VERDICTS, Gold, Submission, Verdict, grade, grader_version
+
+CASES: list[tuple[str, str | None, bool, Gold, Verdict]] = [
+    (r"\boxed{42}", "answered", False, Gold("42"), "correct"),
+    (r"\boxed{41}", "answered", False, Gold("42"), "wrong"),
+    (r"x</think>\boxed{42}", "answered", True, Gold("42"), "correct"),
+    (r"\boxed{42}", "answered", True, Gold("42"), "no_answer"),
+    (r"\boxed{42}", "budget", True, Gold("42"), "truncated"),
+    (r"\boxed{42}", "context", True, Gold("42"), "truncated"),
+    (r"\boxed{42}", "repeated", True, Gold("42"), "truncated"),
+    (r"x</think>\boxed{42} and", "budget", True, Gold("42"), "correct"),
+    (r"x</think>so 42 and", "budget", True, Gold("42"), "truncated"),
+    ("I do not know", "answered", False, Gold("42"), "no_answer"),
+    (r"\boxed{\frac{1}{}+}", "answered", False, Gold("42"), "unparsable"),
+    (r"\boxed{42}", "error", False, Gold("42"), "error"),
+    ("", None, False, Gold("42"), "not_run"),
+    (r"\boxed{42}", "answered", False, Gold(" $ . "), "bad_gold"),
+    (r"\boxed{42}", "answered", False, Gold(r"\frac{1}{2"), "bad_gold"),
+    (r"\boxed{42}", "answered", False, Gold("1,2", answers=("1", "")), "bad_gold"),
+    ("Answer: B", "answered", False, Gold("B", kind="choice", choices=("x", "y")), "correct"),
+    ("Answer: A", "answered", False, Gold("B", kind="choice", choices=("x", "y")), "wrong"),
+    ("Answer: neither", "answered", False, Gold("B", kind="choice", choices=("x", "y")), "unparsable"),
+    ("Answer: A", "answered", False, Gold("C", kind="choice", choices=("x", "y")), "bad_gold"),
+]
+
+
+@pytest.mark.parametrize(("text", "stop_reason", "thinks", "gold", "verdict"), CASES)
+def test_the_verdict_follows_from_text_stop_reason_and_gold(
+    text: str, stop_reason: str | None, thinks: bool, gold: Gold, verdict: Verdict
+) -> None:
+    result = grade(Submission(text, stop_reason, thinks), gold)  # type: ignore[arg-type]
+    assert result.verdict == verdict, result
+
+
+def test_every_verdict_but_the_pools_has_a_case() -> None:
+    assert {case[-1] for case in CASES} == set(VERDICTS) - {"grader_timeout"}
+
+
+def test_the_version_names_every_library_that_decides_grades() -> None:
+    for name in ("math-verify=", "latex2sympy2-extended=", "sympy=", "antlr4-python3-runtime="):
+        assert name in grader_version()
+
+
+@pytest.mark.parametrize("dataset", ["gsm8k", "math500", "amc23", "aime24"])
+def test_every_gold_in_a_box_is_correct(dataset: str) -> None:
+    shared = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[3] / "shared"))
+    path = shared / "datasets" / f"{dataset}.jsonl"
+    if not path.exists():
+        pytest.skip(f"no {dataset}.jsonl; HARNESS_SHARED names the folder that has datasets/")
+    with path.open(encoding="utf-8") as lines:
+        golds = [json.loads(line)["answer"] for line in islice(lines, 500)]
+    submissions = [(Submission(rf"so \boxed{{{gold}}}.", "answered", thinks=False), gold) for gold in golds]
+    assert [gold for submission, gold in submissions if grade(submission, Gold(gold)).verdict != "correct"] == []
