@@ -1,0 +1,88 @@
+"""The default script of a dry run: a pretended model that works out small sums in a few steps, at times wrongly.
+
+It follows the chain it is shown, so it can go on behind any accepted step of either model, and it draws from the seed,
+so a run without models is as reproducible as one with models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from harness.engine import Sampling
+
+_SUM = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)")
+_NUMBER = re.compile(r"-?\d+")
+_WRONG_MARK = "roughly"
+"""A wrong step carries this word, so that the pretended judge has something to find."""
+_STEPS = (
+    "First I write down what is given: {a} and {b}.",
+    "The question asks for one number made of these two.",
+    "Combining {a} and {b} {how} gives {value}.",
+    "Checking this again, {value} is {how} consistent with {a} and {b}.",
+    "Nothing else in the question changes the result {value}.",
+)
+
+
+@dataclass(frozen=True)
+class PretendedModel:
+    """Writes and judges; a higher `skill` errs less and judges more sharply."""
+
+    skill: float = 0.9
+    thinks: bool = False
+
+    def write(self, prompt: str, sampling: Sampling) -> list[str]:
+        """What follows the prompt, until the end of sequence."""
+        return [self._continued(prompt, sampling.seed + i, sampling.temperature > 0) for i in range(sampling.n)]
+
+    def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
+        """Wrong-looking text gets low scores, and the last option of a choice."""
+        subject = prompt.rsplit("\nUser: ", 1)[0] if labels[0] == "0" else prompt.rsplit("\nUser: ", 1)[-1]
+        draw = _uniform(prompt, "judge")
+        if labels[0] == "0":
+            wrong = _WRONG_MARK in subject.rstrip().rsplit("\n\n", 1)[-1]
+            favourite = int(draw * 4) if wrong == (draw < self.skill) else 7 + int(draw * 3)
+        else:
+            shown = [part.split("]", 1)[-1] for part in subject.split("\n\n[")[1:]]
+            good = [i for i, text in enumerate(shown) if _WRONG_MARK not in text]
+            favourite = good[int(draw * len(good))] if good else len(labels) - 1
+        favourite = min(favourite, len(labels) - 1)
+        rest = (0.98 - 0.8) / max(1, len(labels) - 1)
+        return [0.8 if i == favourite else rest for i in range(len(labels))]
+
+    def _continued(self, prompt: str, seed: int, random: bool) -> str:
+        question, _, reply = prompt.partition("\nAssistant: ")
+        a, operator, b, value = _understood(question)
+        if reply.rstrip().endswith("\\boxed{"):
+            return f"{value}}}"
+        if "</think>" in reply or (not self.thinks and "\\boxed" in reply):
+            return f"The answer is \\boxed{{{self._found(reply, value)}}}."
+        total = 2 + int(_uniform(question, "steps") * (len(_STEPS) - 1))
+        written = len([step for step in reply.removeprefix("<think>").split("\n\n") if step.strip()])
+        steps = []
+        for i in range(written, total):
+            wrong = _uniform(prompt, f"{seed if random else 0}/{i}") > self.skill
+            how = _WRONG_MARK if wrong else "exactly"
+            steps.append(_STEPS[i].format(a=a, b=b, how=how, value=value + wrong if operator else value))
+        chain = "".join(f"{step}\n\n" for step in steps)
+        close = "</think>\n\n" if self.thinks else ""
+        return f"{chain}{close}The answer is \\boxed{{{self._found(reply + chain, value)}}}."
+
+    def _found(self, chain: str, value: int) -> int:
+        numbers = re.findall(r"gives (-?\d+)", chain)
+        return int(numbers[-1]) if numbers else value
+
+
+def _understood(question: str) -> tuple[int, str, int, int]:
+    """Two numbers, what to do with them, and the result; sums of the first two numbers where nothing is written."""
+    if found := _SUM.search(question):
+        a, operator, b = int(found[1]), found[2], int(found[3])
+        return a, operator, b, {"+": a + b, "-": a - b, "*": a * b}[operator]
+    a, b, *_ = [*(int(n) for n in _NUMBER.findall(question)[:2]), 1, 1]
+    return a, "+", b, a + b
+
+
+def _uniform(*parts: str) -> float:
+    """A number from 0 to below 1, the same for the same text."""
+    return int(hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8], 16) / 0x1_0000_0000

@@ -1,0 +1,180 @@
+"""A deterministic engine without a model, for tests and dry runs: a script says what is written and chosen.
+
+Everything around it is real: ids, stop strings, limits, seeds, a prefix cache that counts, requests in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.engine import Choice, Completion, EngineError, Finish, Generation, RequestRefused, Sampling, Timing
+
+WriteScript = Callable[[str, Sampling], Sequence[str]]
+"""(prompt text, sampling) -> `sampling.n` texts, each all that the model would say until its end of sequence."""
+JudgeScript = Callable[[str, tuple[str, ...]], Sequence[float]]
+"""(prompt text, option labels) -> the probability of each option."""
+
+_BLOCK = 16
+_SPECIALS = ("<|end|>", "<think>", "</think>")
+_EOS = 256
+_LEAST_PROBABILITY = 1e-12
+
+
+class ByteTokenizer:
+    """One token per UTF-8 byte, and three control tokens behind them."""
+
+    def __init__(self, *, thinks: bool = False) -> None:
+        self._thinks = thinks
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for all of them."""
+        return hashlib.sha256(b"bytes").hexdigest()
+
+    @property
+    def thinks(self) -> bool:
+        """As told."""
+        return self._thinks
+
+    def encode(self, text: str) -> list[int]:
+        """See Tokenizer.encode."""
+        return _encode(text, _SPECIALS[1:])
+
+    def encode_template(self, text: str) -> list[int]:
+        """See Tokenizer.encode_template."""
+        return _encode(text, _SPECIALS)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See Tokenizer.decode."""
+        data = b"".join(bytes([i]) if i < _EOS else _SPECIALS[i - _EOS].encode() for i in ids)
+        return data.decode("utf-8", "replace")
+
+    def open_reply(self, question: str) -> str:
+        """See Tokenizer.open_reply."""
+        return f"User: {question}\nAssistant: " + ("<think>\n" if self._thinks else "")
+
+    def ask_again(self, question: str) -> str:
+        """See Tokenizer.ask_again."""
+        return f"<|end|>\nUser: {question}\nAssistant: " + ("<think>\n\n</think>\n\n" if self._thinks else "")
+
+
+@dataclass
+class Counters:
+    """What an engine was asked so far."""
+
+    generate_calls: int = 0
+    choose_calls: int = 0
+    output_tokens: int = 0
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    @property
+    def calls(self) -> int:
+        """All of them, failed ones included."""
+        return self.generate_calls + self.choose_calls
+
+
+@dataclass
+class ScriptedEngine:
+    """An Engine whose replies come from functions."""
+
+    write: WriteScript
+    judge: JudgeScript
+    tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
+    context_tokens: int = 1 << 16
+    kv_tokens: int | None = None
+    seconds_per_call: float = 0.0
+    seconds_per_token: float = 0.0
+    failures: Mapping[int, EngineError] = field(default_factory=dict)
+    """What the call with this number raises; the first call is number 0."""
+    counters: Counters = field(default_factory=Counters)
+    closed: bool = False
+    _cache: set[int] = field(default_factory=set, repr=False)
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        """See Engine.generate."""
+        number = self.counters.calls
+        self.counters.generate_calls += 1
+        self._admit(number, prompt, sampling.max_tokens)
+        texts = self.write(self.tokenizer.decode(prompt), sampling)
+        if len(texts) != sampling.n:
+            raise ValueError(f"the script wrote {len(texts)} texts where {sampling.n} were asked for")
+        room = self.context_tokens - len(prompt)
+        completions = tuple(self._completion(text, sampling, min(room, sampling.max_tokens)) for text in texts)
+        cached = self._cached(prompt)
+        timing = await self._served(max(c.num_tokens for c in completions))
+        self.counters.output_tokens += sum(c.num_tokens for c in completions)
+        for completion in completions:
+            self._cached([*prompt, *completion.token_ids])
+        return Generation(completions, len(prompt), cached, timing)
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        """See Engine.choose."""
+        number = self.counters.calls
+        self.counters.choose_calls += 1
+        self._admit(number, prompt, 1)
+        labels = tuple(self.tokenizer.decode([option]) for option in options)
+        probabilities = self.judge(self.tokenizer.decode(prompt), labels)
+        logprobs = tuple(math.log(max(p, _LEAST_PROBABILITY)) for p in probabilities)
+        cached = self._cached(prompt)
+        timing = await self._served(1)
+        self.counters.output_tokens += 1
+        return Choice(logprobs, len(prompt), cached, timing)
+
+    async def close(self) -> None:
+        """See Engine.close."""
+        self.closed = True
+
+    def _admit(self, number: int, prompt: Sequence[int], tokens: int) -> None:
+        if (failure := self.failures.get(number)) is not None:
+            raise failure
+        if not prompt or tokens < 1 or len(prompt) >= self.context_tokens:
+            raise RequestRefused(f"{len(prompt)} prompt tokens and {tokens} more, of {self.context_tokens}")
+
+    def _completion(self, text: str, sampling: Sampling, limit: int) -> Completion:
+        finish: Finish = "eos"
+        ends = [(text.find(stop) + len(stop)) for stop in sampling.stop if stop in text]
+        if ends:
+            text, finish = text[: min(ends)], "stop"
+        ids = self.tokenizer.encode(text)
+        num_tokens = len(ids) + (finish == "eos")
+        if num_tokens > limit:
+            ids, finish, num_tokens = ids[:limit], "length", limit
+        return Completion(tuple(ids), self.tokenizer.decode(ids), finish, num_tokens, mean_logprob=-0.5)
+
+    async def _served(self, tokens: int) -> Timing:
+        self.counters.in_flight += 1
+        self.counters.most_in_flight = max(self.counters.most_in_flight, self.counters.in_flight)
+        in_flight, submitted_at, start = self.counters.in_flight, time.time(), time.monotonic()
+        try:
+            await asyncio.sleep(self.seconds_per_call)
+            first = time.monotonic() - start
+            if self.seconds_per_token:
+                await asyncio.sleep(self.seconds_per_token * tokens)
+        finally:
+            self.counters.in_flight -= 1
+        return Timing(submitted_at, 0.0, first, time.monotonic() - start, in_flight)
+
+    def _cached(self, ids: Sequence[int]) -> int:
+        """Tokens of the longest known prefix, in whole blocks and never the last token; from now on all are known."""
+        state, known, unbroken = 0, 0, True
+        for end in range(_BLOCK, len(ids), _BLOCK):
+            state = hash((state, tuple(ids[end - _BLOCK : end])))
+            unbroken = unbroken and state in self._cache
+            known = end if unbroken else known
+            self._cache.add(state)
+        return known
+
+
+def _encode(text: str, specials: Sequence[str]) -> list[int]:
+    """Bytes, with these control tokens as tokens of their own."""
+    for special in specials:
+        before, found, after = text.partition(special)
+        if found:
+            return [*_encode(before, specials), _EOS + _SPECIALS.index(special), *_encode(after, specials)]
+    return list(text.encode("utf-8", "replace"))

@@ -1,0 +1,172 @@
+"""A model's tokenizer and chat template, behind the `Tokenizer` protocol.
+
+What a model or a benchmark wrote is data: whatever looks like a control token in it is encoded as plain text, so a
+problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from harness.engine import Tokenizer
+
+THINK_TAGS = ("<think>", "</think>")
+_OPEN_THINK = "<think>\n"
+_EMPTY_THINK = "<think>\n\n</think>\n\n"
+_THINK_TAIL = re.compile(r"<think>\s*(</think>\s*)?\Z")
+_CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
+"""Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
+_ECHO = "PREVIOUS-REPLY-ENDS-HERE"
+# Ignored by templates that do not know them. Some render today's date, which would change a prompt from day to day.
+_TEMPLATE_VARIABLES = {"enable_thinking": True, "date_string": "26 Jul 2024"}
+
+
+class HFTokenizer:
+    """The tokenizer in a model's folder, or of a hub id that the cache holds."""
+
+    def __init__(self, path: str, revision: str | None = None) -> None:
+        from transformers import AutoTokenizer
+
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(path, revision=revision)
+        self._backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
+        if self._backend is None:
+            raise ValueError(f"{path}: the tokenizer has no tokenizer.json (a «fast» tokenizer), which is needed here")
+        self._plain: Any = copy.deepcopy(self._backend)
+        self._plain.encode_special_tokens = True
+        ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
+        self._think_ids: dict[str, int] = {tag: i for tag, i in ids.items() if i is not None}
+        self._tags = _alternatives(list(self._think_ids))
+        self._controls = _alternatives(self._unmarked_controls())
+        self._template = _template_text(self._tokenizer)
+        self._fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over every token and its id."""
+        if self._fingerprint is None:
+            vocabulary = self._backend.get_vocab(with_added_tokens=True)
+            digest = hashlib.sha256()
+            for token, index in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):
+                digest.update(f"{index}\0{token}\0".encode("utf-8", "surrogatepass"))
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the chat template knows a chain of thought; the vocabulary decides where there is no template.
+
+        A template outranks the vocabulary: model families share one vocabulary between reasoning and plain models.
+        """
+        if self._template is not None:
+            return any(tag in self._template for tag in THINK_TAGS)
+        return len(self._think_ids) == len(THINK_TAGS)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The id that ends a sequence, where the tokenizer names one."""
+        return self._tokenizer.eos_token_id  # type: ignore[no-any-return]
+
+    def encode(self, text: str) -> list[int]:
+        """See Tokenizer.encode."""
+        ids: list[int] = []
+        for piece in self._tags.split(text) if self._tags else [text]:
+            if piece in self._think_ids:
+                ids.append(self._think_ids[piece])
+            else:
+                for part in self._defused(piece):
+                    ids += self._plain.encode(part, add_special_tokens=False).ids
+        return ids
+
+    def encode_template(self, text: str) -> list[int]:
+        """See Tokenizer.encode_template."""
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See Tokenizer.decode."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=False))
+
+    def open_reply(self, question: str) -> str:
+        """See Tokenizer.open_reply. Without a chat template a plain dialogue, behind the tokenizer's own BOS."""
+        if self._template is None:
+            text = f"{self._bos()}User: {question}\n\nAssistant: "
+        else:
+            text = self._render([{"role": "user", "content": question}])
+        return self._opened(text, _OPEN_THINK)
+
+    def ask_again(self, question: str) -> str:
+        """See Tokenizer.ask_again."""
+        if self._template is None:
+            text = f"\n\nUser: {question}\n\nAssistant: "
+        else:
+            messages = [("user", "Hello."), ("assistant", _ECHO), ("user", question)]
+            whole = self._render([{"role": role, "content": content} for role, content in messages])
+            _, found, text = whole.rpartition(_ECHO)
+            if not found:
+                raise ValueError("the chat template drops the assistant's earlier reply; no question can follow it")
+        return self._opened(text, _EMPTY_THINK)
+
+    def _opened(self, text: str, opening: str) -> str:
+        return _THINK_TAIL.sub("", text) + opening if self.thinks else text
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **_TEMPLATE_VARIABLES
+            )
+        )
+
+    def _bos(self) -> str:
+        ids = self._backend.encode("x", add_special_tokens=True).ids
+        known = self._tokenizer.bos_token_id is not None and ids[0] == self._tokenizer.bos_token_id
+        return str(self._tokenizer.bos_token) if known else ""
+
+    def _unmarked_controls(self) -> list[str]:
+        added = self._backend.get_added_tokens_decoder().values()
+        return [
+            token.content
+            for token in added
+            if not token.special and token.content not in THINK_TAGS and _CONTROL.fullmatch(token.content)
+        ]
+
+    def _defused(self, text: str) -> Iterator[str]:
+        """The text in parts that no longer hold a control token; mostly the whole text."""
+        start = 0
+        for found in self._controls.finditer(text) if self._controls else ():
+            yield text[start : found.start() + 1]
+            start = found.start() + 1
+        if start < len(text):
+            yield text[start:]
+
+
+def verdict_options(tokenizer: Tokenizer, text: str, labels: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Ids of `text`, and one id per label that may follow it: labels that one forward pass can tell apart.
+
+    Behind a space where the tokenizer allows it, which is how a model would write it, else without one.
+    """
+    for glue in (" ", ""):
+        ways = [tokenizer.encode_template(text + glue + label) for label in labels]
+        if not all(ways):
+            continue
+        options = [ids[-1] for ids in ways]
+        if len({tuple(ids[:-1]) for ids in ways}) == 1 and len(set(options)) == len(labels):
+            return ways[0][:-1], options
+    raise ValueError(f"these labels are not one distinct token each behind {text!r}: {', '.join(labels)}")
+
+
+def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
+    """A capturing pattern that finds any of the literals, the longest first."""
+    if not literals:
+        return None
+    return re.compile("(" + "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True)) + ")")
+
+
+def _template_text(tokenizer: Any) -> str | None:
+    """The chat template that a plain dialogue uses."""
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    return template or None
