@@ -1,7 +1,8 @@
 """Which samples may start: by room in the KV cache, not by count alone.
 
-An engine that is given more contexts than its KV cache holds evicts and recomputes them, which costs more than waiting. A
-sample's need is not known when it starts, so it is estimated from the lengths of the samples that have ended.
+An engine that is given more contexts than its KV cache holds evicts and recomputes them, which costs more than
+waiting. A sample's need is not known when it starts, so it is estimated from the lengths of the samples that have
+ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One sample's chain of thought while it grows: both models' contexts, what ends it, and what is recorded of it.
 
-Methods decide, the chain does: it holds the prompt of each model in token ids, appends accepted steps to both (ids where the
-tokenizers agree, text where they do not), and is the one place where budget, context, repetition and completion are checked,
-so these mean the same for every method.
+Methods decide, the chain does: it holds the prompt of each model in token ids, appends accepted steps to both (ids
+where the tokenizers agree, text where they do not), and is the one place where budget, context, repetition and
+completion are checked, so these mean the same for every method.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from harness.engine import Completion, Role, Sampling
 from harness.problem import Problem
 from harness.recording import Model
 from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
-
 
 _WHOLE: tuple[StepRole, ...] = ("chain", "rethink", "answer")
 """Roles whose author writes until it ends its reply."""
@@ -113,9 +112,7 @@ class Chain:
         forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if plain else []
         stop = ("\n",) if plain else ()
         context = self._contexts[model.role] + forced
-        [completion] = await self._generate(
-            model, context, 1, self.limits.token_budget, "answer", stop, temperature
-        )
+        [completion] = await self._generate(model, context, 1, self.limits.token_budget, "answer", stop, temperature)
         whole = replace(
             completion,
             token_ids=(*forced, *completion.token_ids),
@@ -172,7 +169,8 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        """Raise Stop where nothing may follow the last step; on its own, for a sample resumed right behind such a step."""
+        """Raise Stop where nothing may follow the last step; on its own, for a sample resumed right behind such a
+        step."""
         if not self.steps:
             return
         last = self.steps[-1]
@@ -254,13 +252,14 @@ class Chain:
         )
 
     def _seed(self, purpose: Purpose) -> int:
-        """Per call, from sample, step and purpose: results do not depend on scheduling, and a resumed step redraws alike."""
+        """Per call, from sample, step and purpose: results do not depend on scheduling, and a resumed step redraws
+        alike."""
         text = f"{self.trace.seed}/{len(self.steps)}/{purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
-    """The record of proposals; equal texts share an option, so the verdict never splits its probability between them."""
+    """The record of proposals; equal texts share an option, so a verdict never splits its probability between them."""
     options: dict[str, int] = {}
     return [
         Candidate(

@@ -1,8 +1,9 @@
 """Every prompt, and how the options of a verdict are read; pure functions over a tokenizer.
 
-A verdict is asked behind the target's own chain: the ids of the chain are untouched, so the prefix cache holds them, and only
-the candidate (or candidates) and a short question are new (SpecReason, section 4.1: «templated to reuse most of the CoT
-prefix»). None of the papers prints its prompts in full; the wordings here are this project's own and are hashed into every run.
+A verdict is asked behind the target's own chain: the ids of the chain are untouched, so the prefix cache holds them,
+and only the candidate (or candidates) and a short question are new (SpecReason, section 4.1: «templated to reuse most
+of the CoT prefix»). None of the papers prints its prompts in full; the wordings here are this project's own and are
+hashed into every run.
 
 What a model or a benchmark wrote goes through `Tokenizer.encode`, where control tokens are plain text; only the chat
 template's own text is read with control tokens.
@@ -35,12 +36,12 @@ _PLAIN = {
     "End with the letter of the right option within \\boxed{}.",
 }
 _SCORE = (
-    "Judge only the last step of the reasoning above: is it factually correct, logically valid and useful for solving the "
-    "problem? Reply with a single digit from 0 (wrong) to 9 (certainly right)."
+    "Judge only the last step of the reasoning above: is it factually correct, logically valid and useful for "
+    "solving the problem? Reply with a single digit from 0 (wrong) to 9 (certainly right)."
 )
 _CHOOSE_STEP = (
-    "Here are proposals for how the reasoning above goes on.\n\n{candidates}\n\nWhich proposal is correct and takes the "
-    "solution furthest? Reply with its {label} only. If every proposal contains a mistake, reply with {reject}."
+    "Here are proposals for how the reasoning above goes on.\n\n{candidates}\n\nWhich proposal is correct and takes "
+    "the solution furthest? Reply with its {label} only. If every proposal contains a mistake, reply with {reject}."
 )
 _CHOOSE_CHAIN = (
     "{problem}\n\nHere are attempts at a solution.\n\n{candidates}\n\nWhich attempt is correct? "
@@ -51,7 +52,8 @@ _CANDIDATE = "[{label}]\n{text}"
 _ENDS = "(the solution ends here)"
 _SCORE_REPLY, _CHOICE_REPLY = "Score:", "Answer:"
 ANSWER_BRIDGE = "\n\nFinal answer: \\boxed{"
-"""Opens the target's final answer behind a chosen chain where there is no `</think>` to do so (plain models under SCoT)."""
+"""Opens the target's final answer behind a chosen chain where there is no `</think>` to do so (plain models under
+SCoT)."""
 THINK_BRIDGE = "\n" + THINK_END + "\n\n"
 """Closes a chain whose author ended it without closing it."""
 
@@ -98,9 +100,7 @@ def score_question(tokenizer: Tokenizer) -> Question:
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str]) -> Question:
     """SpecCoT's verdict: one of the candidates for the next step, or the last label, «reject» (equation 4)."""
     labels = option_labels(len(candidates) + 1)
-    text = _CHOOSE_STEP.format(
-        candidates=_listed(candidates, labels), label=_label_noun(labels), reject=labels[-1]
-    )
+    text = _CHOOSE_STEP.format(candidates=_listed(candidates, labels), label=_label_noun(labels), reject=labels[-1])
     return _question(tokenizer, _asked_again(tokenizer, text), text, _CHOICE_REPLY, labels)
 
 
@@ -133,9 +133,7 @@ def _label_noun(labels: Sequence[str]) -> str:
 
 def _listed(candidates: Sequence[str], labels: Sequence[str]) -> str:
     shown = (text.replace(THINK_END, "").strip() or _ENDS for text in candidates)
-    return "\n\n".join(
-        _CANDIDATE.format(label=label, text=text) for label, text in zip(labels, shown, strict=False)
-    )
+    return "\n\n".join(_CANDIDATE.format(label=label, text=text) for label, text in zip(labels, shown, strict=False))
 
 
 def _question(tokenizer: Tokenizer, ids: list[int], text: str, reply: str, labels: Sequence[str]) -> Question:

@@ -40,9 +40,7 @@ class Model:
         self._record("verdict", step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), [1])
         return reply
 
-    def _record(
-        self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]
-    ) -> None:
+    def _record(self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]) -> None:
         self._trace.calls.append(
             Call(
                 purpose=purpose,

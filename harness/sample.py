@@ -1,7 +1,7 @@
 """Run one sample: the one place that catches, classifies and times.
 
-A sample that fails is data and comes back as a finished trace with stop reason `error`; an engine that dies, or a mistake in
-the code, is machinery and goes through to the caller, who crashes and can be resumed.
+A sample that fails is data and comes back as a finished trace with stop reason `error`; an engine that dies, or a
+mistake in the code, is machinery and goes through to the caller, who crashes and can be resumed.
 """
 
 from __future__ import annotations

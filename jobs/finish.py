@@ -1,4 +1,5 @@
-"""After the workers: journals become trace files, and every finished sample gets its grade. Any CPU, any time, again at will."""
+"""After the workers: journals become trace files, and every finished sample gets its grade. Any CPU, any time, again
+at will."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@
     {"event": "step", "sample_id", "step", "calls"}   an accepted step with the calls since the step before
     {"event": "end", "sample_id", "calls", "stop_reason", "error", "latency_seconds"}
 
-A line is handed to the operating system before the next step begins, so a killed process loses at most the step in flight;
-the disk is synced once a second, so a dead machine loses at most a second more. A torn last line is normal and skipped.
-Because earlier steps are carried over, every finished sample is whole in the journal that holds its end.
+A line is handed to the operating system before the next step begins, so a killed process loses at most the step in
+flight; the disk is synced once a second, so a dead machine loses at most a second more. A torn last line is normal
+and skipped. Because earlier steps are carried over, every finished sample is whole in the journal that holds its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run's frozen specification: what is run, not where.
 
-Two commands that ask for the same thing have the same run id and so share a run folder: that is how the same command typed
-again resumes. Where it runs (cluster, shards, output folder) is no part of it; what a number depends on is.
+Two commands that ask for the same thing have the same run id and so share a run folder: that is how the same command
+typed again resumes. Where it runs (cluster, shards, output folder) is no part of it; what a number depends on is.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class EngineSpec:
     draft_tensor_parallel: int = 1
     target_tensor_parallel: int = 1
     draft_memory: float | None = None
-    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: the default split."""
+    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: the default
+    split."""
     target_memory: float | None = None
 
 

@@ -45,8 +45,8 @@ def read_state(run: RunFolder) -> RunState:
 def compact(run: RunFolder) -> int:
     """Turn the finished samples of every journal into a trace file; returns how many samples were written.
 
-    Only for journals that nobody writes to any more. A journal is removed once all it holds is in its trace file; one with
-    interrupted samples stays, since a later attempt goes on from it.
+    Only for journals that nobody writes to any more. A journal is removed once all it holds is in its trace file; one
+    with interrupted samples stays, since a later attempt goes on from it.
     """
     written = 0
     for path in sorted(run.journal_dir.glob("*.jsonl")):

@@ -1,7 +1,7 @@
 """A worker: one shard on one node. Plain asyncio over many samples; the engines batch them.
 
-It is given a run folder and an index, nothing else, and finds everything there. Killed at any moment, it loses the steps in
-flight; started again, it goes on from what the journals hold.
+It is given a run folder and an index, nothing else, and finds everything there. Killed at any moment, it loses the
+steps in flight; started again, it goes on from what the journals hold.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import hashlib
 import os
 import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
+import psutil
 from filelock import FileLock, Timeout
 
 from harness import environment
@@ -24,9 +26,10 @@ from harness.admission import Admission
 from harness.chain import Limits
 from harness.engine import Engine, Role
 from harness.engines import pair
+from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.methods import Method, build
 from harness.problem import Problem
-from harness.prompts import opening
+from harness.prompts import opening, problem_text
 from harness.sample import run_sample
 from harness.trace import Trace
 from jobs import state as run_state
@@ -38,12 +41,19 @@ LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Set where the worker must not outlive the process that started it (local runs)."""
 
 
+_BYTES_PER_TOKEN = 2
+"""Fewer than any benchmark's text has on average, so that a context is large enough before a tokenizer is loaded."""
+_PROMPT_RESERVE = 512
+"""Tokens of chat template, instructions and a verdict's question."""
+
+
 class ShardBusyError(RuntimeError):
     """Another worker is at this shard."""
 
 
 def run_shard(folder: str, shard: int) -> int:
-    """Run what is left of one shard; returns the number of samples that ended. Raises what broke, after a clean shutdown."""
+    """Run what is left of one shard; returns the number of samples that ended. Raises what broke, after a clean
+    shutdown."""
     run = RunFolder(Path(folder))
     _follow_launcher()
     try:
@@ -64,9 +74,12 @@ async def _work(run: RunFolder, shard: int) -> int:
     if not todo:
         return 0
     method = build(spec.method, dict(spec.params))
-    log_dir = run.logs_dir / f"shard-{shard}"
-    async with pair.open_engines(spec.draft, spec.target, method.roles, _settings(spec, method), log_dir) as engines:
-        attempt = _attempt(run, shard, engines)
+    settings = _settings(spec, method, problems.values())
+    started = time.monotonic()
+    async with pair.open_engines(
+        spec.draft, spec.target, method.roles, settings, run.logs_dir / f"shard-{shard}"
+    ) as engines:
+        attempt = _attempt(run, shard, engines, time.monotonic() - started)
         journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
         try:
             shard_run = ShardRun(spec, method, problems, engines, journal, state)
@@ -131,13 +144,59 @@ def _seed(sample_id: str) -> int:
     return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1
 
 
-def _settings(spec: RunSpec, method: Method) -> object:
-    raise NotImplementedError
+def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
+    engine = spec.engine
+    prompt_bytes = max(len(problem_text(p).encode()) for p in problems)
+    needed = prompt_bytes // _BYTES_PER_TOKEN + _PROMPT_RESERVE
+    needed += spec.token_budget + method.verdict_tokens(spec.token_budget)
+    return pair_settings(
+        cast(Kind, engine.kind),
+        method.roles,
+        dtype=engine.dtype,
+        max_context=engine.max_context or needed,
+        tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
+        memory={"draft": engine.draft_memory, "target": engine.target_memory},
+        concurrency=spec.concurrency,
+        candidates=method.parallel,
+    )
 
 
-def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine]) -> Attempt:
-    raise NotImplementedError
+def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:
+    now = time.time()
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
+    hardware = environment.hardware()
+    gpus = hardware.get("gpus") or []
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    return Attempt(
+        attempt_id=f"{stamp}-{socket.gethostname()}-{os.getpid()}-shard{shard}",
+        run_id=run.path.name,
+        shard=shard,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        started_at=now,
+        git_commit=environment.git_commit(),
+        slurm_job_id=job,
+        device=gpus[0]["name"] if gpus else "cpu",
+        num_devices=max(1, len(gpus)),
+        versions=environment.versions(),
+        hardware=hardware,
+        engines={
+            role: {"kv_tokens": engine.kv_tokens, "context_tokens": engine.context_tokens}
+            for role, engine in engines.items()
+        }
+        | {"startup_seconds": startup_seconds},
+    )
 
 
 def _follow_launcher() -> None:
-    raise NotImplementedError
+    """End this worker when the launcher that it must not outlive is gone."""
+    launcher = os.environ.get(LAUNCHER_PID)
+    if launcher is None or int(launcher) == os.getpid():
+        return
+
+    def watch() -> None:
+        while psutil.pid_exists(int(launcher)):
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="launcher-watch", daemon=True).start()

@@ -1,8 +1,8 @@
 """Algorithms over a draft and a target model: one file each, each reads as its paper.
 
-A method is a frozen dataclass: its fields are the hyper-parameters under the paper's names (and the launcher's flags), calling
-it fills a chain. It does no I/O, no retry, no logging and no batching: hundreds of samples are hundreds of coroutines, and
-the engines batch them. To add one: a new file, and a line here.
+A method is a frozen dataclass: its fields are the hyper-parameters under the paper's names (and the launcher's
+flags), calling it fills a chain. It does no I/O, no retry, no logging and no batching: hundreds of samples are
+hundreds of coroutines, and the engines batch them. To add one: a new file, and a line here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ class Method(Protocol):
     @property
     def roles(self) -> tuple[Role, ...]:
         """The models that it needs."""
+
+    @property
+    def parallel(self) -> int:
+        """Completions of one sample drawn at once."""
+
+    def verdict_tokens(self, token_budget: int) -> int:
+        """Longest verdict prompt beyond problem and chain."""
 
     async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
         """Fill the chain; `draft` and `target` are Models, None where not in `roles`."""

@@ -1,8 +1,8 @@
 """SCoT: speculative chain of thought (Wang et al., arXiv 2504.19095, section 3).
 
-The draft writes N whole chains in parallel (3.2); the target picks the best by the most probable of N + 1 numbers in one
-forward pass, the last one meaning that all are wrong (3.4, equation 3). It then answers from question and chosen chain, or, where
-all are wrong, thinks about the question again and answers.
+The draft writes N whole chains in parallel (3.2); the target picks the best by the most probable of N + 1 numbers in
+one forward pass, the last one meaning that all are wrong (3.4, equation 3). It then answers from question and chosen
+chain, or, where all are wrong, thinks about the question again and answers.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from dataclasses import dataclass
 
 from harness.chain import Chain, Stop, as_candidates, offer, take
 from harness.engine import Completion, Role
+from harness.methods.ranges import within
 from harness.prompts import THINK_END
 from harness.recording import Model
 from harness.trace import Candidate
+
+SELECTION_RESERVE = 1024
+"""Tokens of a selection prompt that are no draft: the question, the instructions, the labels."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,23 @@ class SCoT:
     greedy_target: bool = False
     """Let the target decode greedily, as the authors' code does; the drafts stay sampled."""
 
+    def __post_init__(self) -> None:
+        within("drafts", self.drafts, 1, 25)
+        within("draft_tokens", self.draft_tokens, 1, None)
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The models that this method needs."""
         return ("draft", "target")
+
+    @property
+    def parallel(self) -> int:
+        """Completions of one sample drawn at once."""
+        return self.drafts
+
+    def verdict_tokens(self, token_budget: int) -> int:
+        """Longest verdict prompt beyond problem and chain."""
+        return self.drafts * min(self.draft_tokens, token_budget) + SELECTION_RESERVE
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         """Fill the chain."""
@@ -51,7 +68,11 @@ class SCoT:
         texts = offer(candidates)
         if not texts:  # nothing to choose from: every chain was cut off, so all are wrong without asking
             await chain.write(
-                target, "rethink", max_tokens=chain.limits.token_budget, stop=(), refused=candidates,
+                target,
+                "rethink",
+                max_tokens=chain.limits.token_budget,
+                stop=(),
+                refused=candidates,
                 temperature=temperature,
             )
             return
@@ -61,8 +82,13 @@ class SCoT:
             chain.accept(draft, "draft", drafts[take(candidates, verdict.decision)], candidates, verdict)
         else:
             await chain.write(
-                target, "rethink", max_tokens=chain.limits.token_budget, stop=(), refused=candidates,
-                verdict=verdict, temperature=temperature,
+                target,
+                "rethink",
+                max_tokens=chain.limits.token_budget,
+                stop=(),
+                refused=candidates,
+                verdict=verdict,
+                temperature=temperature,
             )
 
     def _withdraw_unfinished(self, drafts: list[Completion], candidates: list[Candidate]) -> None:
@@ -77,8 +103,7 @@ class SCoT:
 
     def _draft_tokens(self, target: Model) -> int:
         """The limit of the paper, or less where N chains would not fit in one prompt of the target."""
-        reserve = 1024  # the question, the instructions and the labels
-        room = (target.engine.context_tokens - reserve) // self.drafts
+        room = (target.engine.context_tokens - SELECTION_RESERVE) // self.drafts
         if room < 1:
             raise Stop("context")
         return min(self.draft_tokens, room)

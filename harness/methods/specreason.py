@@ -1,8 +1,8 @@
 """SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
 
-The small model (draft) speculates one step; the base model (target) scores it from 0 to 9 in one prefill-only pass; at or above
-the threshold the step stays, below it the base model writes the step again. Whoever writes the step that holds the answer
-ends the chain, as in the authors' code.
+The small model (draft) speculates one step; the base model (target) scores it from 0 to 9 in one prefill-only pass;
+at or above the threshold the step stays, below it the base model writes the step again. Whoever writes the step that
+holds the answer ends the chain, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal
 
 from harness.chain import Chain, as_candidates
 from harness.engine import Role
+from harness.methods.ranges import within
 from harness.recording import Model
 from harness.trace import Verdict
 
@@ -29,10 +30,24 @@ class SpecReason:
     step_tokens: int = 512
     """Longest step (in the authors' code)."""
 
+    def __post_init__(self) -> None:
+        within("threshold", self.threshold, 0, 9)
+        within("first_steps", self.first_steps, 0, None)
+        within("step_tokens", self.step_tokens, 1, None)
+
     @property
     def roles(self) -> tuple[Role, ...]:
         """The models that this method needs."""
         return ("draft", "target")
+
+    @property
+    def parallel(self) -> int:
+        """Completions of one sample drawn at once."""
+        return 1
+
+    def verdict_tokens(self, token_budget: int) -> int:
+        """Longest verdict prompt beyond problem and chain."""
+        return min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         """Fill the chain."""
@@ -49,9 +64,7 @@ class SpecReason:
             if verdict.accepted:
                 chain.accept(draft, "draft", speculated, [candidate], verdict)
             else:
-                await chain.write(
-                    target, "fallback", max_tokens=self.step_tokens, refused=[candidate], verdict=verdict
-                )
+                await chain.write(target, "fallback", max_tokens=self.step_tokens, refused=[candidate], verdict=verdict)
 
     def _score(self, verdict: Verdict) -> float:
         if self.score == "greedy":

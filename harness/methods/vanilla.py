@@ -21,6 +21,15 @@ class Vanilla:
         """The models that this method needs."""
         return (self.model,)
 
+    @property
+    def parallel(self) -> int:
+        """Completions of one sample drawn at once."""
+        return 1
+
+    def verdict_tokens(self, token_budget: int) -> int:
+        """Longest verdict prompt beyond problem and chain."""
+        return 0
+
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
         """Fill the chain."""
         model = target if self.model == "target" else draft

@@ -1,0 +1,78 @@
+"""The engines of one worker: opened one after the other, closed together whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from harness.engine import Engine, Role
+from harness.engines.settings import EngineSettings
+
+
+class ModelSource(Protocol):
+    """Where a model lies."""
+
+    @property
+    def path(self) -> str:
+        """A local folder, or a hub id that the cache holds."""
+
+    @property
+    def revision(self) -> str | None:
+        """Commit of a hub id."""
+
+
+@contextlib.asynccontextmanager
+async def open_engines(
+    draft: ModelSource | None,
+    target: ModelSource | None,
+    roles: tuple[Role, ...],
+    settings: Mapping[Role, EngineSettings],
+    log_dir: Path,
+) -> AsyncIterator[dict[Role, Engine]]:
+    """Engines by role. Raises EngineDied where one does not start; then, as on any exit, none is left.
+
+    One after the other, the large one first: engines that start together misjudge each other's memory. The same model
+    in both roles gets two engines, so that a comparison of methods runs on the same split.
+    """
+    sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}
+    engines: dict[Role, Engine] = {}
+    try:
+        for role, source in sources.items():
+            if role not in roles:
+                continue
+            if source is None and settings[role].kind != "scripted":
+                raise ValueError(f"this method needs a {role} model")
+            engines[role] = await _start(source, role, settings[role], log_dir / f"{role}.log")
+        yield engines
+    finally:
+        closed = await asyncio.gather(*(engine.close() for engine in engines.values()), return_exceptions=True)
+        for failure in closed:
+            if isinstance(failure, BaseException):
+                raise failure
+
+
+async def _start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:
+    if settings.kind == "scripted" or source is None:
+        return _scripted(role, settings)
+    revision = None if Path(source.path).is_dir() else source.revision
+    if settings.kind == "transformers":
+        from harness.engines.transformers import TransformersEngine
+
+        return await TransformersEngine.start(source.path, role, settings, revision)
+    from harness.engines.vllm import VLLMEngine
+
+    return await VLLMEngine.start(source.path, role, settings, log_path, revision)
+
+
+def _scripted(role: Role, settings: EngineSettings) -> Engine:
+    from harness.engines.script import PretendedModel
+    from harness.engines.scripted import ScriptedEngine
+
+    model = PretendedModel(skill=0.95 if role == "target" else 0.7)
+    engine = ScriptedEngine(model.write, model.judge)
+    if settings.max_context is not None:
+        engine.context_tokens = settings.max_context
+    return engine

@@ -1,0 +1,107 @@
+"""Starting and ending the processes of an engine: their environment, their output, and that none is left behind.
+
+Environment and file descriptors belong to the whole process and are inherited by its children when they start. So one
+engine starts at a time, and both are as before when it has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+_STARTING = threading.Lock()
+_TAIL_BYTES = 64 << 10
+
+
+@contextlib.contextmanager
+def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[None]:
+    """While it lasts, this process and its new children write to the log file and see these variables (None: unset)."""
+    with _STARTING, _environment(variables), _output_to(log_path):
+        yield
+
+
+def children() -> set[psutil.Process]:
+    """Engine processes below this one; multiprocessing's own bookkeeping process is shared and no part of an engine."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            command = " ".join(process.cmdline())
+            if "spawn_main" in command or command.startswith("VLLM"):
+                found.add(process)
+    return found
+
+
+def kill(processes: set[psutil.Process], grace_seconds: float = 0.0) -> int:
+    """End these processes and all below them, those still there after the grace time by force; returns how many."""
+    every = set(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            every.update(process.children(recursive=True))
+    _, alive = psutil.wait_procs(list(every), timeout=grace_seconds)
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(alive, timeout=10)
+    return len(alive)
+
+
+def last_lines(log_path: Path, lines: int = 20) -> str:
+    """The end of an engine's output, for the message of its failure."""
+    try:
+        with log_path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return "(no output)"
+    kept = [line for line in text.splitlines() if line.strip()][-lines:]
+    return "\n".join(kept) or "(no output)"
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        _set(variables)
+        yield
+    finally:
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _output_to(log_path: Path) -> Iterator[None]:
+    """Descriptors 1 and 2 lead to the file: also what native code and dying processes print ends there."""
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    streams: list[object] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    kept = [os.dup(1), os.dup(2)]
+    file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        for number in (1, 2):
+            _flush(streams)
+            os.dup2(file, number)
+        yield
+    finally:
+        _flush(streams)
+        for number, original in zip((1, 2), kept, strict=True):
+            os.dup2(original, number)
+            os.close(original)
+        os.close(file)
+
+
+def _flush(streams: list[object]) -> None:
+    for stream in streams:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()  # type: ignore[attr-defined]

@@ -1,0 +1,169 @@
+"""How engines are started. Light: a login node imports this without torch or vLLM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.engine import Role
+from harness.environment import accelerator
+
+Kind = Literal["vllm", "transformers", "scripted"]
+Device = Literal["gpu", "cpu"]
+KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
+
+_GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
+"""Of every GPU's memory, weights included; the rest is for CUDA contexts and NCCL."""
+_GPU_SHARE_ALONE = 0.90
+_CPU_KV_SHARES: Mapping[Role, float] = {"draft": 0.35, "target": 0.65}
+_CPU_KV_OF_MEMORY = 0.25
+"""KV caches of both engines, of the memory that is available at the start."""
+_CPU_KV_MOST = 32 << 30
+_CPU_KV_LEAST = 256 << 20
+_CPU_BLOCK = 32
+"""The smallest that vLLM's CPU attention takes. Its default of 128 would leave short prefixes out of the cache."""
+_CORES_TO_SPLIT = 8
+"""From this many cores on, each engine gets its own. With few, whichever engine is at work needs all of them."""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How one engine is started. Unset fields are the engine's own defaults."""
+
+    kind: Kind = "vllm"
+    device: Device = "cpu"
+    dtype: str = "auto"
+    """`auto`: as the weights are stored."""
+    tensor_parallel: int = 1
+    memory_fraction: float = 0.9
+    """This engine's own share of each GPU's memory."""
+    kv_cache_bytes: int | None = None
+    """Size of the KV cache; None: what `memory_fraction` leaves beside the weights."""
+    block_size: int | None = None
+    """Tokens per block of the prefix cache."""
+    max_context: int | None = None
+    """Longest prompt plus completion; None: the model's limit."""
+    max_num_seqs: int = 128
+    """Requests that are computed together; more wait."""
+    max_num_batched_tokens: int | None = None
+    enforce_eager: bool = False
+    """No compilation and no CUDA graphs."""
+    verdicts_first: bool = False
+    """Scheduling by priority, with verdicts before everything else."""
+    cpu_cores: str | None = None
+    """Cores of the engine's threads, as vLLM writes them: ranges, and `|` between the ranks (`0-3|4-7`)."""
+    mean_logprobs: bool = True
+    load_format: str = "auto"
+    """`dummy`: random weights, for measurements."""
+
+
+def pair_settings(
+    kind: Kind,
+    roles: tuple[Role, ...],
+    *,
+    dtype: str = "auto",
+    max_context: int | None = None,
+    tensor_parallel: Mapping[Role, int] | None = None,
+    memory: Mapping[Role, float | None] | None = None,
+    concurrency: int = 64,
+    candidates: int = 1,
+    device: Device | None = None,
+) -> dict[Role, EngineSettings]:
+    """Settings for the engines of one worker, resolved on its node.
+
+    `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; `candidates` is how many completions
+    of one sample the draft may write at once.
+    """
+    device = device or accelerator()
+    ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
+    shares: dict[Role, float] = {
+        role: (memory or {}).get(role) or _default_share(device, role, alone=len(roles) == 1) for role in roles
+    }
+    if sum(shares.values()) > 1:
+        raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
+    cores = core_lists(roles, ranks) if device == "cpu" else {}
+    kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
+    settings: dict[Role, EngineSettings] = {}
+    for role in roles:
+        at_once = concurrency * (candidates if role == "draft" or len(roles) == 1 else 1)
+        common = EngineSettings(
+            kind=kind,
+            device=device,
+            dtype=dtype,
+            tensor_parallel=ranks[role],
+            memory_fraction=shares[role],
+            max_context=max_context,
+            max_num_seqs=max(1, min(at_once, 1024)),
+            verdicts_first=role == "target",
+        )
+        settings[role] = _on_cpu(common, int(kv_bytes * shares[role]), cores[role]) if device == "cpu" else common
+    return settings
+
+
+def core_lists(
+    roles: tuple[Role, ...], ranks: Mapping[Role, int], cores: list[int] | None = None
+) -> dict[Role, str | None]:
+    """Which cores each engine's threads use; None leaves it to the operating system.
+
+    Many cores are divided between the engines, a quarter to the draft. Few are shared by all: the engines of one sample
+    work in turn, and pinning them to halves would leave half the machine idle.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
+    groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
+    if len(roles) > 1 and len(cores) >= _CORES_TO_SPLIT:
+        cut = max(len(cores) // 4, ranks["draft"])
+        groups = {"draft": cores[:cut], "target": cores[cut:]}
+    return {role: _ranges(groups[role], ranks[role]) for role in roles}
+
+
+def cpu_kv_bytes(available: int | None = None) -> int:
+    """Bytes for the KV caches of all engines together, from the memory that is available to this process."""
+    available = _available_memory() if available is None else available
+    return max(_CPU_KV_LEAST, min(_CPU_KV_MOST, int(available * _CPU_KV_OF_MEMORY)))
+
+
+def _on_cpu(settings: EngineSettings, kv_bytes: int, cores: str | None) -> EngineSettings:
+    from dataclasses import replace
+
+    return replace(
+        settings,
+        dtype=_cpu_dtype() if settings.dtype == "auto" else settings.dtype,
+        kv_cache_bytes=kv_bytes,
+        block_size=_CPU_BLOCK,
+        enforce_eager=True,
+        cpu_cores=cores,
+    )
+
+
+def _cpu_dtype() -> str:
+    """bfloat16 where the processor computes in it; elsewhere it is emulated, so float32 is both exact and faster."""
+    information = Path("/proc/cpuinfo")
+    flags = information.read_text() if information.is_file() else ""
+    return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
+
+
+def _default_share(device: Device, role: Role, *, alone: bool) -> float:
+    if device == "cpu":
+        return 1.0 if alone else _CPU_KV_SHARES[role]
+    return _GPU_SHARE_ALONE if alone else _GPU_SHARES[role]
+
+
+def _ranges(cores: list[int], ranks: int) -> str | None:
+    """`0-3|4-7`: the cores in equal parts, one per rank."""
+    size = len(cores) // ranks
+    if size == 0:
+        return None
+    parts = [cores[i * size : (i + 1) * size] for i in range(ranks)]
+    return "|".join(",".join(map(str, part)) for part in parts)
+
+
+def _available_memory() -> int:
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return min(available, int(text)) if text.isdigit() else available

@@ -1,0 +1,215 @@
+"""The reference engine: plain transformers, one request at a time, the same numbers wherever torch runs.
+
+For machines that vLLM does not support, and to check vLLM's answers. Right before fast: no batching, no prefix cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
+
+from harness.engine import (
+    Choice,
+    Completion,
+    EngineDied,
+    Finish,
+    Generation,
+    RequestRefused,
+    Role,
+    Sampling,
+    Timing,
+    VerdictUnavailable,
+)
+from harness.engines.settings import EngineSettings
+from harness.tokenizer import HFTokenizer
+
+_T = TypeVar("_T")
+
+
+class TransformersEngine:
+    """One model in this process."""
+
+    kv_tokens: int | None = None
+
+    def __init__(self, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None) -> None:
+        """Loads the model; blocks."""
+        from transformers import AutoModelForCausalLM
+
+        self.role, self.settings = role, settings
+        self.tokenizer = HFTokenizer(model_path, revision)
+        begun = time.monotonic()
+        model: Any = AutoModelForCausalLM.from_pretrained(model_path, revision=revision, dtype=settings.dtype)
+        self._model: Any = model.to("cuda" if settings.device == "gpu" else "cpu").eval()
+        self.start_seconds = time.monotonic() - begun
+        text_config = model.config.get_text_config()
+        self.context_tokens = int(text_config.max_position_embeddings)
+        if settings.max_context is not None:
+            self.context_tokens = min(self.context_tokens, settings.max_context)
+        self._vocabulary = int(text_config.vocab_size)
+        self._eos = _eos_ids(model, self.tokenizer)
+        self._turn = asyncio.Lock()
+        self._in_flight = 0
+
+    @classmethod
+    async def start(
+        cls, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None
+    ) -> TransformersEngine:
+        """Load a model. Raises EngineDied."""
+        try:
+            return await asyncio.to_thread(cls, model_path, role, settings, revision)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise EngineDied(f"the {role} engine did not start: {error}") from error
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        """See Engine.generate."""
+        self._check(prompt)
+        async with self._counted() as clock:
+            completions = await self._in_thread(lambda gone: self._write(prompt, sampling, gone, clock), clock)
+        return Generation(completions, len(prompt), 0, clock.timing())
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        """See Engine.choose."""
+        self._check([*prompt, *options])
+        if not options or len(set(options)) != len(options):
+            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        async with self._counted() as clock:
+            logprobs = await self._in_thread(lambda gone: self._judge(prompt, options, clock), clock)
+        if not all(x > float("-inf") for x in logprobs):
+            raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
+        return Choice(logprobs, len(prompt), 0, clock.timing())
+
+    async def close(self) -> None:
+        """See Engine.close."""
+        async with self._turn:
+            self._model = None
+
+    def _check(self, prompt: Sequence[int]) -> None:
+        if not prompt or len(prompt) >= self.context_tokens:
+            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        if not all(0 <= i < self._vocabulary for i in prompt):
+            raise RequestRefused(f"a token id outside the vocabulary of {self._vocabulary}")
+
+    @contextlib.asynccontextmanager
+    async def _counted(self) -> AsyncIterator[_Clock]:
+        self._in_flight += 1
+        clock = _Clock(self._in_flight)
+        try:
+            yield clock
+        finally:
+            self._in_flight -= 1
+
+    async def _in_thread(self, work: Callable[[threading.Event], _T], clock: _Clock) -> _T:
+        """Blocking work in its turn; when its caller is cancelled it stops at the next token."""
+        gone = threading.Event()
+        async with self._turn:
+            if self._model is None:
+                raise EngineDied(f"the {self.role} engine was closed")
+            clock.scheduled = time.monotonic()
+            thread = asyncio.ensure_future(asyncio.to_thread(work, gone))
+            try:
+                return await asyncio.shield(thread)
+            except asyncio.CancelledError:
+                gone.set()
+                await asyncio.wait({thread})
+                raise
+
+    def _write(
+        self, prompt: Sequence[int], sampling: Sampling, gone: threading.Event, clock: _Clock
+    ) -> tuple[Completion, ...]:
+        import torch
+
+        limit = min(sampling.max_tokens, self.context_tokens - len(prompt))
+        with torch.inference_mode():
+            logits, cache = self._forward(prompt, None)
+            return tuple(
+                self._completed(logits, cache, sampling, sampling.seed + i, limit, gone, clock)
+                for i in range(sampling.n)
+            )
+
+    def _completed(
+        self, logits: Any, shared: Any, sampling: Sampling, seed: int, limit: int, gone: threading.Event, clock: _Clock
+    ) -> Completion:
+        import torch
+
+        cache = copy.deepcopy(shared)
+        generator = torch.Generator(device="cpu").manual_seed(seed)
+        ids: list[int] = []
+        total, finish = 0.0, "length"
+        while len(ids) < limit and not gone.is_set():
+            token = _drawn(logits, sampling, generator)
+            total += float(torch.log_softmax(logits, -1)[token])
+            ids.append(token)
+            clock.first = clock.first or time.monotonic()
+            if token in self._eos:
+                finish = "eos"
+                break
+            if self._stopped(ids, sampling.stop):
+                finish = "stop"
+                break
+            if len(ids) < limit:
+                logits, cache = self._forward([token], cache)
+        kept = tuple(ids[:-1] if finish == "eos" else ids)
+        ended: Finish = "eos" if finish == "eos" else "stop" if finish == "stop" else "length"
+        return Completion(kept, self.tokenizer.decode(kept), ended, len(ids), total / max(1, len(ids)))
+
+    def _stopped(self, ids: list[int], stop: tuple[str, ...]) -> bool:
+        if not stop:
+            return False
+        text = self.tokenizer.decode(ids)
+        return any(string in text for string in stop)
+
+    def _judge(self, prompt: Sequence[int], options: Sequence[int], clock: _Clock) -> tuple[float, ...]:
+        import torch
+
+        with torch.inference_mode():
+            logits, _ = self._forward(prompt, None)
+            logprobs = torch.log_softmax(logits, -1)
+        clock.first = time.monotonic()
+        return tuple(float(logprobs[i]) for i in options)
+
+    def _forward(self, ids: Sequence[int], cache: Any) -> tuple[Any, Any]:
+        """Logits of the next token in float32 on the CPU, and the cache behind these ids."""
+        import torch
+
+        tensor = torch.tensor([list(ids)], device=self._model.device)
+        output = self._model(input_ids=tensor, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return output.logits[0, -1].float().cpu(), output.past_key_values
+
+
+class _Clock:
+    """When one call was submitted, had its turn, and gave its first token."""
+
+    def __init__(self, in_flight: int) -> None:
+        self._in_flight, self._submitted_at, self._begun = in_flight, time.time(), time.monotonic()
+        self.scheduled = self._begun
+        self.first = 0.0
+
+    def timing(self) -> Timing:
+        end = time.monotonic() - self._begun
+        first = self.first - self._begun if self.first else end
+        return Timing(self._submitted_at, self.scheduled - self._begun, first, end, self._in_flight)
+
+
+def _drawn(logits: Any, sampling: Sampling, generator: Any) -> int:
+    """One token: the most probable at temperature 0, else drawn from the nucleus."""
+    import torch
+
+    if sampling.temperature == 0:
+        return int(logits.argmax())
+    probabilities = torch.softmax(logits / sampling.temperature, -1)
+    if sampling.top_p < 1:
+        ordered, order = probabilities.sort(descending=True)
+        outside = ordered.cumsum(-1) - ordered > sampling.top_p
+        probabilities[order[outside]] = 0
+    return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def _eos_ids(model: Any, tokenizer: HFTokenizer) -> set[int]:
+    named = model.generation_config.eos_token_id
+    ids = {named} if isinstance(named, int) else set(named or ())
+    return ids | ({tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set())

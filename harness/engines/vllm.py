@@ -1,0 +1,380 @@
+"""vLLM engines in processes of their own. The only importer of vllm, and only inside functions.
+
+An engine that dies is started once more and its requests are sent again, which is safe because every request carries
+its seed. What is asked of vLLM here holds for 0.31 and later, on CPUs and GPUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import logging
+import math
+import os
+import time
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.engine import (
+    Choice,
+    Completion,
+    EngineDied,
+    Finish,
+    Generation,
+    RequestRefused,
+    Role,
+    Sampling,
+    Timing,
+    VerdictUnavailable,
+)
+from harness.engines import parent_watch, processes
+from harness.engines.settings import EngineSettings
+from harness.tokenizer import HFTokenizer
+
+_logger = logging.getLogger(__name__)
+_EXIT_GRACE_SECONDS = 5.0
+_VERDICT, _WRITING = 0, 1
+"""Priorities; lower goes first."""
+_T = TypeVar("_T")
+
+
+class VLLMEngine:
+    """One model on vLLM, in the worker's event loop."""
+
+    def __init__(
+        self, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None
+    ) -> None:
+        """Not started; see `start`."""
+        self.role, self.settings, self.log_path = role, settings, log_path
+        self.tokenizer = HFTokenizer(model_path, revision)
+        self.start_seconds = 0.0
+        """How long the last start took."""
+        self._model_path, self._revision = model_path, revision
+        self._llm: Any = None
+        self._processes: set[Any] = set()
+        self._before: set[Any] | None = None
+        self._revival: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._ids = itertools.count()
+        self._in_flight = 0
+
+    @classmethod
+    async def start(
+        cls, model_path: str, role: Role, settings: EngineSettings, log_path: Path, revision: str | None = None
+    ) -> VLLMEngine:
+        """Start an engine; its output goes to `log_path`. Raises EngineDied with the last of it."""
+        engine = cls(model_path, role, settings, log_path, revision)
+        await engine._launch()
+        return engine
+
+    @property
+    def context_tokens(self) -> int:
+        """See Engine.context_tokens."""
+        return int(self._llm.model_config.max_model_len)
+
+    @property
+    def kv_tokens(self) -> int | None:
+        """See Engine.kv_tokens."""
+        cache = self._llm.vllm_config.cache_config
+        return int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
+
+    @property
+    def restarts(self) -> int:
+        """How often the engine had to be started again."""
+        return int(self._revival is not None)
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        """See Engine.generate."""
+        room = self.context_tokens - len(prompt)
+        if room < 1:
+            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        # One request per completion, not vLLM's n: that reports the cache hits of the completion that ends last,
+        # which finds in the cache what the first one has just put there.
+        every = [self._writing(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
+        async with self._counted() as clock:
+            outputs = await _together([self._answer(prompt, params, _WRITING) for params in every])
+        completions = tuple(self._completion(output.outputs[0]) for output in outputs)
+        cached = min(output.num_cached_tokens or 0 for output in outputs)
+        return Generation(completions, len(prompt), cached, clock.timing(outputs))
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        """See Engine.choose."""
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, vLLM's V1 runner
+        # would silently answer it with -inf.
+        params = _refusable(
+            SamplingParams,
+            max_tokens=1,
+            temperature=0.0,
+            allowed_token_ids=list(options),
+            logprob_token_ids=list(options),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        async with self._counted() as clock:
+            output = await self._answer(prompt, params, _VERDICT)
+        found = (output.outputs[0].logprobs or [{}])[0]
+        logprobs = tuple(found[i].logprob if i in found else -math.inf for i in options)
+        if not all(math.isfinite(x) for x in logprobs):
+            raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
+        return Choice(logprobs, len(prompt), output.num_cached_tokens or 0, clock.timing([output]))
+
+    async def close(self) -> None:
+        """See Engine.close."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._end())
+        await asyncio.shield(self._closing)
+
+    # Requests
+
+    def _writing(self, sampling: Sampling, index: int, max_tokens: int) -> Any:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        return _refusable(
+            SamplingParams,
+            max_tokens=max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed + index,
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            detokenize=bool(sampling.stop),
+            skip_special_tokens=False,  # a stop string such as </think> may be one
+            spaces_between_special_tokens=False,
+            logprobs=0 if self.settings.mean_logprobs else None,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    async def _answer(self, prompt: Sequence[int], params: Any, priority: int) -> Any:
+        """The finished output of one request, sent again where the engine died under it."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        while True:
+            llm = self._llm
+            try:
+                return await self._asked(llm, prompt, params, priority)
+            except EngineDeadError:
+                await self._revive(llm)
+
+    async def _asked(self, llm: Any, prompt: Sequence[int], params: Any, priority: int) -> Any:
+        from vllm.inputs import tokens_input
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        order = {"priority": priority} if self.settings.verdicts_first else {}
+        name = f"{self.role}-{next(self._ids)}"
+        output: Any = None
+        try:
+            async for latest in llm.generate(tokens_input(list(prompt)), params, name, **order):
+                output = latest
+        except EngineGenerateError as error:
+            if llm.errored:
+                raise EngineDeadError from error
+            raise RequestRefused(f"{error}: {error.__cause__}") from error
+        except _refusals() as refusal:
+            raise RequestRefused(str(refusal)) from refusal
+        if output is None or output.outputs[0].finish_reason not in ("stop", "length"):
+            reason = output and output.outputs[0].finish_reason
+            raise RequestRefused(f"the {self.role} engine ended the request with {reason!r}")
+        return output
+
+    def _completion(self, output: Any) -> Completion:
+        ids = tuple(output.token_ids)
+        num_tokens = len(ids)
+        finish: Finish = "length"
+        if output.finish_reason == "stop":
+            finish = "stop" if isinstance(output.stop_reason, str) else "eos"
+        total = output.cumulative_logprob
+        mean = total / num_tokens if total is not None and math.isfinite(total) and num_tokens else None
+        ids = ids[:-1] if finish == "eos" else ids
+        return Completion(ids, self.tokenizer.decode(ids), finish, num_tokens, mean)
+
+    @contextlib.asynccontextmanager
+    async def _counted(self) -> AsyncIterator[_Clock]:
+        self._in_flight += 1
+        clock = _Clock(self._in_flight)
+        try:
+            yield clock
+        finally:
+            self._in_flight -= 1
+            clock.stop()
+
+    # Life and death
+
+    async def _launch(self) -> None:
+        begun = time.monotonic()
+        thread = asyncio.ensure_future(asyncio.to_thread(self._build))
+        try:
+            self._llm = await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            await self._abandon(thread)
+            raise
+        self.start_seconds = time.monotonic() - begun
+
+    def _build(self) -> Any:
+        """Blocks for as long as the start takes."""
+        with processes.starting(self.log_path, self._variables()):
+            self._before = processes.children()
+            try:
+                from vllm.v1.engine.async_llm import AsyncLLM
+
+                return AsyncLLM.from_engine_args(self._arguments())
+            except Exception as error:  # whatever vLLM raises: the cause is in the output
+                lines = processes.last_lines(self.log_path)
+                raise EngineDied(f"the {self.role} engine did not start: {error}\n{lines}") from error
+            finally:
+                self._processes = processes.children() - self._before
+
+    async def _abandon(self, thread: asyncio.Future[Any]) -> None:
+        """End a start that nobody waits for any more: its processes are killed until it gives up."""
+        while not thread.done():
+            if self._before is not None:
+                await asyncio.to_thread(processes.kill, processes.children() - self._before)
+            await asyncio.wait({thread}, timeout=0.5)
+        if thread.exception() is None:
+            self._llm = thread.result()
+            await asyncio.to_thread(self._shut_down)
+
+    async def _revive(self, dead: Any) -> None:
+        """Start the engine again; everyone who met the dead one waits for the same start. Raises EngineDied."""
+        if self._llm is not dead:
+            return
+        if self._closing is not None:
+            raise EngineDied(f"the {self.role} engine was closed")
+        if self._revival is None:
+            _logger.warning("the %s engine died and is started again; its output: %s", self.role, self.log_path)
+            self._revival = asyncio.create_task(self._restart())
+        elif self._revival.done():
+            lines = processes.last_lines(self.log_path)
+            raise EngineDied(f"the {self.role} engine died for the second time. Its last output:\n{lines}")
+        await asyncio.shield(self._revival)
+
+    async def _restart(self) -> None:
+        await asyncio.to_thread(self._shut_down, 0.0)
+        await self._launch()
+
+    async def _end(self) -> None:
+        if self._revival is not None:
+            self._revival.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineDied):
+                await self._revival
+        await asyncio.to_thread(self._shut_down)
+
+    def _shut_down(self, grace_seconds: float = _EXIT_GRACE_SECONDS) -> None:
+        try:
+            self._llm.shutdown()
+        finally:
+            processes.kill(self._processes, grace_seconds)
+
+    # What vLLM is given
+
+    def _variables(self) -> dict[str, str | None]:
+        variables: dict[str, str | None] = {
+            parent_watch.PARENT: str(os.getpid()),
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_LOGGING_COLOR": "0",
+            "VLLM_CPU_KVCACHE_SPACE": None,  # would overrule kv_cache_bytes in both engines
+        }
+        if self.settings.device == "cpu":
+            variables["VLLM_CPU_OMP_THREADS_BIND"] = self.settings.cpu_cores or "nobind"
+        if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
+            variables["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
+        if parent_watch.ENTRY_POINT not in entry_points(group="vllm.general_plugins").names:
+            warnings.warn(
+                "this project is not installed (pip install -e .): a killed worker leaves engines", stacklevel=2
+            )
+        return variables
+
+    def _arguments(self) -> Any:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+
+        s = self.settings
+        wanted = {
+            "model": self._model_path,
+            "revision": self._revision,
+            "tokenizer_revision": self._revision,
+            "dtype": s.dtype,
+            "tensor_parallel_size": s.tensor_parallel,
+            "gpu_memory_utilization": s.memory_fraction,
+            "kv_cache_memory_bytes": s.kv_cache_bytes,
+            "block_size": s.block_size,
+            "max_model_len": self._context(),
+            "max_num_seqs": s.max_num_seqs,
+            "max_num_batched_tokens": s.max_num_batched_tokens,
+            "enforce_eager": s.enforce_eager,
+            "enable_prefix_caching": True,
+            "scheduling_policy": "priority" if s.verdicts_first else "fcfs",
+            "load_format": s.load_format,
+            "disable_log_stats": False,  # times per request come with them
+        }
+        given = {name: value for name, value in wanted.items() if value is not None}
+        unknown = set(given) - {f.name for f in dataclasses.fields(AsyncEngineArgs)}
+        if unknown:
+            raise EngineDied(f"this vLLM does not know {', '.join(sorted(unknown))}; version 0.31 or later is needed")
+        return AsyncEngineArgs(**given)
+
+    def _context(self) -> int | None:
+        """The wanted context, or the model's limit where that is shorter: vLLM refuses to start beyond it."""
+        if self.settings.max_context is None:
+            return None
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(self._model_path, revision=self._revision)
+        limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+        return min(self.settings.max_context, limit or self.settings.max_context)
+
+
+class _Clock:
+    """Wall times of one call; the engine's own times of its requests where it gives them."""
+
+    def __init__(self, in_flight: int) -> None:
+        self._in_flight = in_flight
+        self._submitted_at, self._begun = time.time(), time.monotonic()
+        self._end_seconds = 0.0
+
+    def stop(self) -> None:
+        self._end_seconds = time.monotonic() - self._begun
+
+    def timing(self, outputs: Sequence[Any]) -> Timing:
+        queued, first = 0.0, self._end_seconds
+        metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
+        if metrics:
+            arrived = min(m.queued_ts for m in metrics)
+            queued = max(0.0, min(m.scheduled_ts for m in metrics) - arrived)
+            first = max(queued, min(m.first_token_ts for m in metrics) - arrived)
+        end = self._end_seconds
+        return Timing(self._submitted_at, min(queued, end), min(first, end), end, self._in_flight)
+
+
+async def _together(requests: Sequence[Awaitable[_T]]) -> list[_T]:
+    """All results; the others are cancelled where one fails or the caller is cancelled."""
+    if len(requests) == 1:
+        return [await requests[0]]
+    tasks = [asyncio.ensure_future(request) for request in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """What vLLM raises for a request that it does not take."""
+    import vllm.exceptions as known
+
+    named = (getattr(known, name, None) for name in ("VLLMClientError", "VLLMValidationError"))
+    return (ValueError, *(kind for kind in named if kind is not None))
+
+
+def _refusable(make: Any, **parameters: Any) -> Any:
+    """vLLM checks some parameters of a request when they are put together."""
+    try:
+        return make(**parameters)
+    except _refusals() as refusal:
+        raise RequestRefused(str(refusal)) from refusal

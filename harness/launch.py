@@ -1,0 +1,246 @@
+"""`python -m harness.launch`: parse → plan → submit → follow → grade → load → result → what to type next.
+
+The front of the harness. It may reach across to jobs and warehouse, and does so only once it is clear what to do, so
+that `--help` and a mistyped value answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness import benchmarks, models, options
+from harness.methods import METHODS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.problem import Problem
+    from jobs.spec import RunSpec
+    from jobs.store import RunFolder
+
+_LISTS = ("methods", "datasets", "models", "presets")
+
+
+class OneLineErrors(click.Command):
+    """A command whose mistakes are answered by one line and exit code 2."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run; never returns normally where click would exit."""
+        try:
+            return super().main(*args, **{**extra, "standalone_mode": False})
+        except click.exceptions.Exit as stop:
+            sys.exit(stop.exit_code)
+        except click.Abort:
+            sys.exit(130)
+        except click.ClickException as wrong:
+            click.echo(f"error: {wrong.format_message()}", err=True)
+            sys.exit(2)
+
+
+def _path(*, exists: bool = False) -> click.Path:
+    return click.Path(exists=exists, path_type=Path)
+
+
+@click.command(cls=OneLineErrors, params=[*options.method_options()])
+@click.option("--method", type=click.Choice(list(METHODS)), help="The algorithm.")
+@click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), help="The benchmark.")
+@click.option("--preset", type=click.Choice(list(options.presets())), help="A paper's setting: models and parameters.")
+@click.option("--config", type=_path(exists=True), help="TOML file of flags without their dashes; flags go on top.")
+@click.option("--draft", help="Draft model: a known name, a hub id, or a folder.")
+@click.option("--target", help="Target model, likewise.")
+@click.option("--samples", type=click.IntRange(1), default=16, show_default=True, help="Samples per problem.")
+@click.option("--limit", type=click.IntRange(1), help="Only the first N problems; the result says so.")
+@click.option("--problems", help="Only these: numbers, ranges or ids, e.g. 3,7,10-15.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--temperature", type=click.FloatRange(0), default=0.6, show_default=True)
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=0.95, show_default=True)
+@click.option(
+    "--token-budget",
+    type=click.IntRange(1),
+    default=8192,
+    show_default=True,
+    help="Emitted tokens per sample, the answer included.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Samples in flight per worker; 1 measures latency.",
+)
+@click.option("--engine", type=click.Choice(options.ENGINES), default="auto", show_default=True)
+@click.option("--dtype", default="auto", show_default=True, help="Weights' type, e.g. bfloat16, float32.")
+@click.option("--max-context", type=click.IntRange(16), help="Longest prompt plus output.  [default: what is needed]")
+@click.option("--draft-tensor-parallel", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--target-tensor-parallel", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--draft-memory", type=click.FloatRange(0, 1, min_open=True), help="Draft's share of the memory.")
+@click.option("--target-memory", type=click.FloatRange(0, 1, min_open=True), help="Target's share of the memory.")
+@click.option(
+    "--cluster",
+    type=click.Choice(options.CLUSTERS),
+    default="auto",
+    show_default=True,
+    help="auto: Slurm where sbatch is, else this machine; debug: this process.",
+)
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="For sbatch, e.g. partition=gpu; may be repeated.")
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Workers to share the samples.")
+@click.option("--output", type=_path(), default="runs", show_default=True, help="Folder of run folders.")
+@click.option("--data-dir", type=_path(exists=True), help="Folder of <dataset>.jsonl; also HARNESS_DATA_DIR.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
+@click.option("--list", "listing", type=click.Choice(_LISTS), help="Print what there is, and stop.")
+@click.pass_context
+def main(context: click.Context, /, **given: Any) -> None:
+    """Run one method on one benchmark, grade it, and print the result."""
+    if given["listing"]:
+        _print_list(given["listing"])
+        return
+    chosen = options.settled(context, given["preset"], given["config"])
+    for required, valid in (("method", METHODS), ("dataset", benchmarks.DATASETS)):
+        if chosen[required] is None:
+            raise click.UsageError(f"--{required} is missing; choose from {', '.join(valid)}")
+    try:
+        _launch(chosen)
+    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+
+
+def _launch(chosen: dict[str, Any]) -> None:
+    params = options.method_parameters(chosen["method"], chosen)
+    from jobs.plan import plan
+
+    spec, problems, notices = plan(chosen, params)
+
+    from rich.console import Console
+
+    from jobs.store import RunFolder
+    from jobs.submit import resolve
+
+    console = Console(highlight=False)
+    run = RunFolder(chosen["output"] / spec.run_id)
+    cluster = resolve(chosen["cluster"])
+    for notice in notices:
+        console.print(notice, style="bold yellow", soft_wrap=True)
+    _print_plan(console, spec, run, cluster, chosen["shards"])
+    if not chosen["dry_run"]:
+        _run(console, run, spec, problems, {**chosen, "cluster": cluster})
+
+
+def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
+    from jobs import shards as sharding
+    from jobs.spec import units
+    from jobs.state import pending_units, read_state
+    from jobs.submit import submit
+
+    planned = sharding.deal(units(spec, problems), chosen["shards"])
+    if not run.exists():
+        run.create(spec, problems, planned)
+    elif len(run.shards()) != len(planned):
+        run.write_shards(planned)
+    state = read_state(run)
+    pending = pending_units(run, state)
+    if state.finished:
+        console.print(
+            f"Resuming: {len(state.finished)} samples are finished, {pending} are left, "
+            f"{len(state.unfinished)} of them go on from their last accepted step."
+        )
+    if pending:
+        todo = [i for i, shard in enumerate(run.shards()) if any(u.sample_id not in state.finished for u in shard)]
+        jobs = submit(run, todo, chosen["cluster"], _slurm_options(chosen["slurm"]))
+        if chosen["cluster"] == "slurm":
+            console.print(
+                f"Submitted as job {jobs[0].job_id.partition('_')[0]}. Then:  python -m jobs finalize {run.path}"
+            )
+            return
+        _follow(console, run, jobs)
+    _report(console, run)
+
+
+def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:
+    from jobs.follow import follow
+
+    follow(run, jobs, console)
+    failed = [job for job in jobs if job.exception() is not None]
+    if failed:
+        last = str(failed[0].exception()).strip().splitlines()[-1]
+        console.print(f"error: {len(failed)} of {len(jobs)} workers failed: {last}", style="bold red", soft_wrap=True)
+        console.print(f"Logs: {run.logs_dir}. Nothing finished is lost: the same command goes on from here.")
+        sys.exit(1)
+
+
+def _report(console: Console, run: RunFolder) -> None:
+    from jobs.finish import finish
+    from warehouse.load import load_run
+    from warehouse.summary import render, summary
+
+    with console.status("Grading …"):
+        finish(run)
+    database = run.path.parent / "warehouse.duckdb"
+    load_run(run, database)
+    render(summary(database, [run.path.name]), console)
+    console.print(f"Run folder: {run.path}    Warehouse: {database}")
+    console.print("Next:", style="bold")
+    console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
+    problem = run.problems()[0].id
+    console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)
+
+
+def _print_plan(console: Console, spec: RunSpec, run: RunFolder, cluster: str, shards: int) -> None:
+    shown = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
+    params = ", ".join(f"{name} {value}" for name, value in spec.params.items())
+    console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {params}")
+    console.print("  " + ", ".join(f"{role} {name}" for role, name in shown.items()), soft_wrap=True)
+    console.print(
+        f"  {spec.num_problems} problems × {spec.samples} samples = {spec.num_problems * spec.samples}, temperature "
+        f"{spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, seed {spec.seed}",
+        soft_wrap=True,
+    )
+    console.print(
+        f"  {spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, {shards} worker(s), {cluster}",
+        soft_wrap=True,
+    )
+    if spec.limited:
+        console.print(
+            f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; no number of it is the benchmark's.",
+            style="bold yellow",
+            soft_wrap=True,
+        )
+    console.print(f"  run folder {run.path}", soft_wrap=True)
+
+
+def _print_list(what: str) -> None:
+    if what == "methods":
+        for name, method in METHODS.items():
+            summary = (sys.modules[method.__module__].__doc__ or "").splitlines()[0]
+            takes = " ".join(options.flag(n) for n in options.parameters(name))
+            click.echo(f"{name:12} {summary}\n{'':12} {takes}")
+    elif what == "datasets":
+        for dataset in benchmarks.DATASETS.values():
+            click.echo(f"{dataset.name:14} {dataset.count:5} problems  {dataset.title}")
+    elif what == "models":
+        for model in models.MODELS.values():
+            click.echo(f"{model.name:28} {model.hub_id}")
+        click.echo("or a hub id org/name, or a folder")
+    else:
+        for name, values in options.presets().items():
+            click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))
+
+
+def _slurm_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`partition=gpu` → submitit's `slurm_partition`; numbers as numbers."""
+    chosen: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
+        chosen[f"slurm_{key.replace('-', '_')}"] = int(value) if value.isdigit() else value
+    return chosen
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m harness.launch")

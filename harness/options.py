@@ -1,0 +1,119 @@
+"""The launcher's flags: what a person may type, in the field's words, and how flags, file and preset combine.
+
+A method's hyper-parameters become flags by themselves: the fields of its dataclass. Light: no torch, vllm,
+transformers or datasets.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import click
+from click.core import ParameterSource
+
+from harness.methods import METHODS
+
+ENGINES = ("auto", "vllm", "transformers", "scripted")
+CLUSTERS = ("auto", "slurm", "local", "debug")
+
+
+def flag(name: str) -> str:
+    """`guidance_tokens` → `--guidance-tokens`."""
+    return "--" + name.replace("_", "-")
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """The papers' settings by name; keys are option names with underscores."""
+    text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")
+    return {name: _underscored(values) for name, values in tomllib.loads(text).items()}
+
+
+def method_options() -> list[click.Option]:
+    """One option per hyper-parameter of any method; which method takes it is checked once the method is known."""
+    owners: dict[str, list[str]] = {}
+    for method in METHODS:
+        for name in parameters(method):
+            owners.setdefault(name, []).append(method)
+    return [_method_option(name, methods) for name, methods in owners.items()]
+
+
+def parameters(method: str) -> dict[str, Any]:
+    """A method's hyper-parameters and their defaults."""
+    return {f.name: f.default for f in fields(METHODS[method])}
+
+
+def method_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The method's hyper-parameters, the given ones on top of the defaults.
+
+    Raises click.UsageError where a given one belongs to another method or its value is out of range.
+    """
+    own = parameters(method)
+    every = {name for other in METHODS for name in parameters(other)}
+    for name in sorted(set(given) - set(own)):
+        if name in every:
+            takes = ", ".join(flag(n) for n in own)
+            raise click.UsageError(f"{flag(name)} is no parameter of {method}, which takes {takes}")
+    params = {**own, **{name: given[name] for name in own if name in given}}
+    try:
+        METHODS[method](**params)
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    return params
+
+
+def settled(context: click.Context, preset: str | None, config: Path | None) -> dict[str, Any]:
+    """Every option's value: command line, then configuration file, then preset, then default.
+
+    A hyper-parameter that nobody gave is left out, so that the method's own default stands.
+    """
+    layers: list[tuple[str, dict[str, Any]]] = []
+    if config is not None:
+        layers.append((str(config), _read_config(config)))
+    if preset is not None:
+        layers.append((f"preset {preset}", presets()[preset]))
+    known = {p.name: p for p in context.command.params}
+    for where, layer in layers:
+        for name in layer:
+            if name not in known:
+                raise click.UsageError(f"{where}: unknown key {name!r}; the keys are the flags without the dashes")
+    chosen: dict[str, Any] = {}
+    for name, parameter in known.items():
+        if name is None:
+            continue
+        value = context.params.get(name)
+        if context.get_parameter_source(name) in (ParameterSource.DEFAULT, None):
+            given = next((layer[name] for _, layer in layers if name in layer), None)
+            value = value if given is None else parameter.type_cast_value(context, given)
+        chosen[name] = value
+    for option in method_options():
+        if option.name is not None and chosen.get(option.name) is None:
+            chosen.pop(option.name, None)
+    return chosen
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return _underscored(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise click.UsageError(f"--config {path}: not a readable TOML file: {wrong}") from wrong
+
+
+def _underscored(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.replace("-", "_"): value for key, value in values.items()}
+
+
+def _method_option(name: str, methods: Sequence[str]) -> click.Option:
+    method = METHODS[methods[0]]
+    hint = get_type_hints(method)[name]
+    default = "; ".join(f"{m}: {parameters(m)[name]}" for m in methods)
+    text = f"{'/'.join(methods)}.  [default: {default}]"
+    if hint is bool:
+        return click.Option([f"{flag(name)}/--no-{name.replace('_', '-')}", name], default=None, help=text)
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    kind: Any = click.Choice([str(c) for c in choices]) if choices else hint
+    return click.Option([flag(name), name], type=kind, default=None, help=text)

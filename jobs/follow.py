@@ -1,0 +1,72 @@
+"""Live progress of a run on this machine: a line that renews itself on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from jobs.progress import Follower, Progress
+from jobs.store import RunFolder
+from jobs.submit import Job
+
+_LOOK_SECONDS = 1.0
+_PLAIN_LINE_SECONDS = 15.0
+
+
+def follow(run: RunFolder, jobs: Sequence[Job], console: Console) -> None:
+    """Show progress until every job has ended; ends the jobs where it is interrupted itself."""
+    follower = Follower(run)
+    try:
+        if console.is_terminal:
+            with Live(console=console, refresh_per_second=2, transient=True) as live:
+                while not _all_done(jobs):
+                    live.update(Text(line(follower.poll())))
+                    time.sleep(_LOOK_SECONDS)
+        else:
+            _plain(follower, jobs, console)
+        console.print(line(follower.poll()), highlight=False)
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        raise
+
+
+def _plain(follower: Follower, jobs: Sequence[Job], console: Console) -> None:
+    last = time.monotonic()
+    while not _all_done(jobs):
+        time.sleep(_LOOK_SECONDS)
+        if time.monotonic() - last >= _PLAIN_LINE_SECONDS:
+            console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+            last = time.monotonic()
+
+
+def _all_done(jobs: Sequence[Job]) -> bool:
+    return all(job.done() for job in jobs)
+
+
+def line(progress: Progress) -> str:
+    """`12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71 % · ETA 3 min`."""
+    rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
+    shown = [f"{len(progress.ended)}/{progress.total} samples"]
+    shown += [f"{progress.errors} errors"] if progress.errors else []
+    shown += [f"{progress.steps} steps"]
+    shown += [rates] if rates else []
+    shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
+    left = progress.total - len(progress.ended)
+    if progress.eta_seconds is not None and left:
+        shown.append(f"ETA {duration(progress.eta_seconds)}")
+    elif not progress.steps and left:
+        shown.append("engines are starting")
+    return " · ".join(shown)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

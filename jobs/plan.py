@@ -1,0 +1,80 @@
+"""From flags to a run's specification and its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from harness import benchmarks, environment, models
+from harness.methods import build
+from harness.problem import Problem, dataset_hash
+from harness.prompts import prompt_hash
+from jobs.spec import EngineSpec, ModelSpec, RunSpec
+
+
+def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec, list[Problem], list[str]]:
+    """The specification, its problems, and what must be said loudly. Raises ValueError and the loaders' errors."""
+    every = benchmarks.load(chosen["dataset"], chosen["data_dir"], chosen["seed"])
+    problems = benchmarks.select(every, chosen["limit"], chosen["problems"])
+    draft, target, notices = _models(chosen, build(chosen["method"], dict(params)).roles)
+    spec = RunSpec(
+        method=chosen["method"],
+        params=dict(params),
+        dataset=chosen["dataset"],
+        dataset_hash=dataset_hash(problems),
+        dataset_size=len(every),
+        num_problems=len(problems),
+        samples=chosen["samples"],
+        seed=chosen["seed"],
+        temperature=chosen["temperature"],
+        top_p=chosen["top_p"],
+        token_budget=chosen["token_budget"],
+        draft=draft,
+        target=target,
+        engine=EngineSpec(
+            kind=_engine_kind(chosen["engine"]),
+            dtype=chosen["dtype"],
+            max_context=chosen["max_context"],
+            draft_tensor_parallel=chosen["draft_tensor_parallel"],
+            target_tensor_parallel=chosen["target_tensor_parallel"],
+            draft_memory=chosen["draft_memory"],
+            target_memory=chosen["target_memory"],
+        ),
+        concurrency=chosen["concurrency"],
+        prompt_hash=prompt_hash(),
+        preset=chosen["preset"],
+    )
+    return spec, problems, notices
+
+
+def _models(chosen: Mapping[str, Any], roles: tuple[str, ...]) -> tuple[ModelSpec | None, ModelSpec | None, list[str]]:
+    names: dict[str, str | None] = {"draft": chosen["draft"], "target": chosen["target"]}
+    if chosen["engine"] == "scripted":
+        scripted = ModelSpec("scripted", "scripted", None, "scripted")
+        return (
+            (scripted if "draft" in roles else None),
+            (scripted if "target" in roles else None),
+            ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
+        )
+    notices: list[str] = []
+    if any(names[role] is None for role in roles):
+        on_cluster = chosen["cluster"] == "slurm"
+        pair = models.default_pair(chosen["method"], "gpu" if on_cluster else environment.accelerator())
+        names = {"draft": names["draft"] or pair.draft, "target": names["target"] or pair.target}
+        notices += [pair.notice] if pair.notice else []
+    draft, target = (_model(names[role]) if role in roles else None for role in ("draft", "target"))
+    return draft, target, notices
+
+
+def _model(name: str | None) -> ModelSpec:
+    assert name is not None
+    ref = models.resolve(name)
+    fingerprint = ref.fingerprint or f"{ref.path_or_hub_id}@{ref.revision or 'unpinned'}"
+    return ModelSpec(ref.name, ref.path_or_hub_id, ref.revision, fingerprint)
+
+
+def _engine_kind(asked: str) -> str:
+    if asked != "auto":
+        return asked
+    return "vllm" if find_spec("vllm") else "transformers"
