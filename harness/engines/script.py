@@ -19,10 +19,11 @@ _WRONG_MARK = "roughly"
 _STEPS = (
     "First I write down what is given: {a} and {b}.",
     "The question asks for one number made of these two.",
-    "Combining {a} and {b} {how} gives {value}.",
+    "Combining these, {a} and {b}, {how} gives {value}.",
     "Checking this again, {value} is {how} consistent with {a} and {b}.",
     "Nothing else in the question changes the result {value}.",
 )
+_OPENINGS = tuple(" ".join(step.split()[:2]) for step in _STEPS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class PretendedModel:
         if "</think>" in reply or (not self.thinks and "\\boxed" in reply):
             return f"The answer is \\boxed{{{self._found(reply, value)}}}."
         total = 2 + int(_uniform(question, "steps") * (len(_STEPS) - 1))
-        written = len([step for step in reply.removeprefix("<think>").split("\n\n") if step.strip()])
+        written = max((i + 1 for i, opening in enumerate(_OPENINGS) if opening in reply), default=0)
         steps = []
         for i in range(written, total):
             wrong = _uniform(prompt, f"{seed if random else 0}/{i}") > self.skill

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import itertools
 import logging
 import math
-import os
 import time
-import warnings
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from importlib.metadata import entry_points
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from harness.engine import (
     Choice,
@@ -29,18 +27,18 @@ from harness.engine import (
     RequestRefused,
     Role,
     Sampling,
-    Timing,
     VerdictUnavailable,
 )
-from harness.engines import parent_watch, processes
+from harness.engines import processes
+from harness.engines.requests import Clock, together
 from harness.engines.settings import EngineSettings
+from harness.engines.variables import variables
 from harness.tokenizer import HFTokenizer
 
 _logger = logging.getLogger(__name__)
 _EXIT_GRACE_SECONDS = 5.0
 _VERDICT, _WRITING = 0, 1
 """Priorities; lower goes first."""
-_T = TypeVar("_T")
 
 
 class VLLMEngine:
@@ -52,6 +50,8 @@ class VLLMEngine:
         """Not started; see `start`."""
         self.role, self.settings, self.log_path = role, settings, log_path
         self.tokenizer = HFTokenizer(model_path, revision)
+        self.context_tokens = 0
+        self.kv_tokens: int | None = None
         self.start_seconds = 0.0
         """How long the last start took."""
         self._model_path, self._revision = model_path, revision
@@ -69,19 +69,12 @@ class VLLMEngine:
     ) -> VLLMEngine:
         """Start an engine; its output goes to `log_path`. Raises EngineDied with the last of it."""
         engine = cls(model_path, role, settings, log_path, revision)
-        await engine._launch()
+        try:
+            await engine._launch()
+        except BaseException:
+            await engine.close()
+            raise
         return engine
-
-    @property
-    def context_tokens(self) -> int:
-        """See Engine.context_tokens."""
-        return int(self._llm.model_config.max_model_len)
-
-    @property
-    def kv_tokens(self) -> int | None:
-        """See Engine.kv_tokens."""
-        cache = self._llm.vllm_config.cache_config
-        return int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
 
     @property
     def restarts(self) -> int:
@@ -97,26 +90,16 @@ class VLLMEngine:
         # which finds in the cache what the first one has just put there.
         every = [self._writing(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
         async with self._counted() as clock:
-            outputs = await _together([self._answer(prompt, params, _WRITING) for params in every])
+            outputs = await together([self._answer(prompt, params, _WRITING) for params in every])
         completions = tuple(self._completion(output.outputs[0]) for output in outputs)
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         return Generation(completions, len(prompt), cached, clock.timing(outputs))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """See Engine.choose."""
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-        # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, vLLM's V1 runner
-        # would silently answer it with -inf.
-        params = _refusable(
-            SamplingParams,
-            max_tokens=1,
-            temperature=0.0,
-            allowed_token_ids=list(options),
-            logprob_token_ids=list(options),
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        if len(set(options)) != len(options):
+            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        params = self._verdict(options)
         async with self._counted() as clock:
             output = await self._answer(prompt, params, _VERDICT)
         found = (output.outputs[0].logprobs or [{}])[0]
@@ -151,12 +134,29 @@ class VLLMEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
+    def _verdict(self, options: Sequence[int]) -> Any:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, the V1 runner
+        # would silently answer it with -inf.
+        return _refusable(
+            SamplingParams,
+            max_tokens=1,
+            temperature=0.0,
+            allowed_token_ids=list(options),
+            logprob_token_ids=list(options),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
     async def _answer(self, prompt: Sequence[int], params: Any, priority: int) -> Any:
         """The finished output of one request, sent again where the engine died under it."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
         while True:
             llm = self._llm
+            if llm is None:
+                raise EngineDied(f"the {self.role} engine was closed")
             try:
                 return await self._asked(llm, prompt, params, priority)
             except EngineDeadError:
@@ -195,9 +195,9 @@ class VLLMEngine:
         return Completion(ids, self.tokenizer.decode(ids), finish, num_tokens, mean)
 
     @contextlib.asynccontextmanager
-    async def _counted(self) -> AsyncIterator[_Clock]:
+    async def _counted(self) -> AsyncIterator[Clock]:
         self._in_flight += 1
-        clock = _Clock(self._in_flight)
+        clock = Clock(self._in_flight)
         try:
             yield clock
         finally:
@@ -210,20 +210,39 @@ class VLLMEngine:
         begun = time.monotonic()
         thread = asyncio.ensure_future(asyncio.to_thread(self._build))
         try:
-            self._llm = await asyncio.shield(thread)
+            llm = await asyncio.shield(thread)
         except asyncio.CancelledError:
             await self._abandon(thread)
             raise
+        self._llm = llm
+        cache = llm.vllm_config.cache_config
+        self.context_tokens = int(llm.model_config.max_model_len)
+        self.kv_tokens = int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
+        await self._warm_up()
         self.start_seconds = time.monotonic() - begun
+
+    async def _warm_up(self) -> None:
+        """One request of each kind: what is still to be compiled is no part of the first sample's latency."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        prompt = self.tokenizer.encode("Hello")
+        try:
+            await self._asked(self._llm, prompt, self._writing(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2), _WRITING)
+            await self._asked(self._llm, prompt, self._verdict(prompt[:1]), _VERDICT)
+        except EngineDeadError as error:
+            lines = processes.last_lines(self.log_path)
+            raise EngineDied(f"the {self.role} engine did not survive its first request:\n{lines}") from error
 
     def _build(self) -> Any:
         """Blocks for as long as the start takes."""
-        with processes.starting(self.log_path, self._variables()):
+        with processes.starting(self.log_path, variables(self.settings)):
             self._before = processes.children()
             try:
                 from vllm.v1.engine.async_llm import AsyncLLM
 
-                return AsyncLLM.from_engine_args(self._arguments())
+                llm = AsyncLLM.from_engine_args(self._arguments())
+                logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has it all
+                return llm
             except Exception as error:  # whatever vLLM raises: the cause is in the output
                 lines = processes.last_lines(self.log_path)
                 raise EngineDied(f"the {self.role} engine did not start: {error}\n{lines}") from error
@@ -237,15 +256,14 @@ class VLLMEngine:
                 await asyncio.to_thread(processes.kill, processes.children() - self._before)
             await asyncio.wait({thread}, timeout=0.5)
         if thread.exception() is None:
-            self._llm = thread.result()
-            await asyncio.to_thread(self._shut_down)
+            await asyncio.to_thread(self._shut_down, thread.result())
 
     async def _revive(self, dead: Any) -> None:
         """Start the engine again; everyone who met the dead one waits for the same start. Raises EngineDied."""
-        if self._llm is not dead:
-            return
         if self._closing is not None:
             raise EngineDied(f"the {self.role} engine was closed")
+        if self._llm is not dead:
+            return
         if self._revival is None:
             _logger.warning("the %s engine died and is started again; its output: %s", self.role, self.log_path)
             self._revival = asyncio.create_task(self._restart())
@@ -255,7 +273,7 @@ class VLLMEngine:
         await asyncio.shield(self._revival)
 
     async def _restart(self) -> None:
-        await asyncio.to_thread(self._shut_down, 0.0)
+        await asyncio.to_thread(self._shut_down, self._llm, 0.0)
         await self._launch()
 
     async def _end(self) -> None:
@@ -263,33 +281,29 @@ class VLLMEngine:
             self._revival.cancel()
             with contextlib.suppress(asyncio.CancelledError, EngineDied):
                 await self._revival
-        await asyncio.to_thread(self._shut_down)
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            self._release_callers(llm)
+        await asyncio.to_thread(self._shut_down, llm)
+        del llm
+        gc.collect()  # part of a cycle; left to the interpreter's exit, its destructor would fail there
 
-    def _shut_down(self, grace_seconds: float = _EXIT_GRACE_SECONDS) -> None:
+    def _release_callers(self, llm: Any) -> None:
+        """Requests under way end now, and vLLM does not report its own shutdown as a failure."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if llm.output_handler is not None:
+            llm.output_handler.cancel()
+        llm.output_processor.propagate_error(EngineDeadError())
+
+    def _shut_down(self, llm: Any, grace_seconds: float = _EXIT_GRACE_SECONDS) -> None:
         try:
-            self._llm.shutdown()
+            if llm is not None:
+                llm.shutdown()
         finally:
             processes.kill(self._processes, grace_seconds)
 
     # What vLLM is given
-
-    def _variables(self) -> dict[str, str | None]:
-        variables: dict[str, str | None] = {
-            parent_watch.PARENT: str(os.getpid()),
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_LOGGING_COLOR": "0",
-            "VLLM_CPU_KVCACHE_SPACE": None,  # would overrule kv_cache_bytes in both engines
-        }
-        if self.settings.device == "cpu":
-            variables["VLLM_CPU_OMP_THREADS_BIND"] = self.settings.cpu_cores or "nobind"
-        if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
-            variables["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
-        if parent_watch.ENTRY_POINT not in entry_points(group="vllm.general_plugins").names:
-            warnings.warn(
-                "this project is not installed (pip install -e .): a killed worker leaves engines", stacklevel=2
-            )
-        return variables
 
     def _arguments(self) -> Any:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -328,40 +342,6 @@ class VLLMEngine:
         config = AutoConfig.from_pretrained(self._model_path, revision=self._revision)
         limit = getattr(config.get_text_config(), "max_position_embeddings", None)
         return min(self.settings.max_context, limit or self.settings.max_context)
-
-
-class _Clock:
-    """Wall times of one call; the engine's own times of its requests where it gives them."""
-
-    def __init__(self, in_flight: int) -> None:
-        self._in_flight = in_flight
-        self._submitted_at, self._begun = time.time(), time.monotonic()
-        self._end_seconds = 0.0
-
-    def stop(self) -> None:
-        self._end_seconds = time.monotonic() - self._begun
-
-    def timing(self, outputs: Sequence[Any]) -> Timing:
-        queued, first = 0.0, self._end_seconds
-        metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
-        if metrics:
-            arrived = min(m.queued_ts for m in metrics)
-            queued = max(0.0, min(m.scheduled_ts for m in metrics) - arrived)
-            first = max(queued, min(m.first_token_ts for m in metrics) - arrived)
-        end = self._end_seconds
-        return Timing(self._submitted_at, min(queued, end), min(first, end), end, self._in_flight)
-
-
-async def _together(requests: Sequence[Awaitable[_T]]) -> list[_T]:
-    """All results; the others are cancelled where one fails or the caller is cancelled."""
-    if len(requests) == 1:
-        return [await requests[0]]
-    tasks = [asyncio.ensure_future(request) for request in requests]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _refusals() -> tuple[type[Exception], ...]:

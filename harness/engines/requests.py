@@ -1,0 +1,49 @@
+"""What the engines have in common around a request: its times, and several requests as one call."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
+
+from harness.engine import Timing
+
+_T = TypeVar("_T")
+
+
+class Clock:
+    """Wall times of one call; the engine's own times of its requests where it gives them."""
+
+    def __init__(self, in_flight: int) -> None:
+        """Starts; `in_flight` counts this call too."""
+        self._in_flight = in_flight
+        self._submitted_at, self._begun = time.time(), time.monotonic()
+        self._end_seconds = 0.0
+
+    def stop(self) -> None:
+        """The call has ended."""
+        self._end_seconds = time.monotonic() - self._begun
+
+    def timing(self, outputs: Sequence[Any]) -> Timing:
+        """Of the first of these vLLM outputs: of parallel requests, the one that was served first."""
+        queued, first = 0.0, self._end_seconds
+        metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
+        if metrics:
+            arrived = min(m.queued_ts for m in metrics)
+            queued = max(0.0, min(m.scheduled_ts for m in metrics) - arrived)
+            first = max(queued, min(m.first_token_ts for m in metrics) - arrived)
+        end = self._end_seconds
+        return Timing(self._submitted_at, min(queued, end), min(first, end), end, self._in_flight)
+
+
+async def together(requests: Sequence[Awaitable[_T]]) -> list[_T]:
+    """All results; the others are cancelled where one fails or the caller is cancelled."""
+    if len(requests) == 1:
+        return [await requests[0]]
+    tasks = [asyncio.ensure_future(request) for request in requests]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
