@@ -123,8 +123,7 @@ class Chain:
     async def score(self, model: Model, candidate: Completion, author: Model) -> Verdict:
         """SpecReason's verdict on a proposed step: one token, 0 to 9, in one forward pass (section 4.1)."""
         question = prompts.score_question(model.tokenizer)
-        shared = self._same_ids(author, model)
-        proposed = candidate.token_ids if shared else self._translated(candidate.text, model)
+        proposed = self._read(candidate.token_ids, candidate.text, author, model)
         context = [*self._contexts[model.role], *proposed]
         return await self._ask(model, context, question, "score")
 
@@ -189,8 +188,7 @@ class Chain:
         """Let both models know a step, and see what it ends."""
         author = self._models[step.author]
         for role, model in self._models.items():
-            shared = self._same_ids(author, model)
-            self._contexts[role] += step.token_ids if shared else self._translated(step.text, model)
+            self._contexts[role] += self._read(step.token_ids, step.text, author, model)
         in_thought = self.thinks and self.reasoning
         closes = prompts.THINK_END in step.text
         self.reasoning &= not (closes or step.finish == "eos" or step.role in _WHOLE)
@@ -202,13 +200,13 @@ class Chain:
             self.answered |= ended or has_boxed(said)
 
     @staticmethod
-    def _same_ids(author: Model, reader: Model) -> bool:
-        return author.tokenizer.fingerprint == reader.tokenizer.fingerprint
-
-    @staticmethod
-    def _translated(text: str, reader: Model) -> list[int]:
-        """Text for a model that does not share the author's ids; a plain model gets no `</think>`."""
-        return reader.tokenizer.encode(text if reader.tokenizer.thinks else text.replace(prompts.THINK_END, ""))
+    def _read(ids: Sequence[int], text: str, author: Model, reader: Model) -> Sequence[int]:
+        """What one model wrote, in another's ids: the same ids, or its text. A plain model is shown no `</think>`."""
+        if not reader.tokenizer.thinks and prompts.THINK_END in text:
+            return reader.tokenizer.encode(text.replace(prompts.THINK_END, ""))
+        if author.tokenizer.fingerprint == reader.tokenizer.fingerprint:
+            return ids
+        return reader.tokenizer.encode(text)
 
     async def _generate(
         self,

@@ -30,9 +30,9 @@ _THINKING = {
     "choice": "Please reason step by step, and put the letter of the right option within \\boxed{}.",
 }
 _PLAIN = {
-    "math": "Solve the problem step by step, with a blank line after each step. "
+    "math": "Solve the problem step by step in words and formulas, without code, with a blank line after each step. "
     "End with the final answer within \\boxed{}.",
-    "choice": "Work it out step by step, with a blank line after each step. "
+    "choice": "Work it out step by step, without code, with a blank line after each step. "
     "End with the letter of the right option within \\boxed{}.",
 }
 _SCORE = (

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.problem import Problem
 from jobs.spec import RunSpec, Unit
@@ -123,4 +124,5 @@ def read_problems(path: Path) -> list[Problem]:
     from jobs import parts
 
     many = ("answers", "alternatives", "choices")
-    return [Problem(**{k: tuple(v) if k in many else v for k, v in row.items()}) for row in parts.read_rows(path)]
+    rows: list[dict[str, Any]] = parts.read_rows(path)
+    return [Problem(**{**row, **{name: tuple(row[name]) for name in many}}) for row in rows]

@@ -1,0 +1,260 @@
+"""Each method against its paper, over scripted engines: who is asked what, what is kept, what is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.engine import RequestRefused
+from harness.engines.script import PretendedModel
+from harness.engines.scripted import ScriptedEngine
+from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
+
+
+async def test_vanilla_is_one_call_of_one_model() -> None:
+    target = Script(["First.\n\nSo \\boxed{5}."])
+    trace = await solve("vanilla", {"target": target.engine()})
+    assert [(s.author, s.role) for s in trace.steps] == [("target", "chain")]
+    assert trace.stop_reason == "answered"
+    assert PROBLEM.text in target.prompts[0]
+    assert trace.emitted_tokens == trace.spent_tokens() == trace.critical_path_tokens
+
+
+async def test_vanilla_draft_needs_no_target() -> None:
+    trace = await solve("vanilla", {"draft": Script(["\\boxed{5}"]).engine()}, model="draft")
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "chain")]
+
+
+async def test_speccot_guides_then_takes_the_chosen_draft() -> None:
+    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "hm\n\n"], ["It is \\boxed{5}."] * 3])
+    target = Script(["Let us add"], decides=["2", "1"])
+    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=3, guidance_tokens=10)
+    assert [(s.author, s.role) for s in trace.steps] == [
+        ("target", "guidance"),
+        ("draft", "draft"),
+        ("draft", "draft"),
+    ]
+    assert trace.output_text == "Let us add2 + 3 = 5\n\nIt is \\boxed{5}."
+    assert [c.accepted for c in trace.steps[1].candidates] == [False, True, False]
+    assert trace.stop_reason == "answered"
+
+
+async def test_speccot_verdict_offers_each_distinct_candidate_and_a_rejection() -> None:
+    draft = Script([["a\n\n", "b\n\n", "a\n\n"], ["\\boxed{5}"] * 3])
+    target = Script(decides=["2", "1"])
+    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=3, guidance_tokens=0)
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert verdict.options == ("1", "2", "3")
+    assert [c.option for c in trace.steps[0].candidates] == [0, 1, 0]
+    assert "[1]\na" in verdict.question
+    assert "[2]\nb" in verdict.question
+    assert "reply with 3" in verdict.question
+    assert sum(verdict.probabilities) == pytest.approx(1)
+
+
+async def test_speccot_rejection_lets_the_target_write_the_step() -> None:
+    draft = Script([["wrong\n\n"], ["\\boxed{5}"]])
+    target = Script(["2 + 3 = 5\n\n"], decides=["2", "1"])
+    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=1, guidance_tokens=0)
+    step = trace.steps[0]
+    assert (step.author, step.role, step.text) == ("target", "fallback", "2 + 3 = 5\n\n")
+    assert step.verdict is not None
+    assert not step.verdict.accepted
+    assert [c.accepted for c in step.candidates] == [False]
+    assert "wrong" not in trace.output_text
+
+
+async def test_refused_drafts_and_verdicts_are_spent_but_not_emitted() -> None:
+    draft = Script([["12345\n\n", "1\n\n"], ["\\boxed{5}"] * 2])
+    target = Script(["ok\n\n"], decides=["3", "1"])
+    trace = await solve("speccot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, guidance_tokens=0)
+    first, second, verdicts = 7 + 3, 2 * 10, 2
+    assert trace.spent_tokens("draft") == first + second
+    assert trace.spent_tokens("target") == 4 + verdicts
+    assert trace.emitted_tokens == 4 + 10
+    assert trace.critical_path_tokens == 7 + 10 + 4 + verdicts
+
+
+async def test_speccot_reasoning_model_answers_itself_after_the_thought() -> None:
+    draft = Script([["so it is 5\n\n"], ["done</think>\n\n"]])
+    target = Script(["The answer is \\boxed{5}."], decides=["1", "1"])
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert [(s.author, s.role) for s in trace.steps][-1] == ("target", "answer")
+    assert trace.target_prompt.endswith("<think>\n")
+    assert target.prompts[-1].endswith("so it is 5\n\ndone</think>\n\n")
+
+
+async def test_a_box_inside_a_thought_is_no_answer() -> None:
+    draft = Script([["maybe \\boxed{4}\n\n"], ["no\n\n</think>"], ["fix</think>\n\n"]])
+    target = Script(["\\boxed{5}"], decides=["1"] * 3)
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert trace.steps[-1].text == "\\boxed{5}"
+    assert trace.stop_reason == "answered"
+
+
+async def test_a_thought_that_falls_silent_is_closed_before_the_answer() -> None:
+    draft = Script([["it is 5"]])
+    target = Script(["\\boxed{5}"], decides=["1"])
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert trace.output_text == "it is 5\n</think>\n\n\\boxed{5}"
+    assert trace.steps[0].num_tokens == len("it is 5") + 1, "what the harness forced is nobody's token"
+
+
+async def test_a_plain_target_behind_a_reasoning_draft_is_not_shown_think_tags() -> None:
+    draft = Script([["five</think>\n\n"]])
+    target = Script(["5}"], decides=["1"])
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=False)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert "</think>" not in target.prompts[-1]
+    assert target.prompts[-1].endswith("Final answer: \\boxed{")
+    assert trace.output_text.endswith("Final answer: \\boxed{5}")
+
+
+@pytest.mark.parametrize(("score", "threshold", "accepted"), [("7", 7, True), ("6", 7, False), ("9", 3, True)])
+async def test_specreason_accepts_at_or_above_the_threshold(score: str, threshold: float, accepted: bool) -> None:
+    draft = Script(["\\boxed{5}"])
+    target = Script(["\\boxed{6}"], decides=[score])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, threshold=threshold)
+    assert (trace.steps[0].author == "draft") is accepted
+    assert trace.steps[0].role == ("draft" if accepted else "fallback")
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert (verdict.score, len(verdict.options)) == (float(score), 10)
+
+
+async def test_specreason_average_weighs_the_digits_by_their_probability() -> None:
+    draft = Script(["\\boxed{5}"])
+    target = Script(["\\boxed{5}"], decides=["9"])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, score="average")
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert verdict.score == pytest.approx(0.9 * 9 + 0.1 / 9 * 36)
+
+
+async def test_specreason_asks_behind_the_step_and_keeps_the_chain_as_prefix() -> None:
+    draft = Script(["one\n\n", "\\boxed{5}"])
+    target = Script(decides=["9", "9"])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()})
+    assert target.prompts[0].startswith(trace.target_prompt + "one\n\n")
+    assert target.prompts[1].startswith(trace.target_prompt + "one\n\n\\boxed{5}")
+    assert target.prompts[1].endswith("Score:") or target.prompts[1].endswith("Score: ")
+
+
+async def test_specreason_first_steps_are_the_targets() -> None:
+    target = Script(["plan\n\n"], decides=["9"])
+    draft = Script(["\\boxed{5}"])
+    trace = await solve("specreason", {"draft": draft.engine(), "target": target.engine()}, first_steps=1)
+    assert [(s.author, s.role) for s in trace.steps] == [("target", "guidance"), ("draft", "draft")]
+
+
+async def test_scot_answers_from_the_chosen_chain() -> None:
+    draft = Script([["I say \\boxed{4}", "I say \\boxed{5}"]])
+    target = Script(["5}"], decides=["2"])
+    trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2)
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "answer")]
+    assert trace.output_text == "I say \\boxed{5}\n\nFinal answer: \\boxed{5}"
+    assert "If all attempts are wrong, reply with 3" in target.prompts[0]
+
+
+async def test_scot_rethinks_where_all_chains_are_wrong() -> None:
+    draft = Script([["bad", "worse"]])
+    target = Script(["Properly: \\boxed{5}"], decides=["3"])
+    trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2)
+    assert [(s.author, s.role) for s in trace.steps] == [("target", "rethink")]
+    assert "bad" not in target.prompts[-1], "the target thinks about the question, not about the drafts"
+    assert trace.stop_reason == "answered"
+
+
+async def test_scot_without_error_correction_cannot_reject() -> None:
+    target = Script(["4}"], decides=["1"])
+    engines = {"draft": Script([["bad", "worse"]]).engine(), "target": target.engine()}
+    trace = await solve("scot", engines, drafts=2, error_correction=False)
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert verdict.options == ("1", "2")
+
+
+async def test_scot_does_not_offer_a_chain_that_was_cut_off() -> None:
+    draft = Script([["x" * 50, "I say \\boxed{5}"]])
+    target = Script(["5}"], decides=["1"])
+    trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, draft_tokens=30)
+    assert [c.option for c in trace.steps[0].candidates] == [None, 0]
+    assert trace.steps[0].text == "I say \\boxed{5}"
+
+
+async def test_scot_rethinks_unasked_where_every_chain_was_cut_off() -> None:
+    draft = Script([["x" * 50, "y" * 50]])
+    target = Script(["\\boxed{5}"])
+    trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, draft_tokens=30)
+    assert trace.steps[0].role == "rethink"
+    assert trace.steps[0].verdict is None
+
+
+async def test_budget_counts_emitted_tokens_and_stops() -> None:
+    engines = {
+        "draft": Script([["a\n\n"], ["b\n\n"], ["c\n\n"]]).engine(),
+        "target": Script(decides=["1"] * 3).engine(),
+    }
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, budget=6)
+    assert trace.stop_reason == "budget"
+    assert trace.emitted_tokens == 6
+
+
+async def test_a_whole_chain_cut_off_by_the_budget_says_so() -> None:
+    trace = await solve("vanilla", {"target": Script(["x" * 50]).engine()}, budget=10)
+    assert (trace.stop_reason, trace.emitted_tokens) == ("budget", 10)
+
+
+async def test_a_full_context_window_stops_the_sample() -> None:
+    engines = {"target": Script(["x" * 500]).engine(context_tokens=220)}
+    assert (await solve("vanilla", engines)).stop_reason == "context"
+
+
+async def test_a_step_that_repeats_the_one_before_stops_the_sample() -> None:
+    engines = {"draft": Script([["same\n\n"], ["same\n\n"]]).engine(), "target": Script(decides=["1"] * 2).engine()}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert trace.stop_reason == "repeated"
+    assert len(trace.steps) == 2
+
+
+async def test_a_refused_request_is_data() -> None:
+    engine = Script(["x"]).engine(failures={0: RequestRefused("too long")})
+    trace = await solve("vanilla", {"target": engine})
+    assert (trace.stop_reason, trace.error) == ("error", "RequestRefused: too long")
+
+
+async def test_models_with_different_tokenizers_exchange_text() -> None:
+    draft, target = Script([["añ\n\n"], ["\\boxed{5}"]]), Script(decides=["1", "1"])
+    engines = {"draft": draft.engine(tokenizer=OtherTokenizer()), "target": target.engine()}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert target.prompts[-1].startswith(trace.target_prompt + "añ\n\n")
+    assert draft.prompts[-1] == trace.draft_prompt + "añ\n\n"
+    assert trace.stop_reason == "answered"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("speccot", {"drafts": 2, "guidance_tokens": 4}),
+        ("specreason", {}),
+        ("scot", {"drafts": 2, "error_correction": False}),
+    ],
+)
+async def test_a_sample_resumed_after_any_step_ends_as_if_undisturbed(method: str, params: dict[str, Any]) -> None:
+    def engines() -> dict[str, ScriptedEngine]:
+        model = PretendedModel(skill=0.6)
+        return {role: ScriptedEngine(model.write, model.judge) for role in ("draft", "target")}
+
+    whole = await solve(method, engines(), **params)
+    assert len(whole.steps) > 1
+    for kept in range(1, len(whole.steps)):
+        half = new_trace()
+        half.steps = whole.steps[:kept]
+        resumed = await solve(method, engines(), trace=half, **params)
+        assert resumed.output_text == whole.output_text
+        assert resumed.stop_reason == whole.stop_reason

@@ -1,0 +1,186 @@
+"""A run from plan to grades with scripted engines: killed, resumed, run twice, and always each sample exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness import benchmarks
+from harness.methods import defaults
+from harness.problem import dataset_hash
+from harness.prompts import prompt_hash
+from jobs import parts
+from jobs.finish import finish, finished_samples
+from jobs.journal import read_journal
+from jobs.progress import Follower
+from jobs.shards import deal
+from jobs.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.state import compact, pending_units, read_state
+from jobs.store import RunFolder
+from jobs.worker import ShardBusyError, run_shard
+
+SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
+
+
+def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "speccot") -> RunFolder:
+    problems = benchmarks.load("demo")[:8]
+    spec = RunSpec(
+        method=method,
+        params=defaults(method),
+        dataset="demo",
+        dataset_hash=dataset_hash(problems),
+        dataset_size=40,
+        num_problems=len(problems),
+        samples=samples,
+        seed=0,
+        temperature=0.6,
+        top_p=0.95,
+        token_budget=2048,
+        draft=SCRIPTED,
+        target=SCRIPTED,
+        engine=EngineSpec("scripted"),
+        concurrency=4,
+        prompt_hash=prompt_hash(),
+    )
+    run = RunFolder(folder / spec.run_id)
+    run.create(spec, problems, deal(units(spec, problems), shards))
+    return run
+
+
+def planned_ids(run: RunFolder) -> list[str]:
+    return sorted(unit.sample_id for shard in run.shards() for unit in shard)
+
+
+def finished_ids(run: RunFolder) -> list[str]:
+    return sorted(sample["sample_id"] for sample in finished_samples(run))
+
+
+def texts(run: RunFolder) -> dict[str, str]:
+    return {sample["sample_id"]: sample["text"] for sample in finished_samples(run)}
+
+
+def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    assert sum(run_shard(str(run.path), shard) for shard in (0, 1)) == 24
+    assert finish(run) == 24
+    assert finished_ids(run) == planned_ids(run)
+    [grades] = run.grades_dir.glob("*.parquet")
+    assert sorted(row["sample_id"] for row in parts.read_rows(grades)) == planned_ids(run)
+
+
+def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    finish(run)
+    files = sorted(p for p in run.path.rglob("*") if p.is_file())
+    assert run_shard(str(run.path), 0) == 0
+    assert finish(run) == 0
+    assert sorted(p for p in run.path.rglob("*") if p.is_file()) == files
+
+
+def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=3)
+    run_shard(str(run.path), 1)
+    run.write_shards(deal([unit for shard in run.shards() for unit in shard], 2))
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    compact(run)
+    assert finished_ids(run) == planned_ids(run)
+
+
+_KILLED_WORKER = """
+import sys
+from harness.engines import pair, script, scripted
+from jobs.worker import run_shard
+slow = pair._scripted
+def slowly(role, settings):
+    engine = slow(role, settings)
+    engine.seconds_per_call = 0.02
+    return engine
+pair._scripted = slowly
+run_shard(sys.argv[1], 0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    undisturbed = plan(tmp_path / "undisturbed")
+    run_shard(str(undisturbed.path), 0)
+    compact(undisturbed)
+
+    run = plan(tmp_path / "killed")
+    worker = subprocess.Popen([sys.executable, "-c", _KILLED_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    _wait_for_steps(run, 15)
+    os.kill(worker.pid, number)
+    worker.wait(timeout=30)
+    before = read_state(run)
+    assert before.unfinished, "the kill came in the middle of samples"
+    kept = {sample_id: len(trace.steps) for sample_id, trace in before.unfinished.items()}
+
+    run_shard(str(run.path), 0)
+    [second] = [j for j in (read_journal(p) for p in run.journal_dir.glob("*.jsonl")) if len(j.finished) >= len(kept)]
+    for sample_id, steps in kept.items():
+        continued = second.finished[sample_id]
+        assert continued.num_attempts == (2 if steps else 1)
+        assert len(continued.steps) >= steps
+    compact(run)
+    assert Counter(finished_ids(run)) == Counter(planned_ids(run))
+    assert texts(run) == texts(undisturbed), "a resumed sample draws the same steps as an undisturbed one"
+
+
+def test_two_workers_cannot_share_a_shard(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    worker = subprocess.Popen([sys.executable, "-c", _KILLED_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    try:
+        _wait_for_steps(run, 1)
+        with pytest.raises(ShardBusyError, match="another process"):
+            run_shard(str(run.path), 0)
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    [journal] = run.journal_dir.glob("*.jsonl")
+    journal.with_name("29990101-second.jsonl").write_bytes(journal.read_bytes())
+    compact(run)
+    assert len(list(run.parts_dir.glob("*.parquet"))) == 2
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    follower = Follower(run)
+    assert follower.poll().total == 24
+    run_shard(str(run.path), 0)
+    progress = follower.poll()
+    assert len(progress.ended) == 24
+    assert progress.judged > 0
+    assert progress.acceptance is not None
+    assert progress.tokens["draft"] > 0
+    assert pending_units(run, read_state(run)) == 0
+
+
+def test_a_sample_keeps_its_identity_whatever_the_plan(tmp_path: Path) -> None:
+    few, many = plan(tmp_path / "few", samples=1), plan(tmp_path / "many", samples=3, shards=4)
+    assert set(planned_ids(few)) < set(planned_ids(many))
+    assert len(set(planned_ids(many))) == 24
+
+
+def _wait_for_steps(run: RunFolder, steps: int) -> None:
+    follower = Follower(run)
+    deadline = time.monotonic() + 60
+    while follower.poll().steps < steps:
+        assert time.monotonic() < deadline, "the worker made no progress"
+        time.sleep(0.02)
