@@ -111,6 +111,7 @@ def main(context: click.Context, /, **given: Any) -> None:
 
 def _launch(chosen: dict[str, Any]) -> None:
     params = options.method_parameters(chosen["method"], chosen)
+    chosen["slurm"] = _slurm_options(chosen["slurm"])
     from jobs.plan import plan
 
     spec, problems, notices = plan(chosen, params)
@@ -150,7 +151,7 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
         )
     if pending:
         todo = [i for i, shard in enumerate(run.shards()) if any(u.sample_id not in state.finished for u in shard)]
-        jobs = submit(run, todo, chosen["cluster"], _slurm_options(chosen["slurm"]))
+        jobs = submit(run, todo, chosen["cluster"], chosen["slurm"])
         if chosen["cluster"] == "slurm":
             console.print(
                 f"Submitted as job {jobs[0].job_id.partition('_')[0]}. Then:  python -m jobs finalize {run.path}"

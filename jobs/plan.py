@@ -57,18 +57,18 @@ def _models(chosen: Mapping[str, Any], roles: tuple[str, ...]) -> tuple[ModelSpe
             (scripted if "target" in roles else None),
             ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
         )
+    given = {role: _model(name) for role, name in names.items() if role in roles and name is not None}
     notices: list[str] = []
-    if any(names[role] is None for role in roles):
+    if len(given) < len(roles):
         on_cluster = chosen["cluster"] == "slurm"
         pair = models.default_pair(chosen["method"], "gpu" if on_cluster else environment.accelerator())
-        names = {"draft": names["draft"] or pair.draft, "target": names["target"] or pair.target}
+        defaults = {"draft": pair.draft, "target": pair.target}
+        given = {role: given.get(role) or _model(defaults[role]) for role in roles}
         notices += [pair.notice] if pair.notice else []
-    draft, target = (_model(names[role]) if role in roles else None for role in ("draft", "target"))
-    return draft, target, notices
+    return given.get("draft"), given.get("target"), notices
 
 
-def _model(name: str | None) -> ModelSpec:
-    assert name is not None
+def _model(name: str) -> ModelSpec:
     ref = models.resolve(name)
     fingerprint = ref.fingerprint or f"{ref.path_or_hub_id}@{ref.revision or 'unpinned'}"
     return ModelSpec(ref.name, ref.path_or_hub_id, ref.revision, fingerprint)

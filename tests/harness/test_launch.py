@@ -1,0 +1,100 @@
+"""The command as a person types it: mistakes get one line and exit code 2, a run ends with a table and resumes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import options
+from harness.methods import METHODS, build
+
+DATASET = ("--dataset", "demo")
+SPECCOT = ("--method", "speccot")
+
+
+def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`python -m harness.launch …` in a process of its own."""
+    command = [sys.executable, "-m", "harness.launch", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--method", "specot", *DATASET), "'vanilla', 'speccot', 'specreason', 'scot'"),
+        (SPECCOT, "--dataset is missing; choose from gsm8k"),
+        (DATASET, "--method is missing; choose from vanilla"),
+        ((*SPECCOT, "--dataset", "amc24"), "'amc23'"),
+        ((*SPECCOT, *DATASET, "--threshold", "3"), "--threshold is no parameter of speccot, which takes --drafts"),
+        ((*SPECCOT, *DATASET, "--drafts", "0"), "--drafts must be from 1 to 25, not 0"),
+        ((*SPECCOT, *DATASET, "--drafts", "many"), "'many' is not a valid integer"),
+        ((*SPECCOT, *DATASET, "--target", "qwq32"), "unknown model 'qwq32'; valid: "),
+        ((*SPECCOT, *DATASET, "--samples", "0"), "x>=1"),
+        ((*SPECCOT, *DATASET, "--problems", "900", "--engine", "scripted"), "900"),
+        ((*SPECCOT, *DATASET, "--preset", "speccot"), "'speccot-qwq'"),
+        ((*SPECCOT, *DATASET, "--config", "no.toml"), "no.toml"),
+        ((*SPECCOT, *DATASET, "--nonsense"), "--nonsense"),
+        (("--method", "specreason", *DATASET, "--score", "mean"), "'greedy', 'average'"),
+        ((*SPECCOT, *DATASET, "--engine", "scripted", "--slurm", "gpu"), "expected KEY=VALUE"),
+    ],
+)
+def test_a_mistake_gets_one_line_that_says_what_would_be_right(
+    arguments: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    result = launch(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_config_file_gives_way_to_flags_and_wins_over_the_preset(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('dataset = "demo"\nthreshold = 5\ntoken-budget = 100\nengine = "scripted"\n')
+    result = launch(
+        "--preset", "specreason-qwq", "--config", "my.toml", "--token-budget", "50", "--dry-run", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    assert "threshold 5" in result.stdout
+    assert "token budget 50" in result.stdout
+    assert "16" in result.stdout
+
+
+def test_an_unknown_key_in_the_config_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("treshold = 5\n")
+    result = launch("--config", "my.toml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "treshold" in result.stderr
+
+
+def test_a_run_prints_its_result_and_typed_again_does_nothing(tmp_path: Path) -> None:
+    command = (*SPECCOT, *DATASET, "--engine", "scripted", "--samples", "2", "--limit", "5", "--token-budget", "2000")
+    first = launch(*command, cwd=tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "LIMITED RUN" in first.stdout
+    assert "pass@1" in first.stdout
+    assert "python -m warehouse.query" in first.stdout
+    again = launch(*command, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "10 samples are finished, 0 are left" in again.stdout
+    assert "pass@1" in again.stdout
+    assert len(list((tmp_path / "runs").glob("demo-speccot-*"))) == 1
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    result = launch(*SPECCOT, *DATASET, "--engine", "scripted", "--dry-run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "40 problems × 16 samples = 640" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_preset_names_a_method_its_parameters_and_known_models() -> None:
+    from harness.models import MODELS
+
+    for preset in options.presets().values():
+        own = {name: value for name, value in preset.items() if name in options.parameters(preset["method"])}
+        build(preset["method"], own)
+        assert {preset["draft"], preset["target"]} <= set(MODELS)
+        assert preset["method"] in METHODS
