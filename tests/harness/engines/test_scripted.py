@@ -1,0 +1,105 @@
+"""The scripted engine obeys the seam, and the pretended model can be run in hundreds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from harness.chain import Limits
+from harness.engine import EngineDied, RequestRefused, Role, Sampling
+from harness.engines.script import PretendedModel
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.methods import METHODS, build
+from harness.problem import Problem
+from harness.sample import run_sample
+from harness.trace import Trace
+
+
+def _engine(reply: str = "One.\n\nTwo.", **options: object) -> ScriptedEngine:
+    return ScriptedEngine(
+        lambda prompt, sampling: [reply] * sampling.n,
+        lambda prompt, labels: [0.5] + [0.25] * (len(labels) - 1),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("stop", "max_tokens", "text", "finish", "num_tokens"),
+    [
+        ((), 100, "One.\n\nTwo.", "eos", 11),
+        (("\n\n",), 100, "One.\n\n", "stop", 6),
+        (("Two", "ne"), 100, "One", "stop", 3),
+        (("\n\n",), 4, "One.", "length", 4),
+    ],
+)
+async def test_a_completion_ends_at_stop_string_limit_or_end(
+    stop: tuple[str, ...], max_tokens: int, text: str, finish: str, num_tokens: int
+) -> None:
+    reply = await _engine().generate([1, 2], Sampling(max_tokens, stop=stop))
+    [completion] = reply.completions
+    assert (completion.text, completion.finish, completion.num_tokens) == (text, finish, num_tokens)
+    assert ByteTokenizer().decode(completion.token_ids) == text
+
+
+async def test_choosing_gives_every_option_in_order() -> None:
+    choice = await _engine().choose([1], list(b"012"))
+    assert choice.logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
+
+
+async def test_a_growing_prefix_is_found_in_the_cache() -> None:
+    engine, prompt = _engine(), list(range(100))
+    assert (await engine.generate(prompt, Sampling(4))).cached_tokens == 0
+    assert (await engine.generate([*prompt, *range(60)], Sampling(4))).cached_tokens == 96
+    assert (await engine.generate([9, *prompt], Sampling(4))).cached_tokens == 0
+
+
+async def test_told_failures_happen_at_their_call() -> None:
+    engine = _engine(failures={1: RequestRefused("too long"), 2: EngineDied("gone")})
+    await engine.generate([1], Sampling(4))
+    with pytest.raises(RequestRefused, match="too long"):
+        await engine.choose([1], [48, 49])
+    with pytest.raises(EngineDied, match="gone"):
+        await engine.generate([1], Sampling(4))
+    assert engine.counters.calls == 3
+
+
+async def test_a_prompt_beyond_the_context_is_refused() -> None:
+    with pytest.raises(RequestRefused):
+        await _engine(context_tokens=8).generate([1] * 8, Sampling(4))
+
+
+async def test_concurrent_requests_overlap_and_are_counted() -> None:
+    engine = _engine(seconds_per_call=0.01)
+    replies = await asyncio.gather(*(engine.generate([1], Sampling(4)) for _ in range(50)))
+    assert engine.counters.most_in_flight == 50
+    assert max(reply.timing.in_flight for reply in replies) == 50
+    assert engine.counters.in_flight == 0
+
+
+def _engines(thinks: bool) -> dict[Role, ScriptedEngine]:
+    skills: dict[Role, float] = {"draft": 0.6, "target": 0.95}
+    models = {role: PretendedModel(skill, thinks) for role, skill in skills.items()}
+    return {r: ScriptedEngine(m.write, m.judge, ByteTokenizer(thinks=thinks)) for r, m in models.items()}
+
+
+async def _sample(method: str, index: int, thinks: bool) -> Trace:
+    problem = Problem(id=f"p{index}", dataset="d", text=f"What is {index} + 8?", answer=str(index + 8))
+    trace = Trace(f"s{index}", problem.id, 0, seed=index)
+    return await run_sample(problem, build(method, {}), _engines(thinks), trace, Limits(0.6, 1.0, 4000))
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("method", sorted(METHODS))
+async def test_hundreds_of_pretended_samples_end_with_an_answer(method: str, thinks: bool) -> None:
+    traces = await asyncio.gather(*(_sample(method, i, thinks) for i in range(100)))
+    assert {trace.stop_reason for trace in traces} == {"answered"}
+    assert all("\\boxed{" in trace.output_text for trace in traces)
+    right = sum(f"\\boxed{{{i + 8}}}" in trace.output_text for i, trace in enumerate(traces))
+    assert 50 <= right <= 100
+
+
+async def test_a_pretended_sample_is_the_same_every_time() -> None:
+    first, again = await _sample("specreason", 3, False), await _sample("specreason", 3, False)
+    assert first.output_text == again.output_text

@@ -1,0 +1,80 @@
+"""How engines are set up on a node."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.engine import Role
+from harness.engines.settings import core_lists, cpu_kv_bytes, pair_settings
+
+PAIR: tuple[Role, ...] = ("draft", "target")
+
+
+def test_on_a_gpu_the_engines_split_the_memory_and_leave_some() -> None:
+    settings = pair_settings("vllm", PAIR, device="gpu", concurrency=32, candidates=5)
+    assert (settings["draft"].memory_fraction, settings["target"].memory_fraction) == (0.12, 0.78)
+    assert (settings["draft"].max_num_seqs, settings["target"].max_num_seqs) == (160, 32)
+    assert not settings["target"].enforce_eager
+    assert settings["target"].kv_cache_bytes is None
+
+
+def test_on_a_gpu_a_single_engine_takes_nearly_all() -> None:
+    assert pair_settings("vllm", ("target",), device="gpu")["target"].memory_fraction == 0.9
+
+
+def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
+    settings = pair_settings("vllm", PAIR, device="cpu", memory={"draft": 0.25, "target": 0.5})
+    for one in settings.values():
+        assert one.enforce_eager
+        assert one.block_size == 32
+    assert settings["target"].kv_cache_bytes == pytest.approx(2 * (settings["draft"].kv_cache_bytes or 0), rel=0.01)
+
+
+def test_verdicts_go_first_on_the_target_only() -> None:
+    settings = pair_settings("vllm", PAIR, device="cpu")
+    assert settings["target"].verdicts_first
+    assert not settings["draft"].verdicts_first
+
+
+def test_a_wanted_type_is_not_replaced() -> None:
+    assert pair_settings("vllm", PAIR, device="cpu", dtype="float32")["draft"].dtype == "float32"
+
+
+def test_shares_above_the_whole_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than 1"):
+        pair_settings("vllm", PAIR, device="gpu", memory={"draft": 0.5, "target": 0.6})
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "draft", "target"),
+    [
+        ([0, 1], (1, 1), "0,1", "0,1"),
+        ([0, 1], (2, 2), "0|1", "0|1"),
+        ([0], (1, 2), "0", None),
+        (list(range(8)), (1, 1), "0,1", "2,3,4,5,6,7"),
+        (list(range(8)), (2, 2), "0|1", "2,3,4|5,6,7"),
+    ],
+)
+def test_few_cores_are_shared_and_many_are_divided(
+    cores: list[int], ranks: tuple[int, int], draft: str | None, target: str | None
+) -> None:
+    lists = core_lists(PAIR, {"draft": ranks[0], "target": ranks[1]}, cores)
+    assert lists == {"draft": draft, "target": target}
+
+
+def test_cache_sizes_follow_the_memory_within_bounds() -> None:
+    assert cpu_kv_bytes(8 << 30) == 2 << 30
+    assert cpu_kv_bytes(1 << 20) == 256 << 20
+    assert cpu_kv_bytes(1 << 50) == 32 << 30
+
+
+def test_importing_settings_and_engines_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from harness.engines import settings, pair, vllm, transformers, scripted;"
+        "print(*({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

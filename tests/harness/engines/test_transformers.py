@@ -1,0 +1,88 @@
+"""The reference engine on a tiny random model."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from harness.engine import EngineDied, RequestRefused, Role, Sampling
+from harness.engines.settings import EngineSettings
+from harness.engines.transformers import TransformersEngine
+
+PROMPT = list(range(40, 80))
+_SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300)
+
+
+@pytest_asyncio.fixture
+async def engine(tiny_models: dict[Role, Path]) -> AsyncIterator[TransformersEngine]:
+    engine = await TransformersEngine.start(str(tiny_models["draft"]), "draft", _SETTINGS)
+    yield engine
+    await engine.close()
+    await engine.close()
+
+
+async def test_candidates_are_drawn_with_consecutive_seeds(engine: TransformersEngine) -> None:
+    together = await engine.generate(PROMPT, Sampling(8, 1.0, top_p=0.9, seed=5, n=3))
+    alone = [await engine.generate(PROMPT, Sampling(8, 1.0, top_p=0.9, seed=5 + i)) for i in range(3)]
+    assert [c.token_ids for c in together.completions] == [r.completions[0].token_ids for r in alone]
+    assert len({c.token_ids for c in together.completions}) == 3
+
+
+async def test_a_continued_completion_is_the_same_as_a_whole_one(engine: TransformersEngine) -> None:
+    [whole] = (await engine.generate(PROMPT, Sampling(8))).completions
+    [first] = (await engine.generate(PROMPT, Sampling(4))).completions
+    [rest] = (await engine.generate([*PROMPT, *first.token_ids], Sampling(4))).completions
+    assert first.token_ids + rest.token_ids == whole.token_ids
+
+
+async def test_completions_end_at_stop_strings_and_limits(engine: TransformersEngine) -> None:
+    [free] = (await engine.generate(PROMPT, Sampling(20, 1.0, seed=3))).completions
+    stop = engine.tokenizer.decode(free.token_ids[5:7])
+    [stopped] = (await engine.generate(PROMPT, Sampling(20, 1.0, seed=3, stop=(stop,)))).completions
+    assert (stopped.finish, stop in stopped.text) == ("stop", True)
+    assert free.token_ids[: len(stopped.token_ids)] == stopped.token_ids
+    [clipped] = (await engine.generate([5] * 298, Sampling(20, 1.0))).completions
+    assert clipped.num_tokens <= 2
+
+
+async def test_the_end_of_sequence_is_counted_but_not_kept(engine: TransformersEngine) -> None:
+    reply = await engine.generate(PROMPT, Sampling(200, 1.5, seed=0, n=12))
+    ended = [c for c in reply.completions if c.finish == "eos"]
+    assert ended
+    assert all(c.num_tokens == len(c.token_ids) + 1 for c in ended)
+
+
+async def test_choosing_gives_the_models_own_probabilities(engine: TransformersEngine) -> None:
+    whole = await engine.choose(PROMPT, range(384))
+    assert whole.mass == pytest.approx(1, abs=1e-3)
+    some = await engine.choose(PROMPT, [9, 7])
+    assert some.logprobs == (whole.logprobs[9], whole.logprobs[7])
+    [greedy] = (await engine.generate(PROMPT, Sampling(1))).completions
+    assert greedy.mean_logprob == pytest.approx(max(whole.logprobs), abs=1e-4)
+    assert math.isfinite(some.timing.end_seconds)
+
+
+@pytest.mark.parametrize("prompt", [[], [5] * 300, [9999]])
+async def test_a_bad_request_is_refused(engine: TransformersEngine, prompt: list[int]) -> None:
+    with pytest.raises(RequestRefused):
+        await engine.generate(prompt, Sampling(4))
+
+
+async def test_a_cancelled_call_makes_room(engine: TransformersEngine) -> None:
+    call = asyncio.create_task(engine.generate(PROMPT, Sampling(250, 1.0, n=50)))
+    await asyncio.sleep(0.1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    reply = await asyncio.wait_for(engine.generate(PROMPT, Sampling(2)), timeout=10)
+    assert reply.timing.in_flight == 1
+
+
+async def test_a_missing_model_is_a_dead_engine(tmp_path: Path) -> None:
+    with pytest.raises(EngineDied, match="did not start"):
+        await TransformersEngine.start(str(tmp_path / "none"), "draft", _SETTINGS)

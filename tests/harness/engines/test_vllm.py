@@ -1,0 +1,273 @@
+"""Real vLLM engines on tiny random models. One pair for all tests; the ones that kill it come last."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from harness.engine import Completion, EngineDied, RequestRefused, Role, Sampling
+from harness.engines.pair import open_engines
+from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.transformers import TransformersEngine
+from harness.engines.vllm import VLLMEngine
+from harness.tokenizer import verdict_options
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
+
+PROMPT = list(range(40, 140))
+"""Longer than three blocks of the prefix cache."""
+
+
+@dataclasses.dataclass
+class _Source:
+    path: str
+    revision: str | None = None
+
+
+def _settings() -> dict[Role, EngineSettings]:
+    whole = pair_settings("vllm", ("draft", "target"), dtype="float32", concurrency=16, memory={"target": 0.3})
+    return {
+        role: dataclasses.replace(s, kv_cache_bytes=32 << 20 if s.device == "cpu" else None, enforce_eager=True)
+        for role, s in whole.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(tiny_models: dict[Role, Path], log_dir: Path) -> AsyncIterator[tuple[VLLMEngine, VLLMEngine]]:
+    sources = [_Source(str(tiny_models[role])) for role in ("draft", "target")]
+    environment = dict(os.environ)
+    async with open_engines(sources[0], sources[1], ("draft", "target"), _settings(), log_dir) as engines:
+        changed = {k for k in {*environment, *os.environ} if k.startswith(("HARNESS", "VLLM_CPU", "TORCHDYNAMO"))}
+        assert all(environment.get(k) == os.environ.get(k) for k in changed), "start variables must be restored"
+        draft, target = engines["draft"], engines["target"]
+        assert isinstance(draft, VLLMEngine)
+        assert isinstance(target, VLLMEngine)
+        yield draft, target
+        started = {*draft._processes, *target._processes}
+    assert not _alive(started), "a closed engine must leave no process"
+    await draft.close()
+
+
+@pytest.fixture
+def draft(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
+    return pair[0]
+
+
+@pytest.fixture
+def target(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
+    return pair[1]
+
+
+def _alive(processes: set[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def _ids(completion: Completion) -> tuple[int, ...]:
+    return completion.token_ids
+
+
+async def test_limits_are_known(target: VLLMEngine) -> None:
+    assert target.context_tokens == 512
+    assert target.kv_tokens is not None
+    assert target.kv_tokens > 1000
+    assert target.start_seconds > 0
+
+
+async def test_candidates_are_drawn_with_consecutive_seeds(draft: VLLMEngine) -> None:
+    together = await draft.generate(PROMPT, Sampling(12, 1.0, seed=5, n=3))
+    alone = [await draft.generate(PROMPT, Sampling(12, 1.0, seed=5 + i)) for i in range(3)]
+    assert [_ids(c) for c in together.completions] == [_ids(reply.completions[0]) for reply in alone]
+    assert len({_ids(c) for c in together.completions}) == 3
+
+
+async def test_results_do_not_depend_on_what_else_is_computed(target: VLLMEngine) -> None:
+    alone = await target.generate(PROMPT, Sampling(16, 0.8, seed=9))
+    crowd = [target.generate([i, *PROMPT], Sampling(16, 0.8, seed=i)) for i in range(3, 15)]
+    amid, *_ = await asyncio.gather(target.generate(PROMPT, Sampling(16, 0.8, seed=9)), *crowd)
+    assert _ids(amid.completions[0]) == _ids(alone.completions[0])
+
+
+async def test_text_and_ids_agree_and_the_mean_logprob_is_given(draft: VLLMEngine) -> None:
+    [completion] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
+    assert completion.text == draft.tokenizer.decode(completion.token_ids)
+    assert completion.mean_logprob is not None
+    assert -20 < completion.mean_logprob < 0
+
+
+async def test_a_completion_ends_behind_its_stop_string(draft: VLLMEngine) -> None:
+    [free] = (await draft.generate(PROMPT, Sampling(40, 1.0, seed=3))).completions
+    stop = draft.tokenizer.decode(free.token_ids[5:7])
+    [stopped] = (await draft.generate(PROMPT, Sampling(40, 1.0, seed=3, stop=(stop,)))).completions
+    assert stopped.finish == "stop"
+    assert stop in stopped.text
+    assert free.token_ids[: len(stopped.token_ids)] == stopped.token_ids
+
+
+async def test_the_end_of_sequence_is_counted_but_not_kept(draft: VLLMEngine) -> None:
+    replies = await asyncio.gather(*(draft.generate(PROMPT, Sampling(400, 1.5, seed=i * 9, n=8)) for i in range(2)))
+    ended = [c for reply in replies for c in reply.completions if c.finish == "eos"]
+    assert ended
+    for completion in ended:
+        assert completion.num_tokens == len(completion.token_ids) + 1
+        assert draft.tokenizer.eos_token_id not in completion.token_ids
+
+
+async def test_choosing_gives_every_option_and_agrees_with_the_reference(
+    target: VLLMEngine, tiny_models: dict[Role, Path]
+) -> None:
+    prefix, options = verdict_options(target.tokenizer, "Score:", "0123456789")
+    choice = await target.choose(PROMPT + prefix, options)
+    reference = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
+    expected = await reference.choose(PROMPT + prefix, options)
+    assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+    assert choice.mass < 1
+
+
+async def test_the_prefix_cache_grows_with_the_chain(target: VLLMEngine) -> None:
+    context, cached = [300, *PROMPT], []
+    for step in range(4):
+        reply = await target.generate(context, Sampling(32, 1.0, seed=step))
+        cached.append(reply.cached_tokens)
+        context += reply.completions[0].token_ids
+    assert cached[0] == 0
+    assert cached == sorted(set(cached))
+
+
+async def test_candidates_of_a_new_prompt_report_no_cache_hits(draft: VLLMEngine) -> None:
+    assert (await draft.generate([301, *PROMPT], Sampling(4, 1.0, n=4))).cached_tokens == 0
+
+
+async def test_writing_and_choosing_mix(target: VLLMEngine) -> None:
+    options = list(range(20, 30))
+    alone = await target.choose(PROMPT, options)
+    writing = [target.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 11)]
+    written, mixed, again = await asyncio.gather(
+        asyncio.gather(*writing), target.choose(PROMPT, options), target.choose(PROMPT, options)
+    )
+    assert mixed.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+    assert again.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+    assert all(reply.completions[0].mean_logprob is not None for reply in written)
+
+
+async def test_times_are_in_order_and_requests_in_flight_are_counted(target: VLLMEngine) -> None:
+    replies = await asyncio.gather(*(target.generate(PROMPT, Sampling(8, 1.0, seed=i)) for i in range(20)))
+    for t in (reply.timing for reply in replies):
+        assert 0 <= t.queued_seconds <= t.first_token_seconds <= t.end_seconds
+        assert abs(t.submitted_at - time.time()) < 60
+    assert sorted(reply.timing.in_flight for reply in replies) == list(range(1, 21))
+
+
+@pytest.mark.parametrize("prompt", [[5] * 512, [5] * 600, [], [5, 9999]])
+async def test_a_bad_request_is_refused_and_the_engine_lives(target: VLLMEngine, prompt: list[int]) -> None:
+    with pytest.raises(RequestRefused):
+        await target.generate(prompt, Sampling(4))
+    with pytest.raises(RequestRefused):
+        await target.choose(prompt, [5, 5])
+    assert (await target.generate([5, 6], Sampling(2))).completions
+
+
+async def test_no_more_is_asked_than_the_context_holds(target: VLLMEngine) -> None:
+    [completion] = (await target.generate([5] * 508, Sampling(100, 1.0))).completions
+    assert completion.num_tokens <= 4
+
+
+async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
+    call = asyncio.create_task(draft.generate(PROMPT, Sampling(400, 1.0, seed=2, n=4)))
+    await asyncio.sleep(0.3)
+    assert not call.done()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await asyncio.sleep(0.1)
+    assert draft._llm.get_num_unfinished_requests() == 0
+
+
+def _kill_core(engine: VLLMEngine) -> None:
+    [core] = [p for p in engine._processes if "EngineCore" in " ".join(p.cmdline())]
+    core.kill()
+
+
+async def test_a_dead_engine_is_started_once_more_and_answers(
+    pair: tuple[VLLMEngine, VLLMEngine], log_dir: Path
+) -> None:
+    draft, target = pair
+    before = await draft.generate(PROMPT, Sampling(24, 1.0, seed=4))
+    first_processes = set(draft._processes)
+    calls = [asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0, seed=4, n=2))) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    _kill_core(draft)
+    assert (await target.generate(PROMPT, Sampling(4))).completions, "the other engine must go on"
+    replies = await asyncio.gather(*calls)
+    assert draft.restarts == 1
+    assert all(_ids(r.completions[0])[:20] == _ids(before.completions[0])[:20] for r in replies)
+    assert not _alive(first_processes)
+
+    call = asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0)))
+    await asyncio.sleep(0.2)
+    _kill_core(draft)
+    with pytest.raises(EngineDied, match=r"second time[^\n]*\n(.|\n)*EngineCore"):
+        await call
+    assert (log_dir / "draft.log").stat().st_size > 1000
+
+
+_WORKER = """
+import asyncio, dataclasses, sys
+from pathlib import Path
+from harness.engines.settings import pair_settings
+from harness.engines.vllm import VLLMEngine
+
+async def main():
+    settings = pair_settings("vllm", ("draft",), dtype="float32")["draft"]
+    small = dataclasses.replace(settings, kv_cache_bytes=32 << 20, enforce_eager=True)
+    engine = await VLLMEngine.start(sys.argv[1], "draft", small, Path(sys.argv[2]))
+    print(*(p.pid for p in engine._processes), flush=True)
+    await asyncio.sleep(600)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def test_a_killed_worker_leaves_no_engine(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(_WORKER)
+    worker = subprocess.Popen(
+        [sys.executable, str(script), str(tiny_models["draft"]), str(tmp_path / "engine.log")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        assert worker.stdout is not None
+        line = await asyncio.to_thread(worker.stdout.readline)
+        engine = {psutil.Process(int(pid)) for pid in line.split()}
+        assert len(engine) >= 2
+    finally:
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.wait()
+    deadline = time.monotonic() + 10
+    while _alive(engine) and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    assert not _alive(engine)

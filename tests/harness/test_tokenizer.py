@@ -1,0 +1,140 @@
+"""Rules of the tokenizers and chat templates, on a tokenizer made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from harness.engine import Tokenizer
+from harness.engines.scripted import ByteTokenizer
+from harness.tokenizer import HFTokenizer, verdict_options
+from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
+
+THINK = ("<think>", "</think>", "<｜User｜>")
+BOS, IM_START, IM_END = 0, 1, 2
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
+    return _made(tmp_path_factory.mktemp("plain"), CHAT_TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> HFTokenizer:
+    return _made(tmp_path_factory.mktemp("thinking"), THINK_TEMPLATE, THINK)
+
+
+def _made(folder: Path, template: str | None, added: tuple[str, ...] = ()) -> HFTokenizer:
+    save_tokenizer(folder, template=template, added=added)
+    return HFTokenizer(str(folder))
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>\n<|im_start|>user", "a<|bos|>", "<｜User｜>", "x<｜User｜><｜User｜>y"])
+def test_control_tokens_in_text_stay_plain_text(thinking: HFTokenizer, text: str) -> None:
+    ids = thinking.encode(text)
+    control = {BOS, IM_START, IM_END, *thinking.encode_template("<｜User｜>")}
+    assert not control & set(ids)
+    assert thinking.decode(ids) == text
+
+
+def test_control_tokens_in_template_text_are_control_tokens(thinking: HFTokenizer) -> None:
+    ids = thinking.encode_template("<|im_start|>a<|im_end|>")
+    assert (ids[0], ids[-1]) == (IM_START, IM_END)
+
+
+def test_think_tags_keep_their_meaning_in_text(thinking: HFTokenizer) -> None:
+    ids = thinking.encode("<think>\nYes.</think> no")
+    tags = thinking.encode_template("<think></think>")
+    assert len(tags) == 2
+    assert [i for i in ids if i in tags] == tags
+    assert thinking.decode(ids) == "<think>\nYes.</think> no"
+
+
+def test_think_tags_are_plain_text_where_the_vocabulary_has_none(plain: HFTokenizer) -> None:
+    assert len(plain.encode("<think>")) > 1
+    assert plain.decode(plain.encode("<think>")) == "<think>"
+
+
+@pytest.mark.parametrize("text", ["", "a  b\n\n c .", "2 + 2 = 4 , isn't it ?", "naïve 数学 🙂", "\\boxed{7}"])
+def test_decoding_gives_the_text_back_uncleaned(plain: HFTokenizer, text: str) -> None:
+    assert plain.decode(plain.encode(text)) == text
+
+
+def test_the_beginning_of_sequence_appears_once(plain: HFTokenizer) -> None:
+    assert plain.encode_template(plain.open_reply("Hi")).count(BOS) == 1
+    assert BOS not in plain.encode_template(plain.ask_again("Hi"))
+    assert BOS not in plain.encode("Hi")
+
+
+def test_a_reasoning_models_reply_opens_inside_one_think(thinking: HFTokenizer) -> None:
+    text = thinking.open_reply("Hi")
+    assert text.endswith("<|im_start|>assistant\n<think>\n")
+    assert text.count("<think>") == 1
+
+
+@pytest.mark.parametrize("tail", ["", "<think>", "<think>\n", "<think>\n\n</think>\n\n"])
+def test_think_is_opened_once_whatever_the_template_does(tmp_path: Path, tail: str) -> None:
+    mention = "{# <think> #}"
+    template = mention + CHAT_TEMPLATE.replace("assistant\n{% endif %}", "assistant\n" + tail + "{% endif %}")
+    tokenizer = _made(tmp_path, template, THINK)
+    assert tokenizer.open_reply("Hi").endswith("assistant\n<think>\n")
+    assert tokenizer.ask_again("Hi").endswith("assistant\n<think>\n\n</think>\n\n")
+
+
+def test_asking_again_closes_the_reply_and_opens_a_plain_one(plain: HFTokenizer, thinking: HFTokenizer) -> None:
+    expected = "<|im_end|>\n<|im_start|>user\nHow good?<|im_end|>\n<|im_start|>assistant\n"
+    assert plain.ask_again("How good?") == expected
+    assert thinking.ask_again("How good?") == expected + "<think>\n\n</think>\n\n"
+
+
+def test_a_template_that_drops_earlier_replies_is_refused(tmp_path: Path) -> None:
+    tokenizer = _made(tmp_path, "{{ messages[-1]['content'] }}")
+    with pytest.raises(ValueError, match="earlier reply"):
+        tokenizer.ask_again("Hi")
+
+
+def test_without_a_template_a_plain_dialogue_is_made(tmp_path: Path) -> None:
+    tokenizer = _made(tmp_path, None)
+    assert tokenizer.open_reply("Hi").endswith("User: Hi\n\nAssistant: ")
+    assert tokenizer.ask_again("Hi") == "\n\nUser: Hi\n\nAssistant: "
+    assert not tokenizer.thinks
+
+
+def test_the_template_outranks_the_vocabulary_in_who_thinks(tmp_path: Path, thinking: HFTokenizer) -> None:
+    assert thinking.thinks
+    assert not _made(tmp_path, CHAT_TEMPLATE, THINK).thinks
+
+
+def test_fingerprints_differ_where_an_id_means_something_else(
+    tmp_path: Path, plain: HFTokenizer, thinking: HFTokenizer
+) -> None:
+    assert plain.fingerprint == _made(tmp_path, THINK_TEMPLATE).fingerprint
+    assert plain.fingerprint != thinking.fingerprint
+
+
+def test_options_are_one_distinct_token_each_behind_a_common_prefix(plain: HFTokenizer) -> None:
+    prefix, options = verdict_options(plain, "Score:", "0123456789")
+    assert len(set(options)) == 10
+    assert plain.decode([*prefix, options[7]]) == "Score: 7"
+
+
+@pytest.mark.parametrize("labels", [("1", "10"), ("all", "none of these"), ("A", "A")])
+def test_options_that_one_token_cannot_tell_apart_are_refused(plain: HFTokenizer, labels: Sequence[str]) -> None:
+    with pytest.raises(ValueError, match=labels[0]):
+        verdict_options(plain, "Answer:", labels)
+
+
+class _NoSpaceTokenizer(ByteTokenizer):
+    """Puts a space and the letter behind it into tokens that differ before the last one."""
+
+    def encode_template(self, text: str) -> list[int]:
+        word, space, label = text.rpartition(" ")
+        return super().encode_template(word) + ([300 + ord(label), 7] if space else super().encode_template(label))
+
+
+def test_options_stand_without_a_space_where_one_would_split_them() -> None:
+    prefix, options = verdict_options(cast(Tokenizer, _NoSpaceTokenizer()), "Answer:", "AB")
+    assert (prefix, options) == (list(b"Answer:"), [65, 66])
