@@ -74,7 +74,7 @@ class TransformersEngine:
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """See Engine.choose."""
-        self._check([*prompt, *options])
+        self._check(prompt, options)
         if not options or len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
         async with self._counted() as clock:
@@ -88,10 +88,10 @@ class TransformersEngine:
         async with self._turn:
             self._model = None
 
-    def _check(self, prompt: Sequence[int]) -> None:
+    def _check(self, prompt: Sequence[int], options: Sequence[int] = ()) -> None:
         if not prompt or len(prompt) >= self.context_tokens:
             raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
-        if not all(0 <= i < self._vocabulary for i in prompt):
+        if not all(0 <= i < self._vocabulary for i in (*prompt, *options)):
             raise RequestRefused(f"a token id outside the vocabulary of {self._vocabulary}")
 
     @contextlib.asynccontextmanager

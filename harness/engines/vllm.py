@@ -39,6 +39,7 @@ _logger = logging.getLogger(__name__)
 _EXIT_GRACE_SECONDS = 5.0
 _VERDICT, _WRITING = 0, 1
 """Priorities; lower goes first."""
+_CPU_BATCHED_TOKENS = 2048
 
 
 class VLLMEngine:
@@ -204,6 +205,31 @@ class VLLMEngine:
             self._in_flight -= 1
             clock.stop()
 
+    # For measurements
+
+    async def bare(self, prompt: list[int], sampling: Sampling) -> int:
+        """Exactly `max_tokens` from vLLM itself, nothing of this class around it; returns the cached prompt tokens."""
+        from vllm.inputs import tokens_input
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        params = SamplingParams(
+            max_tokens=sampling.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output: Any = None
+        async for latest in self._llm.generate(tokens_input(prompt), params, f"bare-{next(self._ids)}"):
+            output = latest
+        return output.num_cached_tokens or 0
+
+    async def forget(self) -> None:
+        """Empty the prefix cache."""
+        await self._llm.reset_prefix_cache()
+
     # Life and death
 
     async def _launch(self) -> None:
@@ -286,6 +312,7 @@ class VLLMEngine:
             self._release_callers(llm)
         await asyncio.to_thread(self._shut_down, llm)
         del llm
+        await asyncio.sleep(0)  # the cancelled handler lets go of it
         gc.collect()  # part of a cycle; left to the interpreter's exit, its destructor would fail there
 
     def _release_callers(self, llm: Any) -> None:
@@ -320,7 +347,7 @@ class VLLMEngine:
             "block_size": s.block_size,
             "max_model_len": self._context(),
             "max_num_seqs": s.max_num_seqs,
-            "max_num_batched_tokens": s.max_num_batched_tokens,
+            **self._batching(),
             "enforce_eager": s.enforce_eager,
             "enable_prefix_caching": True,
             "scheduling_policy": "priority" if s.verdicts_first else "fcfs",
@@ -333,15 +360,23 @@ class VLLMEngine:
             raise EngineDied(f"this vLLM does not know {', '.join(sorted(unknown))}; version 0.31 or later is needed")
         return AsyncEngineArgs(**given)
 
+    def _batching(self) -> dict[str, Any]:
+        """On a CPU no prompt may be split over two batches: vLLM 0.32 rewinds the generator of a seeded request whose
+        prompt was split, which CPU generators cannot do, and the engine dies («CPU Generator does not use offset»)."""
+        tokens = self.settings.max_num_batched_tokens
+        if self.settings.device == "gpu":
+            return {"max_num_batched_tokens": tokens}
+        whole_prompt = max(tokens or _CPU_BATCHED_TOKENS, self._context() or 0)
+        return {"enable_chunked_prefill": False, "max_num_batched_tokens": whole_prompt}
+
     def _context(self) -> int | None:
         """The wanted context, or the model's limit where that is shorter: vLLM refuses to start beyond it."""
-        if self.settings.max_context is None:
-            return None
         from transformers import AutoConfig
 
+        wanted = self.settings.max_context
         config = AutoConfig.from_pretrained(self._model_path, revision=self._revision)
-        limit = getattr(config.get_text_config(), "max_position_embeddings", None)
-        return min(self.settings.max_context, limit or self.settings.max_context)
+        limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+        return min(wanted, limit) if wanted and limit else wanted or limit
 
 
 def _refusals() -> tuple[type[Exception], ...]:

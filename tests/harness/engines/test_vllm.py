@@ -87,6 +87,15 @@ def _ids(completion: Completion) -> tuple[int, ...]:
     return completion.token_ids
 
 
+async def test_seeded_prompts_beyond_one_batch_do_not_kill_the_engine(draft: VLLMEngine) -> None:
+    sampling = Sampling(max_tokens=2, temperature=0.8, seed=3)
+    prompts = [[40 + i, *PROMPT * 3] for i in range(16)]
+    assert sum(map(len, prompts)) > 4096, "more than one batch takes"
+    replies = await asyncio.gather(*(draft.generate(prompt, sampling) for prompt in prompts))
+    assert all(reply.completions[0].num_tokens == 2 for reply in replies)
+    assert draft.restarts == 0
+
+
 async def test_limits_are_known(target: VLLMEngine) -> None:
     assert target.context_tokens == 512
     assert target.kv_tokens is not None
