@@ -123,6 +123,9 @@ def normalised(logprobs: Sequence[float]) -> tuple[float, ...]:
 class Tokenizer(Protocol):
     """What prompts need of a model's tokenizer and chat template."""
 
+    def __hash__(self) -> int:
+        """By identity: what was made with a tokenizer is kept for it."""
+
     @property
     def fingerprint(self) -> str:
         """Equal for two tokenizers that give every token id the same meaning."""
