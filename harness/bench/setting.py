@@ -1,0 +1,66 @@
+"""What every section is given: the engines, the problems, the sizes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from harness.bench.drive import Engines, Run
+from harness.chain import Limits
+from harness.methods import Method, build, defaults
+from harness.problem import Problem
+
+
+@dataclass
+class Bench:
+    """One session over one pair of engines."""
+
+    engines: Engines
+    problems: Sequence[Problem]
+    tokens: int
+    """Token budget of a sample where one wave of problems or a single sample runs."""
+    pairs: int
+    """Repetitions of harness and bare engine in turn."""
+    methods: Sequence[str]
+    in_flight: Sequence[int]
+    flight_tokens: int
+    """Token budget of a sample where many are in flight."""
+    step_tokens: int
+    drafts: int
+    latency_problems: int
+    block_tokens: int
+    """Of the prefix cache."""
+    deadline: float = float("inf")
+    """`time.monotonic()` after which no further part is begun."""
+    runs: dict[str, list[Run]] = field(default_factory=lambda: {"latency": [], "throughput": []})
+    """Runs through the harness by regime, for the section on the prefix cache."""
+    left_out: list[str] = field(default_factory=list)
+
+    def method(self, name: str) -> Method:
+        """A method with this session's sizes."""
+        wanted = {"step_tokens": self.step_tokens, "drafts": self.drafts, "draft_tokens": self.tokens}
+        wanted["guidance_tokens"] = self.step_tokens
+        return build(name, {key: value for key, value in wanted.items() if key in defaults(name)})
+
+    def limits(self, tokens: int) -> Limits:
+        """Sampling as in the papers, so that sampling costs what it costs in a run."""
+        return Limits(temperature=0.6, top_p=0.95, token_budget=tokens)
+
+    def wave(self, size: int) -> list[Problem]:
+        """`size` samples over the problems in turn."""
+        return [self.problems[i % len(self.problems)] for i in range(size)]
+
+    def late(self, part: str) -> bool:
+        """Whether there is no time for a part; it is named under the results."""
+        if time.monotonic() < self.deadline:
+            return False
+        self.left_out.append(part)
+        say(f"{part}: left out, the time is up")
+        return True
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
