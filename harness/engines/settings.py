@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,8 +25,8 @@ _CPU_KV_MOST = 32 << 30
 _CPU_KV_LEAST = 256 << 20
 _CPU_BLOCK = 32
 """The smallest that vLLM's CPU attention takes. Its default of 128 would leave short prefixes out of the cache."""
-_CORES_TO_SPLIT = 8
-"""From this many cores on, each engine gets its own. With few, whichever engine is at work needs all of them."""
+_CONCURRENCY_TO_SPLIT = 3
+"""From this many samples in flight on, each engine gets cores of its own."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def pair_settings(
     }
     if sum(shares.values()) > 1:
         raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
-    cores = core_lists(roles, ranks) if device == "cpu" else {}
+    cores = core_lists(roles, ranks, concurrency) if device == "cpu" else {}
     kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
@@ -104,16 +104,17 @@ def pair_settings(
 
 
 def core_lists(
-    roles: tuple[Role, ...], ranks: Mapping[Role, int], cores: list[int] | None = None
+    roles: tuple[Role, ...], ranks: Mapping[Role, int], concurrency: int, cores: list[int] | None = None
 ) -> dict[Role, str | None]:
     """Which cores each engine's threads use; None leaves it to the operating system.
 
-    Many cores are divided between the engines, a quarter to the draft. Few are shared by all: the engines of one sample
-    work in turn, and pinning them to halves would leave half the machine idle.
+    The engines of one sample work in turn, so with hardly more than one sample each engine has all cores. With more,
+    both work at once: threads of two engines on the same cores wait for each other at every barrier, so the cores are
+    divided, a quarter to the draft.
     """
     cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
-    if len(roles) > 1 and len(cores) >= _CORES_TO_SPLIT:
+    if len(roles) > 1 and concurrency >= _CONCURRENCY_TO_SPLIT and len(cores) >= sum(ranks.values()):
         cut = max(len(cores) // 4, ranks["draft"])
         groups = {"draft": cores[:cut], "target": cores[cut:]}
     return {role: _ranges(groups[role], ranks[role]) for role in roles}
@@ -126,8 +127,6 @@ def cpu_kv_bytes(available: int | None = None) -> int:
 
 
 def _on_cpu(settings: EngineSettings, kv_bytes: int, cores: str | None) -> EngineSettings:
-    from dataclasses import replace
-
     return replace(
         settings,
         dtype=_cpu_dtype() if settings.dtype == "auto" else settings.dtype,

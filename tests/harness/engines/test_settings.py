@@ -49,19 +49,21 @@ def test_shares_above_the_whole_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "ranks", "draft", "target"),
+    ("cores", "ranks", "concurrency", "draft", "target"),
     [
-        ([0, 1], (1, 1), "0,1", "0,1"),
-        ([0, 1], (2, 2), "0|1", "0|1"),
-        ([0], (1, 2), "0", None),
-        (list(range(8)), (1, 1), "0,1", "2,3,4,5,6,7"),
-        (list(range(8)), (2, 2), "0|1", "2,3,4|5,6,7"),
+        (2, (1, 1), 1, "0,1", "0,1"),
+        (2, (1, 1), 16, "0", "1"),
+        (2, (2, 2), 16, "0|1", "0|1"),
+        (1, (1, 2), 16, "0", None),
+        (8, (1, 1), 2, "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7"),
+        (8, (1, 1), 16, "0,1", "2,3,4,5,6,7"),
+        (8, (2, 2), 16, "0|1", "2,3,4|5,6,7"),
     ],
 )
-def test_few_cores_are_shared_and_many_are_divided(
-    cores: list[int], ranks: tuple[int, int], draft: str | None, target: str | None
+def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
+    cores: int, ranks: tuple[int, int], concurrency: int, draft: str | None, target: str | None
 ) -> None:
-    lists = core_lists(PAIR, {"draft": ranks[0], "target": ranks[1]}, cores)
+    lists = core_lists(PAIR, {"draft": ranks[0], "target": ranks[1]}, concurrency, list(range(cores)))
     assert lists == {"draft": draft, "target": target}
 
 
