@@ -160,7 +160,8 @@ async def at_bare_engines(engines: Engines, asked: Sequence[Sequence[Asked]], in
         nonlocal cached
         async with room:
             for engine, wanted in calls:
-                cached += sum(await asyncio.gather(*(engine.bare(*request) for request in wanted)))
+                found = await asyncio.gather(*(engine.bare(*request) for request in wanted))
+                cached += sum(found)
 
     with Watch() as watch:
         await asyncio.gather(*(one(calls) for calls in requests))

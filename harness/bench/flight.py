@@ -22,19 +22,25 @@ async def measure(bench: Bench) -> list[Table]:
         ],
     )
     where = Table(
-        "Throughput: where the event loop's time goes, harness less bare",
+        "Throughput: where the time of the two runs goes, in seconds",
         [
             "method",
             "in flight",
-            "harness s",
-            "bare s",
-            "waiting",
-            "waiting, bare",
-            "vLLM's front-end",
             "harness",
-            "top",
+            "bare",
+            "waiting for engines",
+            "waiting, bare",
+            "loop busy",
+            "loop busy, bare",
+            "vLLM's front-end",
+            "harness code",
+            "most of it in",
         ],
-        notes=["Seconds, sampled from the loop's stack. waiting: nothing to do here, the engines are at work."],
+        notes=[
+            "waiting: nothing to do in this process, the engines are at work; more of it than bare is the engines' own "
+            "time (steps beyond a stop string, log-probabilities). busy: processor time of the event loop's thread. "
+            "The last three are sampled from the loop's stack every 5 ms in the harness run."
+        ],
     )
     methods = Table(
         "Throughput: methods at a full batch",
@@ -79,6 +85,8 @@ def _add(ratios: Table, where: Table, width: int, run: Run, bare: Replay) -> Non
             bare.watch.seconds,
             run.watch.share(WAITING) * seconds,
             bare.watch.share(WAITING) * bare.watch.seconds,
+            run.watch.busy_seconds,
+            bare.watch.busy_seconds,
             run.watch.share("vllm") * seconds,
             run.watch.share("harness") * seconds,
             top,

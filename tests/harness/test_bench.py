@@ -39,7 +39,7 @@ class BareScripted(ScriptedEngine):
         self.most_bare = max(self.most_bare, self._now)
         await asyncio.sleep(self.seconds_per_token * sampling.max_tokens)
         self._now -= 1
-        return 0
+        return len(prompt) // 2
 
     async def forget(self) -> None:
         self.forgotten += 1
@@ -75,7 +75,8 @@ async def run_of(session: Bench, name: str, samples: int = 3, in_flight: int = 3
 async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths(name: str) -> None:
     session = bench()
     run = await run_of(session, name)
-    await at_bare_engines(session.engines, run.asked, 3)
+    replay = await at_bare_engines(session.engines, run.asked, 3)
+    assert replay.cached_share == pytest.approx(0.5, abs=0.01)
     for role, engine in session.engines.items():
         assert isinstance(engine, BareScripted)
         wanted = Counter(
