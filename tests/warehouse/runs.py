@@ -1,0 +1,163 @@
+"""Small real run folders: written through jobs.store and jobs.parts, with traces made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from harness.engine import Role
+from harness.problem import Problem, dataset_hash
+from harness.trace import Call, Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict
+from jobs import parts
+from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit, units
+from jobs.store import RunFolder
+
+PROBLEMS = [
+    Problem("toy/0", "toy", "1 + 1?", "2", level="easy"),
+    Problem("toy/1", "toy", "2 + 2?", "4", level="easy", subject="sums"),
+    Problem("toy/2", "toy", "Which?", "B", kind="choice", choices=("one", "two"), level="hard"),
+]
+DRAFT = ModelSpec("small", "org/small", "r1", "small@r1")
+TARGET = ModelSpec("large", "org/large", "r1", "large@r1")
+SPEC = RunSpec(
+    method="speccot",
+    params={"drafts": 2, "guidance_tokens": 8},
+    dataset="toy",
+    dataset_hash=dataset_hash(PROBLEMS),
+    dataset_size=3,
+    num_problems=3,
+    samples=2,
+    seed=0,
+    temperature=0.6,
+    top_p=0.95,
+    token_budget=256,
+    draft=DRAFT,
+    target=TARGET,
+    engine=EngineSpec("scripted"),
+    concurrency=1,
+    prompt_hash="p",
+)
+VANILLA = replace(SPEC, method="vanilla", params={"model": "target"}, draft=None)
+START = 1_700_000_000.0
+
+
+def attempt(run_id: str, name: str = "a0", device: str = "cpu") -> Attempt:
+    return Attempt(name, run_id, 0, "node1", 42, START, "abc", device=device, versions={"vllm": "0.32"})
+
+
+def call(
+    purpose: Purpose,
+    model: Role,
+    step: int,
+    output: int,
+    *,
+    at: float = 0.0,
+    seconds: float = 1.0,
+    queued: float = 0.25,
+    n: int = 1,
+    longest: int | None = None,
+    prompt: int = 100,
+    cached: int = 50,
+) -> Call:
+    return Call(
+        purpose=purpose,
+        model=model,
+        step=step,
+        n=n,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        output_tokens=output,
+        longest_output_tokens=output if longest is None else longest,
+        submitted_at=START + at,
+        queued_seconds=queued,
+        first_token_seconds=queued + 0.1,
+        end_seconds=seconds,
+        in_flight=1,
+    )
+
+
+def step(author: Role, role: StepRole, text: str, tokens: int, at: float = 0.0) -> Step:
+    return Step(author, role, text, tokens, tuple(range(tokens)), "stop", elapsed_seconds=at)
+
+
+def choice(decision: int, accepted: bool, probabilities: tuple[float, ...] = (0.5, 0.2, 0.1)) -> Verdict:
+    logprobs = tuple(math.log(p) if p else -math.inf for p in probabilities)
+    return Verdict("choice", "Which one?", ("1", "2", "3"), logprobs, decision, None, accepted)
+
+
+def speculative(unit: Unit, refused: bool = False, latency: float = 10.0, text: str = "So 2.\n") -> Trace:
+    """Guidance, one step drafted or refused, an answer: 8 + 6 + 4 emitted tokens."""
+    trace = Trace(unit.sample_id, unit.problem_id, unit.sample_index, seed=7, started_at=START)
+    trace.draft_prompt, trace.target_prompt = "draft prompt <think>", "target prompt <think>"
+    second = step("target" if refused else "draft", "fallback" if refused else "draft", text, 6, 5.0)
+    second.candidates = [
+        Candidate(text, 6, "stop", -0.5, 0, accepted=not refused),
+        Candidate("Perhaps 3.\n", 5, "stop", -1.5, 1),
+    ]
+    second.verdict = choice(2, False, (0.1, 0.2, 0.5)) if refused else choice(0, True)
+    trace.steps = [
+        step("target", "guidance", "Let us see. ", 8, 2.0),
+        second,
+        step("target", "answer", "\\boxed{2}", 4, 9),
+    ]
+    trace.calls = [
+        call("guidance", "target", 0, 8, at=0, cached=0),
+        call("draft", "draft", 1, 11, at=1, n=2, longest=6, seconds=2.0),
+        call("verdict", "target", 1, 1, at=3),
+        *([call("fallback", "target", 1, 6, at=4, seconds=3.0)] if refused else []),
+        call("answer", "target", 2, 4, at=7, seconds=1.5),
+    ]
+    trace.stop_reason, trace.latency_seconds = "answered", latency
+    return trace
+
+
+def vanilla(unit: Unit, tokens: int = 40, latency: float = 20.0) -> Trace:
+    trace = Trace(unit.sample_id, unit.problem_id, unit.sample_index, seed=7, started_at=START, target_prompt="prompt")
+    trace.steps = [step("target", "chain", "Long. \\boxed{2}", tokens, latency)]
+    trace.calls = [call("chain", "target", 0, tokens, seconds=latency - 1)]
+    trace.stop_reason, trace.latency_seconds = "answered", latency
+    return trace
+
+
+def ended(trace: Trace, reason: StopReason, error: str | None = None) -> Trace:
+    trace.stop_reason, trace.error = reason, error
+    return trace
+
+
+def create(runs: Path, spec: RunSpec = SPEC, name: str | None = None) -> RunFolder:
+    """A planned run in two shards, nothing run yet."""
+    folder = RunFolder(runs / (name or spec.run_id))
+    planned = units(spec, PROBLEMS[: spec.num_problems])
+    folder.create(spec, PROBLEMS[: spec.num_problems], [planned[::2], planned[1::2]])
+    return folder
+
+
+def planned(folder: RunFolder) -> list[Unit]:
+    return units(folder.spec(), folder.problems())
+
+
+def write_part(folder: RunFolder, traces: list[Trace], name: str = "a0", device: str = "cpu") -> Path:
+    path = folder.parts_dir / f"{name}.parquet"
+    metadata = {"attempt": json.dumps(asdict(attempt(folder.path.name, name, device)))}
+    parts.write_table(path, parts.TRACES, [asdict(trace) for trace in traces], metadata)
+    return path
+
+
+def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1") -> Path:
+    path = folder.grades_dir / f"{version}.parquet"
+    rows = [
+        {
+            "sample_id": sample_id,
+            "grader_version": version,
+            "verdict": verdict,
+            "extracted": "2",
+            "rule": "boxed",
+            "detail": "equal",
+            "seconds": 0.1,
+        }
+        for sample_id, verdict in verdicts.items()
+    ]
+    parts.write_table(path, parts.GRADES, rows)
+    return path

@@ -1,0 +1,113 @@
+"""A run folder's small files as rows of the warehouse's tables. Trace files go through SQL instead (insert.sql)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from harness.problem import Problem
+from jobs import parts
+from jobs.spec import Attempt, RunSpec
+from jobs.store import RunFolder
+from warehouse.records import FileRecord
+
+Row = dict[str, object]
+
+UNITS = pa.schema(
+    {
+        "run_id": pa.string(),
+        "sample_id": pa.string(),
+        "problem_id": pa.string(),
+        "sample_index": pa.int32(),
+        "shard": pa.int32(),
+    }
+)
+ATTEMPTS = pa.schema(
+    {
+        "run_id": pa.string(),
+        "attempt_id": pa.string(),
+        "shard": pa.int32(),
+        "hostname": pa.string(),
+        "pid": pa.int32(),
+        "started_at": pa.timestamp("us"),
+        "git_commit": pa.string(),
+        "slurm_job_id": pa.string(),
+        "device": pa.string(),
+        "num_devices": pa.int32(),
+        "versions": pa.string(),
+        "hardware": pa.string(),
+        "engines": pa.string(),
+    }
+)
+PROBLEMS = pa.schema(
+    [
+        pa.field("run_id", pa.string()),
+        pa.field("problem_id", pa.string()),
+        pa.field("problem_index", pa.int32()),
+        *(f for f in parts.PROBLEMS if f.name != "id"),
+        pa.field("content_hash", pa.string()),
+    ]
+)
+
+
+def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
+    """The row of `run`: the specification with its models and engine flattened into prefixed columns."""
+    nested = {"draft": spec.draft, "target": spec.target, "engine": spec.engine}
+    row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
+    for prefix, part in nested.items():
+        row |= {f"{prefix}_{name}": value for name, value in (asdict(part) if part else {}).items()}
+    return row | {
+        "run_id": folder.path.name,
+        "spec_id": spec.run_id,
+        "folder": str(folder.path.resolve()),
+        "params": json.dumps(dict(spec.params)),
+        "spec_version": spec.version,
+        "limited": spec.limited,
+        "created_at": utc(folder.spec_path.stat().st_mtime),
+        "loaded_at": loaded_at,
+    }
+
+
+def attempt_row(run_id: str, part: Path, metadata: Mapping[str, str]) -> Row:
+    """The row of `attempt` from a trace file's metadata; only its name is known where the file does not say more."""
+    known = json.loads(metadata.get("attempt") or "null") or {}
+    row: Row = {k: v for k, v in known.items() if k in Attempt.__dataclass_fields__}
+    row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
+    if known.get("started_at"):
+        row["started_at"] = utc(known["started_at"])
+    return row | {"run_id": run_id, "attempt_id": part.stem}
+
+
+def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
+    """The rows of `problem`, in the run's order."""
+    rows: list[Row] = []
+    for index, problem in enumerate(problems):
+        row: Row = asdict(problem)
+        row["problem_id"] = row.pop("id")
+        rows.append(row | {"run_id": run_id, "problem_index": index, "content_hash": problem.content_hash})
+    return rows
+
+
+def unit_rows(folder: RunFolder) -> list[Row]:
+    """One row per planned sample: what `sample` will hold, run or not."""
+    run_id = folder.path.name
+    return [
+        {"run_id": run_id, "shard": shard, **asdict(unit)}
+        for shard, units in enumerate(folder.shards())
+        for unit in units
+    ]
+
+
+def file_row(run_id: str, file: FileRecord, loaded_at: datetime) -> Row:
+    """The row of `loaded_file`."""
+    return {"run_id": run_id, **asdict(file), "loaded_at": loaded_at}
+
+
+def utc(seconds: float) -> datetime:
+    """Seconds since the epoch as a UTC time without a zone, as the warehouse keeps them."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)

@@ -1,0 +1,135 @@
+"""Run summaries as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from warehouse.display import plain
+from warehouse.records import RunSummary, SpeedUp
+
+NOTHING = "–"
+
+
+def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
+    """Print one table per run, its warnings first."""
+    console = console or Console()
+    for run in summaries:
+        for line in warnings(run):
+            console.print(plain(line, style="bold red"), soft_wrap=True)
+        table = Table(title=plain(run.run_id), box=box.SIMPLE_HEAD, show_header=False, title_justify="left")
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in lines(run):
+            table.add_row(Text(name), plain(value))
+        console.print(table)
+
+
+def warnings(run: RunSummary) -> list[str]:
+    """What makes these numbers something else than a result, one loud line each."""
+    total = run.n * run.k
+    found = []
+    if run.limited:
+        found.append(f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; no benchmark result.")
+    if run.num_not_run:
+        found.append(
+            f"INCOMPLETE RUN: {run.num_not_run} of {total} samples have not been run; pass@1 counts them as not correct"
+            f" (over graded samples only: {percent(run.graded_pass_at_1)})."
+        )
+    if run.num_ungraded:
+        found.append(f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade.")
+    if run.num_grader_versions > 1:
+        found.append(f"MIXED GRADES: {run.num_grader_versions} grader versions in one result.")
+    found += [f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped]
+    return found
+
+
+def lines(run: RunSummary) -> list[tuple[str, str]]:
+    """Name and value of every line of the table."""
+    tokens = run.tokens.values()
+    draft = run.tokens.get("draft")
+    share = draft.emitted_share if draft else None
+    params = ", ".join(f"{name} {value}" for name, value in run.params.items())
+    return [
+        ("method", f"{run.method}: {params}" if params else run.method),
+        ("dataset", f"{run.dataset}: {run.n} problems × {run.k} samples = {run.n * run.k}"),
+        ("models", " → ".join(model for model in (run.draft, run.target) if model)),
+        (f"pass@1[avg-of-{run.k}]", _accuracy(run)),
+        ("verdicts", _counts(run.verdicts)),
+        (
+            "fallback rate",
+            f"{percent(run.fallback_rate)} of {run.num_verdicts} verdicts" if run.num_verdicts else NOTHING,
+        ),
+        (
+            "tokens per sample",
+            f"emitted {number(sum(t.emitted_per_sample for t in tokens))}"
+            + (f" ({percent(share)} by the draft)" if share is not None else "")
+            + f", spent {number(sum(t.spent_per_sample for t in tokens))}"
+            f", critical path {number(sum(t.critical_path_per_sample for t in tokens))}",
+        ),
+        ("latency", _latency(run)),
+        ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
+        ("cache hit rate", f"{percent(run.cache_hit_rate)} of prompt tokens"),
+        ("tokens per second", _speed(run)),
+        *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """A fraction as percent with one decimal."""
+    return NOTHING if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Three or more significant digits, thousands grouped."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _accuracy(run: RunSummary) -> str:
+    shown = f"{100 * run.pass_at_1:.2f} %"
+    if run.standard_error is None or run.low_95 is None or run.high_95 is None:
+        return f"{shown} (one problem: no standard error)"
+    return (
+        f"{shown} ± {100 * run.standard_error:.2f} standard error over problems, "
+        f"95 % t interval {100 * run.low_95:.1f} to {100 * run.high_95:.1f} %"
+    )
+
+
+def _fallback(run: RunSummary) -> str:
+    return f"{percent(run.fallback_rate)} of {run.num_verdicts} verdicts" if run.num_verdicts else NOTHING
+
+
+def _counts(verdicts: Mapping[str, int]) -> str:
+    """The verdicts that occur, correct and wrong in any case, and their sum."""
+    shown = {v: n for v, n in verdicts.items() if n or v in {"correct", "wrong"}}
+    ordered = sorted(shown, key=lambda v: (v != "correct", v != "wrong", v == "not_run", v))
+    return ", ".join(f"{v} {shown[v]}" for v in ordered) + f"; sum {sum(verdicts.values())}"
+
+
+def _latency(run: RunSummary) -> str:
+    if not run.num_timed:
+        return f"{NOTHING} (no sample was finished in one attempt)"
+    return (
+        f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s a sample, "
+        f"{run.concurrency} in flight, {run.num_timed} samples timed"
+    )
+
+
+def _speed(run: RunSummary) -> str:
+    wall = f"{number(run.emitted_tokens_per_second)} emitted per worker"
+    return ", ".join([wall, *(f"{model} {number(s)} in its calls" for model, s in run.tokens_per_call_second.items())])
+
+
+def _speed_up(ratio: SpeedUp) -> str:
+    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f})" if ratio.low_95 and ratio.high_95 else ""
+    unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
+    return (
+        f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, {ratio.n} problems: "
+        f"rate {ratio.rate_ratio:.2f}, chain length {ratio.chain_length_ratio:.2f}{unlike}"
+    )

@@ -1,0 +1,330 @@
+-- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
+-- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
+-- step, candidate and call have no enforced key: their indexes would cost most of the load, and their keys hold by
+-- construction (each sample is taken from one file, its lists are numbered by position).
+
+CREATE TABLE schema_version (tables_hash VARCHAR NOT NULL, views_hash VARCHAR NOT NULL);
+COMMENT ON TABLE schema_version IS 'Which version of the schema this database was made with; one row';
+COMMENT ON COLUMN schema_version.tables_hash IS 'SHA-256 of the tables'' definition; another one means: rebuild';
+COMMENT ON COLUMN schema_version.views_hash IS 'SHA-256 of the views'' definition; another one means: load again';
+
+CREATE TABLE run (
+    run_id VARCHAR PRIMARY KEY,
+    spec_id VARCHAR NOT NULL,
+    folder VARCHAR NOT NULL,
+    method VARCHAR NOT NULL,
+    params JSON NOT NULL,
+    dataset VARCHAR NOT NULL,
+    dataset_hash VARCHAR NOT NULL,
+    dataset_size INTEGER NOT NULL,
+    num_problems INTEGER NOT NULL,
+    samples INTEGER NOT NULL,
+    seed BIGINT NOT NULL,
+    temperature DOUBLE NOT NULL,
+    top_p DOUBLE NOT NULL,
+    token_budget INTEGER NOT NULL,
+    draft_name VARCHAR,
+    draft_path VARCHAR,
+    draft_revision VARCHAR,
+    draft_fingerprint VARCHAR,
+    target_name VARCHAR,
+    target_path VARCHAR,
+    target_revision VARCHAR,
+    target_fingerprint VARCHAR,
+    engine_kind VARCHAR NOT NULL,
+    engine_dtype VARCHAR NOT NULL,
+    engine_max_context INTEGER,
+    engine_draft_tensor_parallel INTEGER NOT NULL,
+    engine_target_tensor_parallel INTEGER NOT NULL,
+    engine_draft_memory DOUBLE,
+    engine_target_memory DOUBLE,
+    concurrency INTEGER NOT NULL,
+    prompt_hash VARCHAR NOT NULL,
+    preset VARCHAR,
+    spec_version INTEGER NOT NULL,
+    limited BOOLEAN NOT NULL,
+    created_at TIMESTAMP NOT NULL,
+    loaded_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE run IS 'A frozen specification and everything produced under it. Key: run_id';
+COMMENT ON COLUMN run.run_id IS 'Name of the run folder';
+COMMENT ON COLUMN run.spec_id IS 'Dataset, method and hash of the specification; equal for equal specifications';
+COMMENT ON COLUMN run.folder IS 'Absolute path of the run folder when it was loaded';
+COMMENT ON COLUMN run.method IS 'Algorithm over draft and target model';
+COMMENT ON COLUMN run.params IS 'The method''s hyper-parameters under the paper''s names, defaults included';
+COMMENT ON COLUMN run.dataset IS 'Benchmark';
+COMMENT ON COLUMN run.dataset_hash IS 'Hash over the contents of the problems that are run, in order';
+COMMENT ON COLUMN run.dataset_size IS 'Problems in the whole dataset';
+COMMENT ON COLUMN run.num_problems IS 'Problems that are run (n)';
+COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
+COMMENT ON COLUMN run.seed IS 'The run''s seed';
+COMMENT ON COLUMN run.temperature IS 'Sampling temperature';
+COMMENT ON COLUMN run.top_p IS 'Nucleus sampling';
+COMMENT ON COLUMN run.token_budget IS 'Emitted tokens a sample may have, its final answer included';
+COMMENT ON COLUMN run.draft_name IS 'The small model; NULL where the method has none';
+COMMENT ON COLUMN run.draft_path IS 'Local folder or hub id of the draft model';
+COMMENT ON COLUMN run.draft_revision IS 'Revision of the draft model at the hub';
+COMMENT ON COLUMN run.draft_fingerprint IS 'Content hash, or hub id and revision, of the draft model';
+COMMENT ON COLUMN run.target_name IS 'The large model; NULL where the method has none';
+COMMENT ON COLUMN run.target_path IS 'Local folder or hub id of the target model';
+COMMENT ON COLUMN run.target_revision IS 'Revision of the target model at the hub';
+COMMENT ON COLUMN run.target_fingerprint IS 'Content hash, or hub id and revision, of the target model';
+COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted';
+COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
+COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
+COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft model is split over';
+COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over';
+COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory for the draft engine; NULL: default split';
+COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the target engine; NULL: default split';
+COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
+COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
+COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
+COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
+COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
+COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';
+COMMENT ON COLUMN run.loaded_at IS 'When the run was last loaded (UTC)';
+
+CREATE TABLE attempt (
+    run_id VARCHAR,
+    attempt_id VARCHAR,
+    shard INTEGER,
+    hostname VARCHAR,
+    pid INTEGER,
+    started_at TIMESTAMP,
+    git_commit VARCHAR,
+    slurm_job_id VARCHAR,
+    device VARCHAR,
+    num_devices INTEGER,
+    versions JSON,
+    hardware JSON,
+    engines JSON,
+    PRIMARY KEY (run_id, attempt_id)
+);
+COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard that finished a sample. Key: run_id, attempt_id';
+COMMENT ON COLUMN attempt.run_id IS 'The run';
+COMMENT ON COLUMN attempt.attempt_id IS 'Name of the trace file without its ending';
+COMMENT ON COLUMN attempt.shard IS 'Index of the shard';
+COMMENT ON COLUMN attempt.hostname IS 'Node';
+COMMENT ON COLUMN attempt.pid IS 'Process of the worker';
+COMMENT ON COLUMN attempt.started_at IS 'When the worker started (UTC)';
+COMMENT ON COLUMN attempt.git_commit IS 'Commit of the harness';
+COMMENT ON COLUMN attempt.slurm_job_id IS 'Slurm''s job; NULL outside of Slurm';
+COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU; NULL where the trace file does not say';
+COMMENT ON COLUMN attempt.num_devices IS 'Devices of the worker';
+COMMENT ON COLUMN attempt.versions IS 'Package versions';
+COMMENT ON COLUMN attempt.hardware IS 'The node''s hardware';
+COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, seconds to start';
+
+CREATE TABLE problem (
+    run_id VARCHAR,
+    problem_id VARCHAR,
+    problem_index INTEGER NOT NULL,
+    dataset VARCHAR NOT NULL,
+    text VARCHAR NOT NULL,
+    answer VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    answers VARCHAR[],
+    alternatives VARCHAR[],
+    choices VARCHAR[],
+    level VARCHAR,
+    subject VARCHAR,
+    unit VARCHAR,
+    tolerance DOUBLE,
+    content_hash VARCHAR NOT NULL,
+    PRIMARY KEY (run_id, problem_id)
+);
+COMMENT ON TABLE problem IS 'One benchmark item as the run had it. Key: run_id, problem_id';
+COMMENT ON COLUMN problem.run_id IS 'The run';
+COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>';
+COMMENT ON COLUMN problem.problem_index IS 'Place in the run, from 0';
+COMMENT ON COLUMN problem.dataset IS 'Benchmark';
+COMMENT ON COLUMN problem.text IS 'The question as the model sees it, without instructions';
+COMMENT ON COLUMN problem.answer IS 'The gold answer; the letter of the right option for kind choice';
+COMMENT ON COLUMN problem.kind IS 'math or choice';
+COMMENT ON COLUMN problem.answers IS 'Parts that are all required';
+COMMENT ON COLUMN problem.alternatives IS 'Answers of which any one is right';
+COMMENT ON COLUMN problem.choices IS 'Option texts in the order A, B, …';
+COMMENT ON COLUMN problem.level IS 'Difficulty as the benchmark gives it';
+COMMENT ON COLUMN problem.subject IS 'Subject as the benchmark gives it';
+COMMENT ON COLUMN problem.unit IS 'Unit that belongs to the answer but is not part of it';
+COMMENT ON COLUMN problem.tolerance IS 'Absolute error that the benchmark allows';
+COMMENT ON COLUMN problem.content_hash IS 'Hash over everything that a model or a grader sees';
+
+CREATE TABLE sample (
+    run_id VARCHAR,
+    sample_id VARCHAR,
+    problem_id VARCHAR NOT NULL,
+    sample_index INTEGER NOT NULL,
+    shard INTEGER NOT NULL,
+    attempt_id VARCHAR,
+    seed BIGINT,
+    started_at TIMESTAMP,
+    draft_prompt VARCHAR,
+    target_prompt VARCHAR,
+    stop_reason VARCHAR,
+    error VARCHAR,
+    latency_seconds DOUBLE,
+    num_attempts INTEGER,
+    trace_version INTEGER,
+    PRIMARY KEY (run_id, sample_id)
+);
+COMMENT ON TABLE sample IS 'One planned answer to one problem, run or not yet: the denominator. Key: run_id, sample_id';
+COMMENT ON COLUMN sample.run_id IS 'The run';
+COMMENT ON COLUMN sample.sample_id IS 'Hash of problem, method, models, sampling and seed; runs that differ in speed only share it';
+COMMENT ON COLUMN sample.problem_id IS 'The problem';
+COMMENT ON COLUMN sample.sample_index IS 'From 0 to k − 1';
+COMMENT ON COLUMN sample.shard IS 'Shard that the sample is planned in';
+COMMENT ON COLUMN sample.attempt_id IS 'Attempt that finished it; NULL while it is not finished';
+COMMENT ON COLUMN sample.seed IS 'The sample''s seed';
+COMMENT ON COLUMN sample.started_at IS 'Start of the first attempt (UTC)';
+COMMENT ON COLUMN sample.draft_prompt IS 'Text that the draft model was given before any step';
+COMMENT ON COLUMN sample.target_prompt IS 'Text that the target model was given before any step';
+COMMENT ON COLUMN sample.stop_reason IS 'answered, budget, repeated, context or error; NULL while it is not finished';
+COMMENT ON COLUMN sample.error IS 'Class and message of what ended the sample, for stop reason error';
+COMMENT ON COLUMN sample.latency_seconds IS 'Wall time of work on the sample, all attempts together';
+COMMENT ON COLUMN sample.num_attempts IS 'Worker attempts that took part; above 1 the latency is not comparable';
+COMMENT ON COLUMN sample.trace_version IS 'Version of the trace''s format';
+
+CREATE TABLE step (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    author VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    text VARCHAR NOT NULL,
+    num_tokens INTEGER NOT NULL,
+    finish VARCHAR,
+    elapsed_seconds DOUBLE,
+    verdict_kind VARCHAR,
+    verdict_question VARCHAR,
+    verdict_options VARCHAR[],
+    verdict_logprobs DOUBLE[],
+    verdict_decision INTEGER,
+    verdict_probability DOUBLE,
+    verdict_mass DOUBLE,
+    verdict_score DOUBLE,
+    verdict_accepted BOOLEAN
+);
+COMMENT ON TABLE step IS 'One accepted piece of a chain of thought, with the verdict that led to it. Key: run_id, sample_id, step_index';
+COMMENT ON COLUMN step.run_id IS 'The run';
+COMMENT ON COLUMN step.sample_id IS 'The sample';
+COMMENT ON COLUMN step.step_index IS 'Place in the chain, from 0';
+COMMENT ON COLUMN step.author IS 'draft or target';
+COMMENT ON COLUMN step.role IS 'guidance, draft, fallback, rethink, chain or answer';
+COMMENT ON COLUMN step.text IS 'What the chain contains';
+COMMENT ON COLUMN step.num_tokens IS 'Emitted tokens: what the author generated for it. Token ids stay in the trace file';
+COMMENT ON COLUMN step.finish IS 'stop, eos or length';
+COMMENT ON COLUMN step.elapsed_seconds IS 'Active time of the sample until this step was accepted';
+COMMENT ON COLUMN step.verdict_kind IS 'choice or score; NULL where no verdict was asked for';
+COMMENT ON COLUMN step.verdict_question IS 'Text asked after the chain, exactly as sent';
+COMMENT ON COLUMN step.verdict_options IS 'Option labels';
+COMMENT ON COLUMN step.verdict_logprobs IS 'Log-probability of each option before any mask (nats)';
+COMMENT ON COLUMN step.verdict_decision IS 'Index of the decided option, from 0';
+COMMENT ON COLUMN step.verdict_probability IS 'Probability of the decided option, normalised over the options';
+COMMENT ON COLUMN step.verdict_mass IS 'Probability of all options together; low: the question was not understood';
+COMMENT ON COLUMN step.verdict_score IS 'Score that was compared with the threshold; NULL for a choice';
+COMMENT ON COLUMN step.verdict_accepted IS 'Whether a candidate was accepted; false: all were refused';
+
+CREATE TABLE candidate (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    candidate_index INTEGER NOT NULL,
+    text VARCHAR NOT NULL,
+    num_tokens INTEGER NOT NULL,
+    finish VARCHAR,
+    mean_logprob DOUBLE,
+    option INTEGER,
+    accepted BOOLEAN NOT NULL
+);
+COMMENT ON TABLE candidate IS 'One proposal for a step. Key: run_id, sample_id, step_index, candidate_index';
+COMMENT ON COLUMN candidate.run_id IS 'The run';
+COMMENT ON COLUMN candidate.sample_id IS 'The sample';
+COMMENT ON COLUMN candidate.step_index IS 'The step it was proposed for';
+COMMENT ON COLUMN candidate.candidate_index IS 'Place among the candidates, from 0';
+COMMENT ON COLUMN candidate.text IS 'What was proposed';
+COMMENT ON COLUMN candidate.num_tokens IS 'Generated tokens';
+COMMENT ON COLUMN candidate.finish IS 'stop, eos or length';
+COMMENT ON COLUMN candidate.mean_logprob IS 'Mean log-probability of its tokens (nats)';
+COMMENT ON COLUMN candidate.option IS 'Index of the verdict''s option that stood for it; NULL: not offered';
+COMMENT ON COLUMN candidate.accepted IS 'Whether it became the step';
+
+CREATE TABLE call (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    call_index INTEGER NOT NULL,
+    step_index INTEGER NOT NULL,
+    purpose VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    n INTEGER NOT NULL,
+    prompt_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    longest_output_tokens INTEGER NOT NULL,
+    submitted_at TIMESTAMP NOT NULL,
+    queued_seconds DOUBLE NOT NULL,
+    first_token_seconds DOUBLE NOT NULL,
+    end_seconds DOUBLE NOT NULL,
+    in_flight INTEGER NOT NULL
+);
+COMMENT ON TABLE call IS 'One request to an engine. Key: run_id, sample_id, call_index';
+COMMENT ON COLUMN call.run_id IS 'The run';
+COMMENT ON COLUMN call.sample_id IS 'The sample';
+COMMENT ON COLUMN call.call_index IS 'Order within the sample, from 0';
+COMMENT ON COLUMN call.step_index IS 'The step that the call worked for';
+COMMENT ON COLUMN call.purpose IS 'guidance, draft, verdict, fallback, rethink, chain or answer';
+COMMENT ON COLUMN call.model IS 'draft or target';
+COMMENT ON COLUMN call.n IS 'Completions asked for in parallel';
+COMMENT ON COLUMN call.prompt_tokens IS 'Tokens of the prompt';
+COMMENT ON COLUMN call.cached_tokens IS 'Prompt tokens found in the prefix cache';
+COMMENT ON COLUMN call.output_tokens IS 'Spent tokens: of all n completions together';
+COMMENT ON COLUMN call.longest_output_tokens IS 'Critical path: tokens of the longest completion';
+COMMENT ON COLUMN call.submitted_at IS 'When it was submitted (UTC)';
+COMMENT ON COLUMN call.queued_seconds IS 'From submission to the first scheduling';
+COMMENT ON COLUMN call.first_token_seconds IS 'From submission to the first token';
+COMMENT ON COLUMN call.end_seconds IS 'From submission to the end';
+COMMENT ON COLUMN call.in_flight IS 'Requests of this engine under way at submission, this one included';
+
+CREATE TABLE grade (
+    run_id VARCHAR,
+    sample_id VARCHAR,
+    grader_version VARCHAR,
+    verdict VARCHAR NOT NULL,
+    extracted VARCHAR,
+    rule VARCHAR,
+    detail VARCHAR,
+    seconds DOUBLE,
+    load_order INTEGER NOT NULL,
+    PRIMARY KEY (run_id, sample_id, grader_version)
+);
+COMMENT ON TABLE grade IS 'What one grader version said of one sample. Key: run_id, sample_id, grader_version';
+COMMENT ON COLUMN grade.run_id IS 'The run';
+COMMENT ON COLUMN grade.sample_id IS 'The sample';
+COMMENT ON COLUMN grade.grader_version IS 'Grader and the libraries under it';
+COMMENT ON COLUMN grade.verdict IS 'correct, wrong, no_answer, unparsable, truncated, error, grader_timeout or bad_gold';
+COMMENT ON COLUMN grade.extracted IS 'The answer as it stands in the text';
+COMMENT ON COLUMN grade.rule IS 'The rule that found the answer';
+COMMENT ON COLUMN grade.detail IS 'One line for a person: what decided';
+COMMENT ON COLUMN grade.seconds IS 'Time that grading took';
+COMMENT ON COLUMN grade.load_order IS 'The highest of a sample counts: its file was new or changed last';
+
+CREATE TABLE loaded_file (
+    run_id VARCHAR,
+    name VARCHAR,
+    size_bytes BIGINT NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    load_order INTEGER NOT NULL,
+    num_rows INTEGER NOT NULL,
+    error VARCHAR,
+    loaded_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (run_id, name)
+);
+COMMENT ON TABLE loaded_file IS 'What was read: a run is loaded again when a fingerprint changes. Key: run_id, name';
+COMMENT ON COLUMN loaded_file.run_id IS 'The run';
+COMMENT ON COLUMN loaded_file.name IS 'Path within the run folder';
+COMMENT ON COLUMN loaded_file.size_bytes IS 'Size';
+COMMENT ON COLUMN loaded_file.sha256 IS 'Fingerprint of the content';
+COMMENT ON COLUMN loaded_file.load_order IS 'Rises with every file that is new or changed';
+COMMENT ON COLUMN loaded_file.num_rows IS 'Rows read, duplicates included';
+COMMENT ON COLUMN loaded_file.error IS 'Why the file was skipped; NULL where it was read';
+COMMENT ON COLUMN loaded_file.loaded_at IS 'When this content was first loaded (UTC)';

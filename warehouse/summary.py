@@ -1,0 +1,84 @@
+"""The result of runs, from the views alone: what the launcher ends with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from warehouse.database import Connection, reader, rows
+from warehouse.records import ModelTokens, RunSummary, SkippedFile, SpeedUp
+from warehouse.render import render
+
+__all__ = ["render", "summary"]
+
+_RUN = """
+SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft, run.target_name AS target,
+    run.concurrency, run.dataset_size, run.limited,
+    score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95, score.graded_pass_at_1,
+    score.num_not_run, score.num_ungraded, score.num_grader_versions,
+    fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,
+    coalesce(latency.num_samples, 0) AS num_timed,
+    latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
+    (SELECT sum(cached_tokens) / nullif(sum(prompt_tokens), 0) FROM cache_hit_rate WHERE run_id = run.run_id)
+        AS cache_hit_rate,
+    run_conditions.regime, run_throughput.emitted_tokens_per_second
+FROM run
+JOIN pass_at_1 AS score USING (run_id)
+JOIN run_conditions USING (run_id)
+LEFT JOIN fallback_rate AS fallback USING (run_id)
+LEFT JOIN latency USING (run_id)
+LEFT JOIN run_throughput USING (run_id)
+WHERE run_id = $run_id
+"""
+_VERDICTS = "SELECT verdict, num_samples FROM verdict_counts WHERE run_id = $run_id"
+_SHARES = "SELECT part, share FROM latency_split WHERE run_id = $run_id AND share IS NOT NULL ORDER BY share DESC"
+_SPEEDS = """
+SELECT model, tokens_per_call_second FROM throughput WHERE run_id = $run_id AND tokens_per_call_second IS NOT NULL
+ORDER BY model
+"""
+_TOKENS = """
+SELECT model, emitted_tokens_per_sample AS emitted_per_sample, spent_tokens_per_sample AS spent_per_sample,
+    critical_path_tokens_per_sample AS critical_path_per_sample, emitted_share
+FROM token_split WHERE run_id = $run_id ORDER BY model
+"""
+_SPEED_UPS = """
+SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_ratio, same_versions
+FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
+"""
+_SKIPPED = "SELECT name, error AS reason FROM loaded_file WHERE run_id = $run_id AND error IS NOT NULL ORDER BY name"
+
+
+class UnknownRun(LookupError):
+    """The warehouse holds no run of this name."""
+
+
+def summary(database: Path, run_ids: Sequence[str]) -> list[RunSummary]:
+    """The results of runs, in the order asked. Raises UnknownRun and WarehouseError."""
+    with reader(database) as connection:
+        return [_summary(connection, run_id) for run_id in run_ids]
+
+
+def _summary(connection: Connection, run_id: str) -> RunSummary:
+    def ask(sql: str) -> list[dict[str, Any]]:
+        return rows(connection, sql, {"run_id": run_id})
+
+    found = ask(_RUN)
+    if not found:
+        raise UnknownRun(f"the warehouse holds no run {run_id}")
+    facts = found[0]
+    return RunSummary(
+        **{**facts, "params": json.loads(facts["params"])},
+        verdicts=_pairs(ask(_VERDICTS)),
+        tokens={row.pop("model"): ModelTokens(**row) for row in ask(_TOKENS)},
+        latency_shares=_pairs(ask(_SHARES)),
+        tokens_per_call_second=_pairs(ask(_SPEEDS)),
+        skipped=tuple(SkippedFile(**row) for row in ask(_SKIPPED)),
+        speed_ups=tuple(SpeedUp(**row) for row in ask(_SPEED_UPS)),
+    )
+
+
+def _pairs(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Two-column rows as a dictionary."""
+    return dict(tuple(row.values()) for row in found)

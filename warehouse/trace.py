@@ -1,0 +1,174 @@
+"""One sample for a person: `python -m warehouse.trace RUN PROBLEM_ID SAMPLE_INDEX`.
+
+Everything a model wrote is printed with its control characters escaped.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from harness.engine import normalised
+from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader, rows
+from warehouse.display import plain, printable
+
+Row = dict[str, Any]
+
+_SAMPLE = """
+SELECT sample.*, problem.text, problem.answer, verdict, extracted, grade.detail, grader_version
+FROM sample JOIN problem USING (run_id, problem_id) JOIN sample_grade AS grade USING (run_id, sample_id)
+WHERE sample.run_id = $run_id AND sample.problem_id = $problem_id AND sample.sample_index = $sample_index
+"""
+_OF_SAMPLE = "SELECT * FROM {table} WHERE run_id = $run_id AND sample_id = $sample_id ORDER BY {order}"
+
+
+class UnknownSample(LookupError):
+    """The warehouse holds no such sample; the message says what there is."""
+
+
+def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> Iterator[Text]:
+    """The lines to print for one sample, harmless for a terminal. Raises UnknownSample."""
+    where: dict[str, object] = {"run_id": run_id, "problem_id": problem_id, "sample_index": sample_index}
+    found: list[Row] = rows(connection, _SAMPLE, where)
+    if not found:
+        raise UnknownSample(_what_there_is(connection, run_id, problem_id, sample_index))
+    sample = found[0]
+    yield from _opening(sample)
+    key: dict[str, object] = {"run_id": run_id, "sample_id": sample["sample_id"]}
+    steps: list[Row] = rows(connection, _OF_SAMPLE.format(table="step", order="step_index"), key)
+    candidates: list[Row] = rows(
+        connection, _OF_SAMPLE.format(table="candidate", order="step_index, candidate_index"), key
+    )
+    calls: list[Row] = rows(connection, _OF_SAMPLE.format(table="call", order="call_index"), key)
+    for step in steps:
+        index = step["step_index"]
+        yield from _step(
+            step,
+            [row for row in candidates if row["step_index"] == index],
+            [row for row in calls if row["step_index"] == index],
+        )
+    late = [row for row in calls if row["step_index"] >= len(steps)]
+    if late:
+        yield plain("── after the last step", style="bold")
+        yield from map(_call, late)
+
+
+def _opening(sample: Row) -> Iterator[Text]:
+    yield plain(f"{sample['run_id']}  {sample['problem_id']}  sample {sample['sample_index']}", style="bold")
+    if sample["stop_reason"] is None:
+        yield plain("not finished", style="bold red")
+    else:
+        yield plain(
+            f"{sample['stop_reason']} after {sample['latency_seconds']:.2f} s, {sample['num_attempts']} attempt(s), "
+            f"started {sample['started_at']} UTC"
+        )
+    if sample["error"]:
+        yield plain(f"error: {sample['error']}", style="red")
+    yield plain(f"verdict: {sample['verdict']}; answer {sample['extracted']!r}, gold {sample['answer']!r}")
+    if sample["detail"]:
+        yield plain(f"grader {sample['grader_version']}: {sample['detail']}", style="dim")
+    for role in ("draft", "target"):
+        if sample[f"{role}_prompt"]:
+            yield plain(f"── prompt of the {role}", style="bold")
+            yield _block(sample[f"{role}_prompt"])
+
+
+def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
+    colour = "green" if step["author"] == "draft" else "cyan"
+    yield plain(
+        f"── step {step['step_index']}: {step['role']} by {step['author']}, {step['num_tokens']} tokens, "
+        f"finish {step['finish']}, at {step['elapsed_seconds']:.2f} s",
+        style=f"bold {colour}",
+    )
+    for candidate in candidates:
+        logprob = candidate["mean_logprob"]
+        yield plain(
+            f"   {'✔ accepted' if candidate['accepted'] else '✘ not taken'} candidate {candidate['candidate_index']}"
+            + ("" if candidate["option"] is None else f" (option {candidate['option']})")
+            + f", {candidate['num_tokens']} tokens, finish {candidate['finish']}"
+            + ("" if logprob is None else f", mean log-probability {logprob:.3f}"),
+            style="green" if candidate["accepted"] else "red",
+        )
+        if not candidate["accepted"]:
+            yield _block(candidate["text"], "      ")
+    if step["verdict_kind"] is not None:
+        yield from _verdict(step)
+    yield from map(_call, calls)
+    yield _block(step["text"])
+
+
+def _verdict(step: Row) -> Iterator[Text]:
+    options, logprobs = step["verdict_options"], step["verdict_logprobs"]
+    shares = normalised(logprobs) if any(map(math.isfinite, logprobs)) else logprobs
+    decision = step["verdict_decision"]
+    shown = "  ".join(
+        f"{'▶' if i == decision else ''}{option} {100 * share:.1f} %"
+        for i, (option, share) in enumerate(zip(options, shares, strict=True))
+    )
+    score = "" if step["verdict_score"] is None else f", score {step['verdict_score']:.3g}"
+    outcome = "accepted" if step["verdict_accepted"] else "refused"
+    yield plain(f"   verdict ({step['verdict_kind']}): {outcome}{score}", style="yellow")
+    yield plain(f"      {shown}  (options together {100 * step['verdict_mass']:.1f} %)", style="yellow")
+    yield _block(step["verdict_question"], "      ? ", style="dim")
+
+
+def _call(call: Row) -> Text:
+    return plain(
+        f"   call {call['call_index']}: {call['purpose']} by {call['model']}"
+        + (f" × {call['n']}" if call["n"] > 1 else "")
+        + f", {call['prompt_tokens']} prompt ({call['cached_tokens']} cached), {call['output_tokens']} output tokens, "
+        f"queued {call['queued_seconds']:.3f}, first token {call['first_token_seconds']:.3f}, "
+        f"end {call['end_seconds']:.3f} s, {call['in_flight']} in flight",
+        style="dim",
+    )
+
+
+def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
+    """Model text, every line of it indented, so that none can pass for a line of this program."""
+    return plain("\n".join(indent + line for line in text.split("\n")), style=style, keep="\n")
+
+
+def _what_there_is(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> str:
+    runs = [row["run_id"] for row in rows(connection, "SELECT run_id FROM run ORDER BY run_id")]
+    if run_id not in runs:
+        return f"no run {run_id}; there are: {', '.join(map(str, runs[:20])) or 'none'}"
+    sql = "SELECT problem_id FROM problem WHERE run_id = $run_id ORDER BY problem_index"
+    problems = [str(row["problem_id"]) for row in rows(connection, sql, {"run_id": run_id})]
+    if problem_id not in problems:
+        return f"no problem {problem_id} in {run_id}; there are: {', '.join(problems[:20])}"
+    return f"no sample {sample_index} of {problem_id} in {run_id}"
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("problem_id")
+@click.argument("sample_index", type=int)
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    default=Path("warehouse.duckdb"),
+    show_default=True,
+    help="Warehouse.",
+)
+@click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
+def main(run_id: str, problem_id: str, sample_index: int, database: Path, wait_seconds: float) -> None:
+    """Print one sample: prompt, steps, candidates, verdicts, calls."""
+    console = Console(highlight=False)
+    try:
+        with reader(database, wait_seconds) as connection:
+            for line in trace_lines(connection, run_id, problem_id, sample_index):
+                console.print(line, soft_wrap=True)
+    except (DatabaseError, WarehouseError, UnknownSample, OSError) as error:
+        click.echo(printable(f"error: {one_line(error)}"), err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.trace")

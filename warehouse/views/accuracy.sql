@@ -1,0 +1,81 @@
+-- How right. One problem is one observation: its samples are averaged first.
+
+CREATE OR REPLACE VIEW sample_grade AS
+WITH latest AS (
+    SELECT * FROM grade
+    QUALIFY row_number() OVER (PARTITION BY run_id, sample_id ORDER BY load_order DESC, grader_version DESC) = 1
+)
+SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, sample.stop_reason,
+    CASE
+        WHEN sample.stop_reason IS NULL THEN 'not_run'
+        WHEN latest.verdict IS NOT NULL THEN latest.verdict
+        WHEN sample.stop_reason = 'error' THEN 'error'
+        ELSE 'not_run'
+    END AS verdict,
+    sample.stop_reason IS NOT NULL AS finished,
+    sample.stop_reason IS NOT NULL AND (latest.verdict IS NOT NULL OR sample.stop_reason = 'error') AS graded,
+    latest.grader_version, latest.extracted, latest.rule, latest.detail
+FROM sample LEFT JOIN latest USING (run_id, sample_id);
+COMMENT ON VIEW sample_grade IS 'One verdict per planned sample, of the grader version that was loaded last. A finished sample that nobody has graded is not_run with graded = false';
+
+CREATE OR REPLACE VIEW verdict_counts AS
+WITH kind AS (
+    SELECT unnest(['correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 'error', 'grader_timeout', 'bad_gold',
+        'not_run']) AS verdict
+)
+SELECT run.run_id, kind.verdict, count(sample_grade.sample_id) AS num_samples,
+    count(sample_grade.sample_id) / (run.num_problems * run.samples) AS share
+FROM run CROSS JOIN kind LEFT JOIN sample_grade ON (sample_grade.run_id, sample_grade.verdict) = (run.run_id, kind.verdict)
+GROUP BY run.run_id, kind.verdict, run.num_problems, run.samples;
+COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, zeros included: they sum to problems × samples';
+
+CREATE OR REPLACE VIEW stop_reasons AS
+SELECT run_id, coalesce(stop_reason, 'not_run') AS stop_reason, count(*) AS num_samples,
+    count(*) / sum(count(*)) OVER (PARTITION BY run_id) AS share
+FROM sample GROUP BY run_id, sample.stop_reason;
+COMMENT ON VIEW stop_reasons IS 'Why samples ended; not_run: not finished';
+
+CREATE OR REPLACE VIEW problem_score AS
+SELECT run_id, problem_id, problem.level, problem.subject,
+    count(*) AS num_samples,
+    count(*) FILTER (verdict = 'correct') AS num_correct,
+    count(*) FILTER (graded) AS num_graded,
+    count(*) FILTER (NOT finished) AS num_not_run,
+    count(*) FILTER (finished AND NOT graded) AS num_ungraded,
+    num_correct / num_samples AS score,
+    num_correct / nullif(num_graded, 0) AS graded_score
+FROM sample_grade JOIN problem USING (run_id, problem_id)
+GROUP BY run_id, problem_id, problem.level, problem.subject;
+COMMENT ON VIEW problem_score IS 'Mean over the samples of one problem. score: whatever is not correct counts as 0, samples not yet run included; graded_score: over graded samples only';
+
+CREATE OR REPLACE VIEW pass_at_1 AS
+WITH score AS (
+    SELECT run_id, count(*) AS n, max(num_samples) AS k,
+        avg(score) AS pass_at_1,
+        stddev_samp(score) / sqrt(count(*)) AS standard_error,
+        sqrt(sum(score * (1 - score) / nullif(num_samples - 1, 0))) / count(*) AS rerun_standard_error,
+        avg(graded_score) AS graded_pass_at_1,
+        sum(num_samples)::BIGINT AS num_samples,
+        sum(num_correct)::BIGINT AS num_correct,
+        sum(num_not_run)::BIGINT AS num_not_run,
+        sum(num_ungraded)::BIGINT AS num_ungraded
+    FROM problem_score GROUP BY run_id
+), version AS (
+    SELECT run_id, count(DISTINCT grader_version) AS num_grader_versions FROM sample_grade GROUP BY run_id
+)
+SELECT run_id, run.method, run.dataset, n, k, pass_at_1, standard_error,
+    greatest(0, pass_at_1 - t_quantile(n - 1) * standard_error) AS low_95,
+    least(1, pass_at_1 + t_quantile(n - 1) * standard_error) AS high_95,
+    rerun_standard_error, graded_pass_at_1, num_samples, num_correct, num_not_run, num_ungraded,
+    num_grader_versions, run.limited
+FROM score JOIN version USING (run_id) JOIN run USING (run_id);
+COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means, its standard error over problems (to new problems) and 95 % t interval. Samples not yet run count as not correct and are shown in num_not_run; graded_pass_at_1 leaves them out. rerun_standard_error: noise of running these same problems again';
+
+CREATE OR REPLACE VIEW accuracy_by_level AS
+SELECT run_id, level, count(*) AS n, avg(score) AS accuracy,
+    stddev_samp(score) / sqrt(count(*)) AS standard_error,
+    greatest(0, avg(score) - t_quantile(count(*) - 1) * stddev_samp(score) / sqrt(count(*))) AS low_95,
+    least(1, avg(score) + t_quantile(count(*) - 1) * stddev_samp(score) / sqrt(count(*))) AS high_95,
+    sum(num_not_run)::BIGINT AS num_not_run
+FROM problem_score GROUP BY run_id, level;
+COMMENT ON VIEW accuracy_by_level IS 'pass@1 by the benchmark''s difficulty level, with 95 % t interval over problems';

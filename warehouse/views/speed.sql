@@ -1,0 +1,87 @@
+-- How fast. regime latency: one sample at a time (concurrency 1), so a call's time is its own. regime throughput: calls
+-- share the engines, so only wall time means something. Samples that were interrupted are left out of every time.
+
+CREATE OR REPLACE VIEW run_conditions AS
+WITH node AS (
+    SELECT run_id, count(*) AS num_workers,
+        string_agg(DISTINCT num_devices || ' × ' || device, ', ' ORDER BY num_devices || ' × ' || device) AS devices,
+        list_sort(list(DISTINCT versions::VARCHAR)) AS versions
+    FROM attempt GROUP BY run_id
+)
+SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'throughput' END AS regime,
+    run.concurrency, node.num_workers, node.devices, node.versions
+FROM run LEFT JOIN node USING (run_id);
+COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions';
+
+CREATE OR REPLACE VIEW timed_sample AS
+SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.attempt_id, sample.latency_seconds,
+    coalesce(tokens.emitted_tokens, 0) AS emitted_tokens,
+    coalesce(tokens.spent_tokens, 0) AS spent_tokens
+FROM sample LEFT JOIN (
+    SELECT run_id, sample_id, sum(emitted_tokens)::BIGINT AS emitted_tokens, sum(spent_tokens)::BIGINT AS spent_tokens
+    FROM sample_tokens GROUP BY ALL
+) AS tokens USING (run_id, sample_id)
+WHERE sample.num_attempts = 1 AND sample.stop_reason IS NOT NULL AND sample.stop_reason <> 'error';
+COMMENT ON VIEW timed_sample IS 'Samples whose latency means something: finished in one attempt and without an error';
+
+CREATE OR REPLACE VIEW latency AS
+SELECT run_id, run_conditions.regime, count(*) AS num_samples,
+    avg(latency_seconds) AS mean_seconds, median(latency_seconds) AS median_seconds,
+    quantile_cont(latency_seconds, 0.95) AS p95_seconds,
+    avg(emitted_tokens) AS mean_emitted_tokens
+FROM timed_sample JOIN run_conditions USING (run_id) GROUP BY ALL;
+COMMENT ON VIEW latency IS 'Wall time of a sample';
+
+CREATE OR REPLACE VIEW latency_split AS
+WITH timed_call AS (
+    SELECT call.* FROM call SEMI JOIN timed_sample USING (run_id, sample_id)
+), part AS (
+    SELECT run_id, purpose AS part, sum(end_seconds - queued_seconds) AS seconds FROM timed_call GROUP BY ALL
+    UNION ALL
+    SELECT run_id, 'queueing', sum(queued_seconds) FROM timed_call GROUP BY ALL
+    UNION ALL
+    SELECT run_id, 'overhead', latency.seconds - coalesce(called.seconds, 0)
+    FROM (SELECT run_id, sum(latency_seconds) AS seconds FROM timed_sample GROUP BY ALL) AS latency
+    LEFT JOIN (SELECT run_id, sum(end_seconds) AS seconds FROM timed_call GROUP BY ALL) AS called USING (run_id)
+)
+SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part END AS part,
+    seconds / latency.num_samples AS seconds_per_sample,
+    seconds / nullif(sum(seconds) OVER (PARTITION BY run_id), 0) AS share,
+    latency.num_samples
+FROM part JOIN latency USING (run_id);
+COMMENT ON VIEW latency_split IS 'Where a sample''s wall time goes: calls by purpose without their queueing, queueing, and overhead (latency less all calls). The parts sum to the mean latency';
+
+CREATE OR REPLACE VIEW worker_time AS
+SELECT call.run_id, timed_sample.attempt_id,
+    epoch(max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) - min(call.submitted_at))
+        AS wall_seconds
+FROM call JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL;
+COMMENT ON VIEW worker_time IS 'From a worker''s first call to the end of its last';
+
+CREATE OR REPLACE VIEW throughput AS
+WITH called AS (
+    SELECT run_id, model, count(*) AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
+        sum(end_seconds - queued_seconds) AS call_seconds
+    FROM call SEMI JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL
+), wall AS (
+    SELECT run_id, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
+)
+SELECT run_id, run_conditions.regime, model, num_calls, output_tokens, call_seconds, wall_seconds,
+    CASE WHEN run_conditions.regime = 'latency' THEN output_tokens / nullif(call_seconds, 0) END AS tokens_per_call_second,
+    output_tokens / nullif(wall_seconds, 0) AS tokens_per_wall_second
+FROM called JOIN wall USING (run_id) JOIN run_conditions USING (run_id);
+COMMENT ON VIEW throughput IS 'Output tokens a second by model: over its own calls (NULL in regime throughput, where calls overlap) and over the workers'' wall time';
+
+CREATE OR REPLACE VIEW run_throughput AS
+WITH wall AS (
+    SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
+), token AS (
+    SELECT run_id, count(*) AS num_samples, sum(emitted_tokens)::BIGINT AS emitted_tokens,
+        sum(spent_tokens)::BIGINT AS spent_tokens
+    FROM timed_sample GROUP BY ALL
+)
+SELECT run_id, run_conditions.regime, wall.num_workers, num_samples, emitted_tokens, spent_tokens, wall_seconds,
+    emitted_tokens / nullif(wall_seconds, 0) AS emitted_tokens_per_second,
+    spent_tokens / nullif(wall_seconds, 0) AS spent_tokens_per_second
+FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id);
+COMMENT ON VIEW run_throughput IS 'Tokens a second of one worker, averaged over the workers'' wall time (the sum of wall_seconds over workers)';

@@ -1,0 +1,41 @@
+-- How much was written and by whom. Emitted, spent and critical path always stand together.
+
+CREATE OR REPLACE VIEW sample_tokens AS
+WITH emitted AS (
+    SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM step GROUP BY ALL
+), worked AS (
+    SELECT run_id, sample_id, model, sum(output_tokens) AS spent, sum(longest_output_tokens) AS critical_path
+    FROM call GROUP BY ALL
+)
+SELECT run_id, sample_id, model,
+    coalesce(emitted.tokens, 0)::BIGINT AS emitted_tokens,
+    coalesce(worked.spent, 0)::BIGINT AS spent_tokens,
+    coalesce(worked.critical_path, 0)::BIGINT AS critical_path_tokens
+FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
+COMMENT ON VIEW sample_tokens IS 'The three token counts of each finished sample, by model. Emitted: in the accepted chain; spent: every output token of every call; critical path: of parallel candidates the longest';
+
+CREATE OR REPLACE VIEW token_split AS
+WITH total AS (
+    SELECT run_id, model, sum(emitted_tokens)::BIGINT AS emitted_tokens, sum(spent_tokens)::BIGINT AS spent_tokens,
+        sum(critical_path_tokens)::BIGINT AS critical_path_tokens
+    FROM sample_tokens GROUP BY ALL
+), finished AS (
+    SELECT run_id, count(*) AS num_samples FROM sample WHERE stop_reason IS NOT NULL GROUP BY ALL
+)
+SELECT run_id, model, num_samples, emitted_tokens, spent_tokens, critical_path_tokens,
+    emitted_tokens / num_samples AS emitted_tokens_per_sample,
+    spent_tokens / num_samples AS spent_tokens_per_sample,
+    critical_path_tokens / num_samples AS critical_path_tokens_per_sample,
+    emitted_tokens / nullif(sum(emitted_tokens) OVER same_run, 0) AS emitted_share,
+    spent_tokens / nullif(sum(spent_tokens) OVER same_run, 0) AS spent_share,
+    critical_path_tokens / nullif(sum(critical_path_tokens) OVER same_run, 0) AS critical_path_share
+FROM total JOIN finished USING (run_id)
+WINDOW same_run AS (PARTITION BY run_id);
+COMMENT ON VIEW token_split IS 'Emitted, spent and critical-path tokens by model: totals, per finished sample, and share of the run';
+
+CREATE OR REPLACE VIEW cache_hit_rate AS
+SELECT run_id, model, purpose, count(*) AS num_calls,
+    sum(cached_tokens)::BIGINT AS cached_tokens, sum(prompt_tokens)::BIGINT AS prompt_tokens,
+    sum(cached_tokens) / nullif(sum(prompt_tokens), 0) AS cache_hit_rate
+FROM call GROUP BY run_id, model, purpose;
+COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that the prefix cache held, by model and purpose; sum the two counts for a coarser rate';
