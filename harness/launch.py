@@ -6,6 +6,7 @@ that `--help` and a mistyped value answer at once.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -167,10 +168,21 @@ def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:
     follow(run, jobs, console)
     failed = [job for job in jobs if job.exception() is not None]
     if failed:
-        last = str(failed[0].exception()).strip().splitlines()[-1]
-        console.print(f"error: {len(failed)} of {len(jobs)} workers failed: {last}", style="bold red", soft_wrap=True)
+        console.print(
+            f"error: {len(failed)} of {len(jobs)} workers failed: {_reason(str(failed[0].exception()))}",
+            style="bold red",
+            markup=False,
+            soft_wrap=True,
+        )
         console.print(f"Logs: {run.logs_dir}. Nothing finished is lost: the same command goes on from here.")
         sys.exit(1)
+
+
+def _reason(traceback: str) -> str:
+    """The last line of a traceback that names an exception, out of whatever frames and groups stand around it."""
+    named = re.findall(r"^[\s|+-]*((?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w+Error): (.+)$", traceback, re.MULTILINE)
+    own = [text for name, text in named if name.startswith(("harness.", "jobs."))] or [text for _, text in named]
+    return own[-1] if own else traceback.strip().splitlines()[-1]
 
 
 def _report(console: Console, run: RunFolder) -> None:
