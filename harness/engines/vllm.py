@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import gc
 import itertools
 import logging
 import math
@@ -311,9 +310,6 @@ class VLLMEngine:
         if llm is not None:
             self._release_callers(llm)
         await asyncio.to_thread(self._shut_down, llm)
-        del llm
-        await asyncio.sleep(0)  # the cancelled handler lets go of it
-        gc.collect()  # part of a cycle; left to the interpreter's exit, its destructor would fail there
 
     def _release_callers(self, llm: Any) -> None:
         """Requests under way end now, and vLLM does not report its own shutdown as a failure."""
@@ -327,6 +323,7 @@ class VLLMEngine:
         try:
             if llm is not None:
                 llm.shutdown()
+                llm.shutdown = lambda: None  # its destructor would call it again, and fail, at the interpreter's exit
         finally:
             processes.kill(self._processes, grace_seconds)
 
