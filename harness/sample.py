@@ -26,14 +26,16 @@ async def run_sample(
     trace: Trace,
     limits: Limits,
     on_step: Callable[[Step], None] = lambda step: None,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Trace:
     """Fill `trace` until its sample ends, going on behind the steps it already holds.
 
-    `on_step` is called after each accepted step, before the next begins. Raises EngineDied and VerdictUnavailable.
+    `on_start` is called once the trace holds its prompts and before the first call, `on_step` is called after each accepted step, before the next begins. Raises EngineDied and VerdictUnavailable.
     """
     trace.started_at = trace.started_at or time.time()
     models = {role: Model(engines[role], role, trace) for role in method.roles}
     chain = Chain(problem, list(models.values()), trace, limits, on_step)
+    on_start()
     try:
         chain.check()
         await method(chain, models.get("draft"), models.get("target"))

@@ -123,14 +123,14 @@ class ShardRun:
         trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
         try:
-            self.journal.start(trace)
             await run_sample(
                 self.problems[unit.problem_id],
                 self.method,
                 self.engines,
                 trace,
                 self.limits,
-                lambda step: self.journal.step(trace, step),
+                on_step=lambda step: self.journal.step(trace, step),
+                on_start=lambda: self.journal.start(trace),
             )
             self.journal.end(trace)
             self.num_ended += 1

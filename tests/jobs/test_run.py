@@ -75,6 +75,18 @@ def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> Non
     assert sorted(row["sample_id"] for row in parts.read_rows(grades)) == planned_ids(run)
 
 
+def test_a_trace_file_holds_what_the_models_were_shown_and_when(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    compact(run)
+    texts_of = {problem.id: problem.text for problem in run.problems()}
+    for part in run.parts_dir.glob("*.parquet"):
+        for row in parts.read_rows(part):
+            for role in ("draft", "target"):
+                assert texts_of[row["problem_id"]] in row[f"{role}_prompt"]
+            assert abs(row["started_at"] - time.time()) < 60
+
+
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
