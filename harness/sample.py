@@ -30,7 +30,8 @@ async def run_sample(
 ) -> Trace:
     """Fill `trace` until its sample ends, going on behind the steps it already holds.
 
-    `on_start` is called once the trace holds its prompts and before the first call, `on_step` is called after each accepted step, before the next begins. Raises EngineDied and VerdictUnavailable.
+    `on_start` is called once the trace holds its prompts and before the first call, `on_step` is called after each
+    accepted step, before the next begins. Raises EngineDied and VerdictUnavailable.
     """
     trace.started_at = trace.started_at or time.time()
     models = {role: Model(engines[role], role, trace) for role in method.roles}

@@ -102,8 +102,11 @@ def rows(connection: Connection, sql: str, parameters: dict[str, object] | None 
 
 
 def arrow(connection: Connection, sql: str) -> pa.Table:
-    """The answer to a query as an Arrow table."""
-    return connection.execute(sql).to_arrow_table()
+    """The answer to a query as an Arrow table. Raises DatabaseError, and WarehouseError where there is no answer."""
+    relation = connection.sql(sql)
+    if relation is None:
+        raise WarehouseError("the SQL asks for no rows")
+    return relation.to_arrow_table()
 
 
 def one_line(error: Exception) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import IO, Literal
@@ -56,7 +58,8 @@ def write_rows(names: Sequence[str], rows: Sequence[Sequence[object]], out: IO[s
             table.add_row(*(plain(_cell(value)) for value in row))
         print_table(table, out)
     elif shape == "json":
-        records = [dict(zip(names, map(_plain_value, row), strict=True)) for row in rows]
+        keys = _distinct(names)
+        records = [dict(zip(keys, map(_plain_value, row), strict=True)) for row in rows]
         out.write(json.dumps(records, indent=2, ensure_ascii=out.isatty()) + "\n")
     else:
         text = io.StringIO()
@@ -64,6 +67,15 @@ def write_rows(names: Sequence[str], rows: Sequence[Sequence[object]], out: IO[s
         lines.writerow(names)
         lines.writerows(["" if value is None else _csv_value(value) for value in row] for row in rows)
         out.write(printable(text.getvalue(), keep="\n") if out.isatty() else text.getvalue())
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names with a number behind every repeated one: as keys they would hide each other."""
+    keys: list[str] = []
+    for name in names:
+        same = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
+        keys.append(next(key for key in same if key not in keys))
+    return keys
 
 
 def _cell(value: object) -> str:
@@ -96,10 +108,11 @@ def _listing(connection: Connection) -> tuple[list[str], list[tuple[object, ...]
     return ["kind", "name", "comment"], [*found, *(("query", n, description(p)) for n, p in named_queries().items())]
 
 
-def _answer(connection: Connection, sql: str, out: IO[str], shape: Format) -> None:
+def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
     result = connection.execute(sql)
-    names = [column[0] for column in result.description or ()]
-    write_rows(names, result.fetchall(), out, shape)
+    if result is None or result.description is None:  # nothing but blanks or comments
+        raise WarehouseError("the SQL asks for no rows")
+    return [column[0] for column in result.description], result.fetchall()
 
 
 def _sql(sql: str | None, name: str | None) -> str:
@@ -153,15 +166,13 @@ def main(
     try:
         text, shape = "" if is_list else _sql(sql, name), _shape(shape, output)
         with reader(database, wait_seconds) as connection:
-            if is_list:
-                write_rows(*_listing(connection), sys.stdout, shape)
-            elif shape == "parquet" and output is not None:
-                pq.write_table(arrow(connection, text), output)
-            elif output is not None:
-                with output.open("w", encoding="utf-8", newline="") as out:
-                    _answer(connection, text, out, shape)
-            else:
-                _answer(connection, text, sys.stdout, shape)
+            if shape == "parquet" and output is not None:
+                table = arrow(connection, text or _LIST)
+                pq.write_table(table.rename_columns(_distinct(table.column_names)), output)
+                return
+            names, found = _listing(connection) if is_list else _answer(connection, text)
+        with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
+            write_rows(names, found, out, shape)
     except (DatabaseError, WarehouseError, OSError, OverflowError, UnicodeError) as error:
         click.echo(printable(f"error: {one_line(error)}"), err=True)
         sys.exit(2)

@@ -30,8 +30,9 @@ _GRADE_VERDICTS = "('correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 
 _STAGE_TRACES = f"""
 INSERT INTO staged_trace BY NAME
 WITH finished AS (
-    SELECT {_TRACE_COLUMNS}, file_row_number FROM read_parquet($file, file_row_number = true)
-    WHERE stop_reason IS NOT NULL AND sample_id NOT IN (SELECT sample_id FROM staged_trace)
+    SELECT {_TRACE_COLUMNS}, file_row_number FROM read_parquet($file, file_row_number = true) AS part
+    WHERE stop_reason IS NOT NULL
+        AND NOT EXISTS (FROM staged_trace AS earlier WHERE earlier.sample_id = part.sample_id)
 )
 SELECT $run_id AS run_id, $attempt_id AS attempt_id, {_TRACE_COLUMNS} FROM finished
 SEMI JOIN (SELECT sample_id, min(file_row_number) AS file_row_number FROM finished GROUP BY sample_id) AS first

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -161,3 +165,19 @@ def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1"
     ]
     parts.write_table(path, parts.GRADES, rows)
     return path
+
+
+@contextmanager
+def locked(database: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Another process that holds the database open for writing."""
+    code = (
+        "import sys, time, pathlib; from warehouse.database import writer\n"
+        "with writer(pathlib.Path(sys.argv[1])): print('open', flush=True); time.sleep(float(sys.argv[2]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(database), str(seconds)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        try:
+            yield
+        finally:
+            holder.kill()

@@ -12,8 +12,8 @@ SELECT run.run_id, baseline.run_id AS baseline_run_id,
     run_condition.regime, run_condition.versions IS NOT DISTINCT FROM base_condition.versions AS same_versions
 FROM run
 JOIN run AS baseline ON
-    baseline.method = 'vanilla' AND baseline.params->>'$.model' = 'target'
-    AND NOT (run.method = 'vanilla' AND run.params->>'$.model' = 'target')
+    baseline.method = 'vanilla' AND json_extract_string(baseline.params, '$.model') = 'target'
+    AND NOT (run.method = 'vanilla' AND json_extract_string(run.params, '$.model') = 'target')
     AND run.target_fingerprint = baseline.target_fingerprint
     AND run.dataset_hash = baseline.dataset_hash
     AND run.concurrency = baseline.concurrency
