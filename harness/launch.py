@@ -145,7 +145,7 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
         run.write_shards(planned)
     state = read_state(run)
     pending = pending_units(run, state)
-    if state.finished:
+    if state.finished or state.unfinished:
         console.print(
             f"Resuming: {len(state.finished)} samples are finished, {pending} are left, "
             f"{len(state.unfinished)} of them go on from their last accepted step."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -53,14 +54,23 @@ def kill(processes: set[psutil.Process], grace_seconds: float = 0.0) -> int:
 
 def last_lines(log_path: Path, lines: int = 20) -> str:
     """The end of an engine's output, for the message of its failure."""
+    kept = [line for line in _tail(log_path).splitlines() if line.strip()][-lines:]
+    return "\n".join(kept) or "(no output)"
+
+
+def root_cause(log_path: Path) -> str | None:
+    """The first exception that an engine's output names: what its parents report later is only that it failed."""
+    named = re.search(r"(?:^|\] )(\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
+    return named[1].strip() if named else None
+
+
+def _tail(log_path: Path) -> str:
     try:
         with log_path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
+            return file.read().decode("utf-8", "replace")
     except OSError:
-        return "(no output)"
-    kept = [line for line in text.splitlines() if line.strip()][-lines:]
-    return "\n".join(kept) or "(no output)"
+        return ""
 
 
 @contextlib.contextmanager

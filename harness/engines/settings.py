@@ -19,8 +19,8 @@ _GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
 """Of every GPU's memory, weights included; the rest is for CUDA contexts and NCCL."""
 _GPU_SHARE_ALONE = 0.90
 _CPU_KV_SHARES: Mapping[Role, float] = {"draft": 0.35, "target": 0.65}
-_CPU_KV_OF_MEMORY = 0.25
-"""KV caches of both engines, of the memory that is available at the start."""
+_CPU_KV_OF_MEMORY = 0.15
+"""KV caches of both engines, of the memory that is available at the start; weights in float32 need most of the rest."""
 _CPU_KV_MOST = 32 << 30
 _CPU_KV_LEAST = 256 << 20
 _CPU_BLOCK = 32

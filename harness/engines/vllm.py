@@ -270,7 +270,8 @@ class VLLMEngine:
                 return llm
             except Exception as error:  # whatever vLLM raises: the cause is in the output
                 lines = processes.last_lines(self.log_path)
-                raise EngineDied(f"the {self.role} engine did not start: {error}\n{lines}") from error
+                cause = processes.root_cause(self.log_path) or error
+                raise EngineDied(f"the {self.role} engine did not start: {cause}\n{lines}") from error
             finally:
                 self._processes = processes.children() - self._before
 

@@ -68,7 +68,7 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
 
 
 def test_cache_sizes_follow_the_memory_within_bounds() -> None:
-    assert cpu_kv_bytes(8 << 30) == 2 << 30
+    assert cpu_kv_bytes(20 << 30) == 3 << 30
     assert cpu_kv_bytes(1 << 20) == 256 << 20
     assert cpu_kv_bytes(1 << 50) == 32 << 30
 
