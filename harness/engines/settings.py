@@ -36,7 +36,7 @@ class EngineSettings:
     kind: Kind = "vllm"
     device: Device = "cpu"
     dtype: str = "auto"
-    """`auto`: as the weights are stored."""
+    """`auto`: as the weights are stored (pair_settings decides it on a CPU)."""
     tensor_parallel: int = 1
     memory_fraction: float = 0.9
     """This engine's own share of each GPU's memory."""
