@@ -47,7 +47,7 @@ def _path(*, exists: bool = False) -> click.Path:
     return click.Path(exists=exists, path_type=Path)
 
 
-@click.command(cls=OneLineErrors, params=[*options.method_options()])
+@click.command(cls=OneLineErrors)
 @click.option("--method", type=click.Choice(list(METHODS)), help="The algorithm.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), help="The benchmark.")
 @click.option("--preset", type=click.Choice(list(options.presets())), help="A paper's setting: models and parameters.")
@@ -254,6 +254,8 @@ def _slurm_options(pairs: tuple[str, ...]) -> dict[str, Any]:
         chosen[f"slurm_{key.replace('-', '_')}"] = int(value) if value.isdigit() else value
     return chosen
 
+
+main.params += options.method_options()
 
 if __name__ == "__main__":
     main(prog_name="python -m harness.launch")
