@@ -1,0 +1,84 @@
+"""Three loaded runs: speculative and vanilla one sample at a time, and an empty limited one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.trace import Trace
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from warehouse.database import Connection, reader, rows
+from warehouse.load import load_run
+
+LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]
+
+
+@dataclass
+class Loaded:
+    """Run folders, what was written into them, and the database made of them."""
+
+    database: Path
+    speculative: RunFolder
+    traces: list[Trace]
+    vanilla: RunFolder
+    baseline: list[Trace]
+    limited: RunFolder
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    where = tmp_path_factory.mktemp("runs")
+    database = where / "warehouse.duckdb"
+    speculative, traces = _speculative(where)
+    vanilla = runs.create(where, runs.VANILLA)
+    baseline = [
+        runs.vanilla(unit, 40 + i, seconds)
+        for i, (unit, seconds) in enumerate(zip(runs.planned(vanilla), LATENCIES, strict=True))
+    ]
+    runs.write_part(vanilla, baseline)
+    runs.write_grades(vanilla, {trace.sample_id: "correct" for trace in baseline})
+    limited = runs.create(where, replace(runs.SPEC, num_problems=2, dataset_size=9, concurrency=8))
+    for folder in (speculative, vanilla, limited):
+        load_run(folder, database)
+    return Loaded(database, speculative, traces, vanilla, baseline, limited)
+
+
+def _speculative(where: Path) -> tuple[RunFolder, list[Trace]]:
+    """Five of six samples: one resumed, one cut off, one failed; the last one not run."""
+    folder = runs.create(where)
+    units = runs.planned(folder)
+    traces = [
+        runs.speculative(units[0], latency=10.0),
+        runs.speculative(units[1], refused=True, latency=12.0),
+        runs.ended(runs.speculative(units[2], latency=16.0), "budget"),
+        runs.speculative(units[3], latency=100.0),
+        runs.ended(runs.speculative(units[4], refused=True, latency=1.0), "error", "RequestRefused: too long"),
+    ]
+    traces[3].num_attempts = 2
+    runs.write_part(folder, traces[:3], "a0")
+    runs.write_part(folder, traces[3:], "a1")
+    verdicts = ("correct", "wrong", "truncated", "correct")
+    runs.write_grades(folder, dict(zip((t.sample_id for t in traces), verdicts, strict=False)))
+    return folder, traces
+
+
+class Ask:
+    """Rows of a view for one run."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def __call__(self, view: str, run: RunFolder, order: str = "ALL") -> list[dict[str, Any]]:
+        sql = f"SELECT * EXCLUDE (run_id) FROM {view} WHERE run_id = $run_id ORDER BY {order}"
+        return rows(self.connection, sql, {"run_id": run.path.name})
+
+
+@pytest.fixture
+def ask(loaded: Loaded) -> Iterator[Ask]:
+    with reader(loaded.database) as connection:
+        yield Ask(connection)

@@ -1,0 +1,117 @@
+"""How right: the views against numbers computed here from the same samples."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grading import VERDICTS
+from tests.warehouse import runs
+from tests.warehouse.conftest import Ask, Loaded
+from warehouse.database import Connection, reader
+from warehouse.load import load_run
+
+
+def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
+    for folder, expected in (
+        (loaded.speculative, {"correct": 2, "wrong": 1, "truncated": 1, "error": 1, "not_run": 1}),
+        (loaded.vanilla, {"correct": 6}),
+        (loaded.limited, {"not_run": 4}),
+    ):
+        counts = {row["verdict"]: row["num_samples"] for row in ask("verdict_counts", folder)}
+        assert counts == {verdict: expected.get(verdict, 0) for verdict in VERDICTS}
+        spec = folder.spec()
+        assert sum(counts.values()) == spec.num_problems * spec.samples
+        assert math.fsum(row["share"] for row in ask("verdict_counts", folder)) == pytest.approx(1)
+
+
+def test_pass_at_1_averages_problems_not_samples(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("pass_at_1", loaded.speculative)
+    scores = [1.0, 0.0, 0.0]
+    error = statistics.stdev(scores) / math.sqrt(3)
+    assert (row["n"], row["k"], row["num_samples"], row["num_correct"]) == (3, 2, 6, 2)
+    assert row["pass_at_1"] == pytest.approx(1 / 3)
+    assert row["standard_error"] == pytest.approx(error)
+    assert row["low_95"] == 0
+    assert row["high_95"] == 1  # 1/3 + 4.303 × 1/3 is above 1
+
+
+def test_samples_not_run_stay_in_the_denominator_and_are_shown(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("pass_at_1", loaded.speculative)
+    assert (row["num_not_run"], row["num_ungraded"]) == (1, 0)
+    [row] = ask("pass_at_1", loaded.limited)
+    assert (row["pass_at_1"], row["num_not_run"], row["limited"]) == (0, 4, True)
+    assert row["graded_pass_at_1"] is None
+
+
+def test_standard_errors_of_many_problems(tmp_path: Path) -> None:
+    """Against statistics over the problem means, with the spread of a re-run beside it."""
+    folder = runs.create(tmp_path, replace(runs.SPEC, samples=4))
+    units = runs.planned(folder)
+    is_right = {unit.sample_id: (unit.sample_index + i) % 3 == 0 for i, unit in enumerate(units)}
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    runs.write_grades(folder, {key: "correct" if right else "wrong" for key, right in is_right.items()})
+    load_run(folder, tmp_path / "w.duckdb")
+    means = [
+        statistics.mean(is_right[unit.sample_id] for unit in units if unit.problem_id == problem.id)
+        for problem in runs.PROBLEMS
+    ]
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("pass_at_1", folder)
+    assert row["standard_error"] == pytest.approx(statistics.stdev(means) / math.sqrt(3))
+    assert row["rerun_standard_error"] == pytest.approx(math.sqrt(sum(p * (1 - p) / 3 for p in means)) / 3)
+    half = 4.302652730 * row["standard_error"]
+    assert row["low_95"] == pytest.approx(max(0, statistics.mean(means) - half))
+    assert row["high_95"] == pytest.approx(min(1, statistics.mean(means) + half))
+
+
+def test_accuracy_by_level(loaded: Loaded, ask: Ask) -> None:
+    easy, hard = ask("accuracy_by_level", loaded.speculative)
+    assert (easy["level"], easy["n"], easy["accuracy"], easy["num_not_run"]) == ("easy", 2, 0.5, 0)
+    assert easy["standard_error"] == pytest.approx(0.5)
+    assert (hard["level"], hard["n"], hard["accuracy"], hard["num_not_run"]) == ("hard", 1, 0.0, 1)
+    assert hard["standard_error"] is None
+
+
+def test_stop_reasons(loaded: Loaded, ask: Ask) -> None:
+    found = {row["stop_reason"]: row["num_samples"] for row in ask("stop_reasons", loaded.speculative)}
+    assert found == {"answered": 3, "budget": 1, "error": 1, "not_run": 1}
+
+
+def verdict_of(connection: Connection, sample_id: str) -> tuple[object, ...]:
+    sql = "SELECT verdict, graded, grader_version FROM sample_grade WHERE sample_id = ?"
+    [row] = connection.execute(sql, [sample_id]).fetchall()
+    return tuple(row)
+
+
+def test_the_grader_version_loaded_last_counts(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    sample = runs.speculative(runs.planned(folder)[0])
+    runs.write_part(folder, [sample])
+    expected: list[tuple[str | None, str, bool]] = [
+        (None, "not_run", False),
+        ("9", "wrong", True),
+        ("10", "correct", True),
+    ]
+    for version, verdict, is_graded in expected:
+        if version:
+            runs.write_grades(folder, {sample.sample_id: verdict}, version)
+        load_run(folder, database)
+        with reader(database) as connection:
+            assert verdict_of(connection, sample.sample_id) == (verdict, is_graded, version)
+
+
+def test_an_older_grader_asked_again_counts_again(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    sample = runs.speculative(runs.planned(folder)[0])
+    runs.write_part(folder, [sample])
+    for version, verdict in (("1", "wrong"), ("2", "correct"), ("1", "unparsable")):
+        runs.write_grades(folder, {sample.sample_id: verdict}, version)
+        load_run(folder, database)
+    with reader(database) as connection:
+        assert verdict_of(connection, sample.sample_id) == ("unparsable", True, "1")
+        assert connection.execute("SELECT count(*) FROM grade").fetchall() == [(2,)]

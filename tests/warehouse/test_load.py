@@ -1,0 +1,272 @@
+"""Loading: everything once, whatever is repeated, damaged or killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from harness.trace import Trace
+from jobs.spec import Unit
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from warehouse.database import reader
+from warehouse.load import RunUnreadable, load_run, main
+from warehouse.records import LoadReport
+
+COUNTS = " UNION ALL ".join(
+    f"SELECT '{table}' AS name, count(*) AS n FROM {table}"
+    for table in ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "loaded_file")
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run with two of six samples finished and graded."""
+    folder = runs.create(tmp_path)
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units[:2]], "a0")
+    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:2]})
+    return folder
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse.duckdb"
+
+
+def counts(database: Path) -> dict[str, int]:
+    with reader(database) as connection:
+        return dict(connection.execute(COUNTS).fetchall())
+
+
+def value(database: Path, sql: str) -> object:
+    with reader(database) as connection:
+        [(found,)] = connection.execute(sql).fetchall()
+    return found
+
+
+def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:
+    report = load_run(folder, database)
+    expected = LoadReport(folder.path.name, False, 6, 2, 2, 6, 4, 8, 0, 0, (), report.seconds)
+    assert report == expected
+    assert counts(database) == {
+        "run": 1,
+        "attempt": 1,
+        "problem": 3,
+        "sample": 6,
+        "step": 6,
+        "candidate": 4,
+        "call": 8,
+        "grade": 2,
+        "loaded_file": 5,
+    }
+
+
+def test_loading_twice_changes_nothing(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before, loaded_at = counts(database), value(database, "SELECT loaded_at FROM run")
+    report = load_run(folder, database)
+    assert report.unchanged
+    assert (report.num_samples, report.num_finished) == (6, 2)
+    assert (counts(database), value(database, "SELECT loaded_at FROM run")) == (before, loaded_at)
+
+
+def test_a_new_part_is_added(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:5]], "a1")
+    report = load_run(folder, database)
+    assert (report.unchanged, report.num_finished, report.num_graded) == (False, 5, 2)
+    assert counts(database)["step"] == 15
+    assert counts(database)["attempt"] == 2
+
+
+def test_a_repaired_part_takes_its_place(folder: RunFolder, database: Path) -> None:
+    """Same name, same samples, another content: the rows are replaced, keys and all."""
+    load_run(folder, database)
+    runs.write_part(folder, [runs.speculative(unit, latency=99.0) for unit in runs.planned(folder)[:2]], "a0")
+    load_run(folder, database)
+    assert value(database, "SELECT list(DISTINCT latency_seconds) FROM sample WHERE stop_reason IS NOT NULL") == [99.0]
+    assert counts(database)["step"] == 6
+
+
+def test_the_first_record_of_a_sample_counts(folder: RunFolder, database: Path) -> None:
+    first, second, third = runs.planned(folder)[:3]
+    again = [runs.speculative(unit, latency=77.0) for unit in (second, third, third)]
+    again[2].latency_seconds = 78.0
+    runs.write_part(folder, again, "a1")
+    unfinished = runs.speculative(first, latency=1.0)
+    unfinished.stop_reason = None
+    runs.write_part(folder, [unfinished], "a")  # comes first by name, but is not complete
+    report = load_run(folder, database)
+    assert (report.num_finished, report.num_duplicates) == (3, 2)
+    with reader(database) as connection:
+        found = dict(connection.execute("SELECT sample_id, latency_seconds FROM sample").fetchall())
+    assert [found[unit.sample_id] for unit in (first, second, third)] == [10.0, 10.0, 77.0]
+    assert counts(database)["step"] == 9
+
+
+def test_a_sample_outside_of_the_plan_is_reported_and_left_out(folder: RunFolder, database: Path) -> None:
+    stranger = Unit("f" * 16, "toy/0", 5)
+    runs.write_part(folder, [runs.speculative(stranger)], "a1")
+    runs.write_grades(folder, {stranger.sample_id: "correct"}, "2")
+    report = load_run(folder, database)
+    assert (report.num_samples, report.num_finished, report.num_unplanned) == (6, 2, 1)
+    assert counts(database)["step"] == 6
+    assert counts(database)["grade"] == 2
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def overwritten(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * (len(content) // 2) + content[4 + len(content) // 2 :])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def of_other_columns(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), path)
+
+
+@pytest.mark.parametrize("damage", [truncated, overwritten, emptied, of_other_columns])
+def test_a_damaged_part_is_named_and_the_rest_is_loaded(
+    folder: RunFolder, database: Path, damage: Callable[[Path], None]
+) -> None:
+    path = runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:4]], "a1")
+    damage(path)
+    for is_again in (False, True):
+        report = load_run(folder, database)
+        assert [file.name for file in report.skipped] == ["parts/a1.parquet"]
+        assert report.skipped[0].reason
+        assert "\n" not in report.skipped[0].reason
+        assert (report.unchanged, report.num_finished, report.num_samples) == (is_again, 2, 6)
+    result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
+    assert result.exit_code == 1
+    assert "WARNING" in result.stderr
+    assert "parts/a1.parquet" in result.stderr
+
+
+def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
+    path = folder.parts_dir / "a0.parquet"
+    whole = path.read_bytes()
+    truncated(path)
+    assert load_run(folder, database).num_finished == 0
+    path.write_bytes(whole)
+    report = load_run(folder, database)
+    assert (report.num_finished, report.skipped) == (2, ())
+
+
+def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database: Path) -> None:
+    runs.write_grades(folder, {runs.planned(folder)[0].sample_id: "splendid"}, "2")
+    report = load_run(folder, database)
+    assert [(f.name, "splendid" in f.reason) for f in report.skipped] == [("grades/2.parquet", True)]
+    assert report.num_graded == 2
+
+
+def test_a_part_without_metadata_is_loaded(folder: RunFolder, database: Path) -> None:
+    path = folder.parts_dir / "a0.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    assert load_run(folder, database).num_finished == 2
+    assert value(database, "SELECT device FROM attempt") is None
+
+
+def test_an_unreadable_plan_does_not_stop_other_runs(folder: RunFolder, database: Path) -> None:
+    broken = runs.create(folder.path.parent, runs.VANILLA)
+    broken.problems_path.write_bytes(b"")
+    with pytest.raises(RunUnreadable, match="cannot be loaded"):
+        load_run(broken, database)
+    result = CliRunner().invoke(main, [str(folder.path.parent)])
+    assert result.exit_code == 1
+    assert broken.path.name in result.stderr
+    assert counts(database)["run"] == 1
+
+
+def test_a_run_of_the_same_name_elsewhere_is_refused(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    other = runs.create(folder.path.parent / "elsewhere")
+    with pytest.raises(RunUnreadable, match="name of another run"):
+        load_run(other, database)
+    assert counts(database)["step"] == 6
+
+
+def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path: Path) -> None:
+    load_run(folder, database)
+    (tmp_path / "new").mkdir()
+    moved = RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name))
+    assert load_run(moved, database).unchanged
+
+
+def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before = counts(database)
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
+    code = """
+import os, pathlib, sys
+import warehouse.load as load
+from jobs.store import RunFolder
+whole = load.replace_run
+def killed(connection, run_id):
+    whole(connection, run_id)
+    os._exit(9)
+load.replace_run = killed
+load.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
+"""
+    killed = subprocess.run([sys.executable, "-c", code, str(folder.path), str(database)], check=False)
+    assert killed.returncode == 9
+    assert counts(database) == before
+    assert load_run(folder, database).num_finished == 6
+
+
+def test_a_rebuild_gives_the_same_rows(folder: RunFolder, database: Path) -> None:
+    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
+    for run in (folder, second):
+        load_run(run, database)
+    before = counts(database)
+    database.write_bytes(b"no database")
+    result = CliRunner().invoke(main, [str(folder.path.parent), "--rebuild"])
+    assert result.exit_code == 0, result.output
+    assert counts(database) == before
+    assert sorted(p.name for p in folder.path.parent.iterdir() if p.is_file()) == [database.name]
+
+
+def test_a_rebuild_waits_for_the_one_who_writes(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before = database.read_bytes()
+    with runs.locked(database):
+        result = CliRunner().invoke(main, [str(folder.path), "--rebuild", "--wait", "0.2", "--database", str(database)])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "in use by another process" in result.stderr
+    assert database.read_bytes() == before
+
+
+def test_no_run_folder_is_a_usage_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path)])
+    assert result.exit_code == 2
+    assert "no run folder" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+HOSTILE = ["'); DROP TABLE run; --", "[red]x[/red]", "\x1b[2J\x9b31m\x00", "\u202edesrever", 'a,"b"\n\r\tc', "𝛑 ∑"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_stored_as_it_is(tmp_path: Path, text: str) -> None:
+    folder, database = runs.create(tmp_path, name="a[1]*?'b"), tmp_path / "w.duckdb"
+    trace: Trace = runs.speculative(runs.planned(folder)[0], text=text)
+    runs.write_part(folder, [trace], "p[0]'")
+    report = load_run(folder, database)
+    assert (report.skipped, report.num_finished) == ((), 1)
+    assert value(database, "SELECT text FROM step WHERE step_index = 1") == text

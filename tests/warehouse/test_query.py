@@ -1,0 +1,150 @@
+"""The query command: read-only, exact in files, harmless on a terminal, one line where it fails."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.warehouse import runs
+from tests.warehouse.conftest import Loaded
+from warehouse.database import reader
+from warehouse.load import load_run
+from warehouse.query import main, named_queries
+
+
+def query(database: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--database", str(database), *arguments])
+
+
+def test_formats(loaded: Loaded, tmp_path: Path) -> None:
+    sql = "SELECT problem_id, answer, choices, tolerance FROM problem WHERE choices <> [] ORDER BY run_id LIMIT 1"
+    assert json.loads(query(loaded.database, sql, "--format", "json").stdout) == [
+        {"problem_id": "toy/2", "answer": "B", "choices": ["one", "two"], "tolerance": None}
+    ]
+    lines = list(csv.reader(io.StringIO(query(loaded.database, sql, "--format", "csv").stdout)))
+    assert lines == [["problem_id", "answer", "choices", "tolerance"], ["toy/2", "B", '["one", "two"]', ""]]
+    for name in ("a.csv", "a.json", "a.parquet", "a.txt"):
+        assert query(loaded.database, sql, "-o", str(tmp_path / name)).exit_code == 0
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist()[0]["choices"] == ["one", "two"]
+    assert json.loads((tmp_path / "a.json").read_text())[0]["answer"] == "B"
+    assert "toy/2" in (tmp_path / "a.txt").read_text()
+
+
+def test_columns_of_the_same_name_do_not_hide_each_other(loaded: Loaded, tmp_path: Path) -> None:
+    sql = "SELECT 1 AS a, 2 AS a, 'nan'::DOUBLE AS b"
+    assert json.loads(query(loaded.database, sql, "--format", "json").stdout) == [{"a": 1, "a_1": 2, "b": None}]
+    query(loaded.database, sql, "-o", str(tmp_path / "a.parquet"))
+    assert pq.read_table(tmp_path / "a.parquet").column_names == ["a", "a_1", "b"]
+
+
+def test_a_table_in_a_pipe_cuts_nothing_off(loaded: Loaded) -> None:
+    result = query(loaded.database, "SELECT repeat('x', 500) AS wide, 'end' AS last")
+    [heading, row] = result.stdout.splitlines()
+    assert "x" * 500 in row
+    assert row.rstrip().endswith("end")
+    assert heading.split() == ["wide", "last"]
+
+
+@pytest.mark.parametrize("arguments", [("SELEC 1",), ("SELECT * FROM nothing",), ("SELECT error('no\nway')",), ("",)])
+def test_bad_sql_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    result = query(loaded.database, *arguments, "-o", str(output))
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith("error: ")
+    assert not output.exists()
+
+
+def test_a_missing_database_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    result = query(tmp_path / "none.duckdb", "SELECT 1")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "no warehouse" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("SELECT 1", "--name", "results"), ("--name", "none"), ("SELECT 1", "--format", "parquet")]
+)
+def test_usage_errors(loaded: Loaded, arguments: tuple[str, ...]) -> None:
+    assert query(loaded.database, *arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM run",
+        "DROP TABLE run",
+        "COPY run TO '{there}/out.csv'",
+        "SELECT * FROM read_text('{there}/secret')",
+        "SELECT * FROM '{there}/secret.csv'",
+        "ATTACH '{there}/other.duckdb'",
+        "EXPORT DATABASE '{there}/all'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "SELECT * FROM read_csv('http://127.0.0.1:9/x.csv')",
+    ],
+)
+def test_sql_can_neither_write_nor_read_other_files(loaded: Loaded, sql: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "secret.csv").write_text("a,b\n1,2\n")
+    result = query(loaded.database, sql.format(there=tmp_path))
+    assert result.exit_code == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["secret", "secret.csv"]
+    with reader(loaded.database) as connection:
+        assert connection.execute("SELECT count(*) FROM run").fetchall() == [(3,)]
+
+
+def test_the_list_names_views_tables_and_queries_with_their_meaning(loaded: Loaded) -> None:
+    found = json.loads(query(loaded.database, "--list", "--format", "json").stdout)
+    assert all(row["comment"] for row in found)
+    assert {("view", "pass_at_1"), ("table", "sample"), ("query", "results")} <= {(r["kind"], r["name"]) for r in found}
+
+
+@pytest.mark.parametrize("name", named_queries())
+def test_every_named_query_runs(loaded: Loaded, name: str) -> None:
+    assert query(loaded.database, "--name", name).exit_code == 0
+
+
+@pytest.mark.parametrize("shape", ["table", "csv", "json"])
+def test_a_terminal_never_sees_a_models_control_characters(tmp_path: Path, shape: str) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    text = "\x1b[2J\x9b31m\x07\u202e[red]here[/red]\n"
+    runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text=text)])
+    load_run(folder, database)
+    sql = "SELECT text FROM step WHERE step_index = 1"
+    shown = on_terminal("warehouse.query", "--database", str(database), sql, "--format", shape)
+    for hostile in ("\x1b[2J", "\x9b", "\x07", "\u202e"):
+        assert hostile not in shown
+    assert "[red]here[/red]" in shown
+    if shape != "table":
+        exact = query(database, sql, "--format", shape).stdout
+        assert text in (
+            json.loads(exact)[0]["text"] if shape == "json" else next(csv.reader([exact.partition("\n")[2]]))[0] + "\n"
+        )
+
+
+def on_terminal(module: str, *arguments: str) -> str:
+    """What a command writes to a terminal."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=follower, stdin=follower) as process:
+        os.close(follower)
+        written = b""
+        while True:
+            try:
+                chunk = os.read(leader, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not chunk:
+                break
+            written += chunk
+    os.close(leader)
+    assert process.returncode == 0
+    return written.decode()

@@ -1,0 +1,110 @@
+"""The schema explains itself and follows the trace's and the specification's fields."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from harness.trace import Call, Candidate, Step, Verdict
+from jobs.spec import Attempt
+from tests.warehouse import runs
+from tests.warehouse.conftest import Loaded
+from warehouse import convert, database
+from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader, writer
+
+
+def columns(loaded: Loaded, table: str) -> set[str]:
+    with reader(loaded.database) as connection:
+        sql = "SELECT column_name FROM duckdb_columns() WHERE table_name = ? AND NOT internal"
+        return {name for (name,) in connection.execute(sql, [table]).fetchall()}
+
+
+def test_every_table_column_view_and_macro_has_a_comment(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        missing = connection.execute(
+            """
+            SELECT table_name FROM duckdb_tables() WHERE comment IS NULL AND NOT internal
+            UNION ALL SELECT view_name FROM duckdb_views() WHERE comment IS NULL AND NOT internal
+            UNION ALL SELECT function_name FROM duckdb_functions() WHERE comment IS NULL AND NOT internal
+            UNION ALL SELECT table_name || '.' || column_name FROM duckdb_columns()
+                WHERE comment IS NULL AND NOT internal AND table_name IN (SELECT table_name FROM duckdb_tables())
+            """
+        ).fetchall()
+    assert missing == []
+
+
+def test_every_field_of_a_trace_is_a_column(loaded: Loaded) -> None:
+    assert {f.name for f in fields(Candidate)} <= columns(loaded, "candidate")
+    assert {f.name for f in fields(Call)} - {"step"} <= columns(loaded, "call")
+    assert {f.name for f in fields(Step)} - {"token_ids", "candidates", "verdict"} <= columns(loaded, "step")
+    assert {f"verdict_{f.name}" for f in fields(Verdict)} <= columns(loaded, "step")
+    assert {f.name for f in fields(Attempt)} == columns(loaded, "attempt")
+
+
+def test_every_field_of_the_specification_is_a_column(loaded: Loaded) -> None:
+    row = convert.run_row(loaded.speculative, loaded.speculative.spec(), convert.utc(0))
+    assert set(row) == columns(loaded, "run")
+
+
+def test_the_t_quantile_is_that_of_the_tables(loaded: Loaded) -> None:
+    published = {1: 12.7062, 2: 4.3027, 9: 2.2622, 10: 2.2281, 11: 2.2010, 15: 2.1314, 30: 2.0423, 120: 1.9799}
+    with reader(loaded.database) as connection:
+        for degrees, quantile in published.items():
+            [(found,)] = connection.execute("SELECT t_quantile(?)", [degrees]).fetchall()
+            assert found == pytest.approx(quantile, abs=6e-5)
+        assert connection.execute("SELECT t_quantile(0)").fetchall() == [(None,)]
+
+
+def test_a_missing_warehouse_is_not_made_by_reading(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseMissing, match="no warehouse"), reader(tmp_path / "none.duckdb"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    path.write_bytes(b"not a database at all" * 1000)
+    for open_it in (reader, writer):
+        with pytest.raises(WarehouseError, match="cannot be opened"), open_it(path):
+            pass
+
+
+def test_another_version_of_the_schema_asks_for_a_rebuild(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with writer(path) as connection:
+        connection.execute("UPDATE schema_version SET tables_hash = 'other'")
+    for open_it in (reader, writer):
+        with pytest.raises(WarehouseOutdated, match="--rebuild"), open_it(path):
+            pass
+
+
+def test_views_of_another_version_are_made_anew_by_the_next_writer(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with writer(path) as connection:
+        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW pass_at_1")
+    with writer(path):
+        pass
+    with reader(path) as connection:
+        assert connection.execute("SELECT * FROM pass_at_1").fetchall() == []
+
+
+def test_a_busy_warehouse_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with runs.locked(path):
+        for open_it in (reader, writer):
+            with pytest.raises(WarehouseBusy, match="in use by another process"), open_it(path, 0.2):
+                pass
+
+
+def test_a_warehouse_that_becomes_free_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with runs.locked(path, seconds=1.0), writer(path, 20):
+        pass
+
+
+def test_only_one_module_imports_duckdb() -> None:
+    package = Path(database.__file__).parent
+    importers = {p.name for p in package.rglob("*.py") if "import duckdb" in p.read_text(encoding="utf-8")}
+    assert importers == {"database.py"}

@@ -1,0 +1,89 @@
+"""Steps, verdicts and tokens: the views against the traces' own properties."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.engine import Role
+from harness.trace import Step, Verdict
+from tests.warehouse import runs
+from tests.warehouse.conftest import Ask, Loaded
+from warehouse.database import reader, rows
+from warehouse.load import load_run
+
+
+def test_the_fallback_rate_is_the_share_of_refusing_verdicts(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("fallback_rate", loaded.speculative)
+    assert (row["num_verdicts"], row["num_refused"], row["num_refused_unasked"]) == (5, 2, 0)
+    assert row["fallback_rate"] == pytest.approx(0.4)
+    assert row["mean_option_mass"] == pytest.approx(0.8)
+    [row] = ask("fallback_rate", loaded.vanilla)
+    assert (row["num_verdicts"], row["fallback_rate"]) == (0, None)
+
+
+def test_rates_by_position(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("acceptance_by_position", loaded.speculative)
+    assert (row["step_index"], row["num_verdicts"], row["num_accepted"]) == (1, 5, 3)
+    assert row["acceptance_rate"] == pytest.approx(0.6)
+    [row] = ask("fallback_by_position", loaded.speculative)
+    assert (row["tenth"], row["num_refused"]) == (4, 2)  # the second of three steps begins at 3.3 tenths
+
+
+def test_a_verdict_keeps_its_whole_probability_vector(loaded: Loaded, ask: Ask) -> None:
+    row = next(row for row in ask("step", loaded.speculative) if row["verdict_kind"] and row["verdict_accepted"])
+    assert row["verdict_options"] == ["1", "2", "3"]
+    assert row["verdict_logprobs"] == pytest.approx([math.log(p) for p in (0.5, 0.2, 0.1)])
+    assert row["verdict_probability"] == pytest.approx(0.5 / 0.8)
+    assert row["verdict_mass"] == pytest.approx(0.8)
+
+
+def test_how_often_each_option_is_taken(loaded: Loaded, ask: Ask) -> None:
+    found = [(r["option_index"], r["is_reject"], r["num_chosen"]) for r in ask("draft_selection", loaded.speculative)]
+    assert found == [(0, False, 3), (1, False, 0), (2, True, 2)]
+
+
+def test_tokens_are_those_of_the_traces(loaded: Loaded, ask: Ask) -> None:
+    roles: tuple[Role, ...] = ("draft", "target")
+    found = {row["model"]: row for row in ask("token_split", loaded.speculative)}
+    for role in roles:
+        steps = [step for trace in loaded.traces for step in trace.steps if step.author == role]
+        calls = [call for trace in loaded.traces for call in trace.calls if call.model == role]
+        assert found[role]["emitted_tokens"] == sum(step.num_tokens for step in steps)
+        assert found[role]["spent_tokens"] == sum(trace.spent_tokens(role) for trace in loaded.traces)
+        assert found[role]["critical_path_tokens"] == sum(call.longest_output_tokens for call in calls)
+        assert found[role]["emitted_tokens_per_sample"] == pytest.approx(found[role]["emitted_tokens"] / 5)
+    assert sum(row["emitted_tokens"] for row in found.values()) == sum(t.emitted_tokens for t in loaded.traces)
+    assert sum(row["critical_path_tokens"] for row in found.values()) == sum(
+        t.critical_path_tokens for t in loaded.traces
+    )
+    assert sum(row["emitted_share"] for row in found.values()) == pytest.approx(1)
+
+
+def test_cache_hits_by_model_and_purpose(loaded: Loaded, ask: Ask) -> None:
+    found = {(r["model"], r["purpose"]): r["cache_hit_rate"] for r in ask("cache_hit_rate", loaded.speculative)}
+    assert found[("target", "guidance")] == 0
+    assert found[("draft", "draft")] == found[("target", "verdict")] == pytest.approx(0.5)
+
+
+def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
+    """A score, an impossible option, a rejection without a question: as SpecReason and SCoT write them."""
+    folder, database = runs.create(tmp_path, replace(runs.SPEC, method="scot")), tmp_path / "w.duckdb"
+    scored, unasked, _ = (runs.speculative(unit) for unit in runs.planned(folder)[:3])
+    digits = tuple(str(i) for i in range(10))
+    logprobs = (-math.inf, *(math.log(0.1) for _ in digits[1:]))
+    scored.steps[1].verdict = Verdict("score", "Score?", digits, logprobs, 7, 6.5, False)
+    unasked.steps = [Step("target", "rethink", "Anew.", 9, (), "eos", candidates=unasked.steps[1].candidates)]
+    runs.write_part(folder, [scored, unasked])
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("fallback_rate", folder)
+        assert (row["num_verdicts"], row["num_refused"], row["num_refused_unasked"]) == (1, 1, 1)
+        [row] = rows(connection, "SELECT * FROM step WHERE verdict_kind = 'score'")
+        assert (row["verdict_score"], row["verdict_decision"]) == (6.5, 7)
+        assert row["verdict_probability"] == pytest.approx(1 / 9)
+        assert row["verdict_mass"] == pytest.approx(0.9)
+        assert Ask(connection)("draft_selection", folder) == []

@@ -1,0 +1,116 @@
+"""How fast: the views against numbers computed here from the same calls."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.trace import Trace
+from jobs.spec import RunSpec
+from tests.warehouse import runs
+from tests.warehouse.conftest import LATENCIES, Ask, Loaded
+from warehouse.database import reader, rows
+from warehouse.load import load_run
+
+TIMED = slice(0, 3)
+"""Of the five finished samples the fourth was resumed and the fifth failed."""
+
+
+def test_latency_leaves_out_resumed_and_failed_samples(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("latency", loaded.speculative)
+    assert (row["regime"], row["num_samples"], row["median_seconds"]) == ("latency", 3, 12)
+    assert row["mean_seconds"] == pytest.approx(statistics.mean([10, 12, 16]))
+
+
+def test_the_parts_of_latency_sum_to_it(loaded: Loaded, ask: Ask) -> None:
+    found = {row["part"]: row for row in ask("latency_split", loaded.speculative)}
+    calls = [call for trace in loaded.traces[TIMED] for call in trace.calls]
+    names = {
+        "guidance": "guidance",
+        "drafting": "draft",
+        "verdict": "verdict",
+        "fallback": "fallback",
+        "answer": "answer",
+    }
+    for part, purpose in names.items():
+        seconds = sum(c.end_seconds - c.queued_seconds for c in calls if c.purpose == purpose)
+        assert found[part]["seconds_per_sample"] == pytest.approx(seconds / 3)
+    assert found["queueing"]["seconds_per_sample"] == pytest.approx(sum(c.queued_seconds for c in calls) / 3)
+    assert found["overhead"]["seconds_per_sample"] == pytest.approx((38 - sum(c.end_seconds for c in calls)) / 3)
+    assert set(found) == {*names, "queueing", "overhead"}
+    assert sum(row["seconds_per_sample"] for row in found.values()) == pytest.approx(38 / 3)
+    assert sum(row["share"] for row in found.values()) == pytest.approx(1)
+
+
+def test_tokens_a_second(loaded: Loaded, ask: Ask) -> None:
+    found = {row["model"]: row for row in ask("throughput", loaded.speculative)}
+    calls = [call for trace in loaded.traces[TIMED] for call in trace.calls if call.model == "draft"]
+    seconds = sum(call.end_seconds - call.queued_seconds for call in calls)
+    assert found["draft"]["output_tokens"] == 33
+    assert found["draft"]["tokens_per_call_second"] == pytest.approx(33 / seconds)
+    assert found["target"]["wall_seconds"] == pytest.approx(8.5)  # from 0 to the end of the answer at 7 + 1.5
+    assert found["target"]["tokens_per_wall_second"] == pytest.approx((8 + 1 + 4 + 8 + 1 + 6 + 4 + 8 + 1 + 4) / 8.5)
+    [row] = ask("run_throughput", loaded.speculative)
+    assert (row["num_workers"], row["emitted_tokens"], row["spent_tokens"]) == (1, 54, 78)
+    assert row["emitted_tokens_per_second"] == pytest.approx(54 / 8.5)
+
+
+def test_call_rates_are_only_given_where_calls_do_not_overlap(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, replace(runs.SPEC, concurrency=8))
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[:2]])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        for row in Ask(connection)("throughput", folder):
+            assert (row["regime"], row["tokens_per_call_second"]) == ("throughput", None)
+            assert row["tokens_per_wall_second"] > 0
+
+
+def test_the_speed_up_is_paired_by_problem(loaded: Loaded, ask: Ask) -> None:
+    """Problem latencies 10, 12, 16 against 22, 30, 38; emitted tokens 18 each against 41.5, 42.5, 43.5."""
+    [row] = ask("speed_up", loaded.speculative)
+    base = [statistics.mean(LATENCIES[i::3]) for i in range(3)]
+    logs = [math.log(b / own) for b, own in zip(base, (10, 12, 16), strict=True)]
+    lengths = [math.log(18 / tokens) for tokens in (41.5, 42.5, 43.5)]
+    assert (row["baseline_run_id"], row["n"], row["regime"]) == (loaded.vanilla.path.name, 3, "latency")
+    assert row["speed_up"] == pytest.approx(math.exp(statistics.mean(logs)))
+    half = 4.302652730 * statistics.stdev(logs) / math.sqrt(3)
+    assert row["low_95"] == pytest.approx(math.exp(statistics.mean(logs) - half))
+    assert row["high_95"] == pytest.approx(math.exp(statistics.mean(logs) + half))
+    assert row["chain_length_ratio"] == pytest.approx(math.exp(statistics.mean(lengths)))
+    assert row["speed_up"] == pytest.approx(row["rate_ratio"] / row["chain_length_ratio"])
+    assert row["same_versions"]
+    assert ask("speed_up", loaded.vanilla) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "device"),
+    [
+        ({"concurrency": 4}, "cpu"),
+        ({"temperature": 0.0}, "cpu"),
+        ({"token_budget": 512}, "cpu"),
+        ({"target": replace(runs.TARGET, fingerprint="other")}, "cpu"),
+        ({"dataset_hash": "other"}, "cpu"),
+        ({"params": {"model": "draft"}}, "cpu"),
+        ({"engine": replace(runs.SPEC.engine, kind="vllm")}, "cpu"),
+        ({}, "NVIDIA H100"),
+    ],
+    ids=str,
+)
+def test_unlike_runs_give_no_speed_up(tmp_path: Path, change: dict[str, object], device: str) -> None:
+    own = runs.create(tmp_path)
+    runs.write_part(own, [runs.speculative(unit) for unit in runs.planned(own)])
+    base = runs.create(tmp_path, replace_any(runs.VANILLA, change))
+    traces: list[Trace] = [runs.vanilla(unit) for unit in runs.planned(base)]
+    runs.write_part(base, traces, device=device)
+    for folder in (own, base):
+        load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert rows(connection, "SELECT * FROM speed_up") == []
+
+
+def replace_any(spec: RunSpec, change: dict[str, object]) -> RunSpec:
+    return replace(spec, **change)  # type: ignore[arg-type]

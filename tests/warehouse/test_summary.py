@@ -1,0 +1,90 @@
+"""The table a launcher ends with."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.warehouse import runs
+from tests.warehouse.conftest import Loaded
+from warehouse.load import load_run
+from warehouse.summary import UnknownRun, render, summary
+
+
+def rendered(database: Path, run_id: str) -> str:
+    out = io.StringIO()
+    render(summary(database, [run_id]), Console(file=out, width=200))
+    return out.getvalue()
+
+
+def test_a_summary_holds_the_numbers_of_the_views(loaded: Loaded) -> None:
+    [run] = summary(loaded.database, [loaded.speculative.path.name])
+    assert (run.n, run.k, run.num_not_run, run.regime) == (3, 2, 1, "latency")
+    assert run.pass_at_1 == pytest.approx(1 / 3)
+    assert sum(run.verdicts.values()) == 6
+    assert run.fallback_rate == pytest.approx(0.4)
+    assert sum(t.emitted_per_sample for t in run.tokens.values()) == pytest.approx(18)
+    assert run.tokens["draft"].emitted_share == pytest.approx(18 / 90)
+    assert sum(run.latency_shares.values()) == pytest.approx(1)
+    assert run.speed_ups[0].baseline_run_id == loaded.vanilla.path.name
+
+
+def test_a_summary_reads_as_one_table(loaded: Loaded) -> None:
+    shown = rendered(loaded.database, loaded.speculative.path.name)
+    for part in (
+        "pass@1[avg-of-2]",
+        "33.33 % ± 33.33",
+        "95 % t interval 0.0 to 100.0 %",
+        "toy: 3 problems × 2 samples = 6",
+        "small → large",
+        "correct 2, wrong 1, error 1, truncated 1, not_run 1; sum 6",
+        "40.0 % of 5 verdicts",
+        "emitted 18 (20.0 % by the draft), spent 26",
+        "mean 12.7 s, median 12 s",
+        "INCOMPLETE RUN: 1 of 6 samples",
+    ):
+        assert part in shown
+    assert "LIMITED" not in shown
+
+
+def test_a_limited_run_says_so_loudly(loaded: Loaded) -> None:
+    shown = rendered(loaded.database, loaded.limited.path.name)
+    assert "LIMITED RUN: 2 of the 9 problems of toy" in shown
+    assert "INCOMPLETE RUN: 4 of 4 samples" in shown
+
+
+def test_one_problem_has_no_standard_error(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, replace(runs.SPEC, num_problems=1, dataset_size=1))
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
+    load_run(folder, tmp_path / "w.duckdb")
+    shown = rendered(tmp_path / "w.duckdb", folder.path.name)
+    assert "no standard error" in shown
+    assert "NOT GRADED: 2 of 2 samples" in shown
+
+
+def test_names_of_models_are_not_markup(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, replace(runs.SPEC, target=replace(runs.TARGET, name="[red]\x1b[2J")))
+    load_run(folder, tmp_path / "w.duckdb")
+    assert "small → [red]\\x1b[2J" in rendered(tmp_path / "w.duckdb", folder.path.name)
+
+
+def test_left_out_files_and_mixed_graders_are_named(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    for version, unit in zip("12", units[:2], strict=True):
+        runs.write_grades(folder, {unit.sample_id: "correct"}, version)
+    (folder.parts_dir / "b.parquet").write_bytes(b"")
+    load_run(folder, tmp_path / "w.duckdb")
+    shown = rendered(tmp_path / "w.duckdb", folder.path.name)
+    assert "MIXED GRADES: 2" in shown
+    assert "LEFT OUT: parts/b.parquet" in shown
+
+
+def test_an_unknown_run_is_named(loaded: Loaded) -> None:
+    with pytest.raises(UnknownRun, match="no run none"):
+        summary(loaded.database, ["none"])
