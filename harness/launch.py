@@ -187,14 +187,20 @@ def _reason(traceback: str) -> str:
 
 def _report(console: Console, run: RunFolder) -> None:
     from jobs.finish import finish
+    from warehouse.database import WarehouseError
     from warehouse.load import load_run
     from warehouse.summary import render, summary
 
     with console.status("Grading …"):
         finish(run)
     database = run.path.parent / "warehouse.duckdb"
-    load_run(run, database)
-    render(summary(database, [run.path.name]), console)
+    try:
+        load_run(run, database)
+        render(summary(database, [run.path.name]), console)
+    except WarehouseError as wrong:
+        console.print(f"error: {wrong}", style="bold red", markup=False, soft_wrap=True)
+        console.print(f"Traces and grades are safe. Later:  python -m jobs finalize {run.path}", soft_wrap=True)
+        sys.exit(1)
     console.print(f"Run folder: {run.path}    Warehouse: {database}")
     console.print("Next:", style="bold")
     console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
