@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import benchmarks, models, options
-from harness.methods import METHODS
+from harness.methods import METHODS, defaults
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -236,7 +236,7 @@ def _print_list(what: str) -> None:
     if what == "methods":
         for name, method in METHODS.items():
             summary = (sys.modules[method.__module__].__doc__ or "").splitlines()[0]
-            takes = " ".join(options.flag(n) for n in options.parameters(name))
+            takes = " ".join(options.flag(n) for n in defaults(name))
             click.echo(f"{name:12} {summary}\n{'':12} {takes}")
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -16,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 from click.core import ParameterSource
 
-from harness.methods import METHODS
+from harness.methods import METHODS, defaults
 
 ENGINES = ("auto", "vllm", "transformers", "scripted")
 CLUSTERS = ("auto", "slurm", "local", "debug")
@@ -37,14 +36,9 @@ def method_options() -> list[click.Option]:
     """One option per hyper-parameter of any method; which method takes it is checked once the method is known."""
     owners: dict[str, list[str]] = {}
     for method in METHODS:
-        for name in parameters(method):
+        for name in defaults(method):
             owners.setdefault(name, []).append(method)
     return [_method_option(name, methods) for name, methods in owners.items()]
-
-
-def parameters(method: str) -> dict[str, Any]:
-    """A method's hyper-parameters and their defaults."""
-    return {f.name: f.default for f in fields(METHODS[method])}
 
 
 def method_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,8 +46,8 @@ def method_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises click.UsageError where a given one belongs to another method or its value is out of range.
     """
-    own = parameters(method)
-    every = {name for other in METHODS for name in parameters(other)}
+    own = defaults(method)
+    every = {name for other in METHODS for name in defaults(other)}
     for name in sorted(set(given) - set(own)):
         if name in every:
             takes = ", ".join(flag(n) for n in own)
@@ -110,7 +104,7 @@ def _underscored(values: Mapping[str, Any]) -> dict[str, Any]:
 def _method_option(name: str, methods: Sequence[str]) -> click.Option:
     method = METHODS[methods[0]]
     hint = get_type_hints(method)[name]
-    default = "; ".join(f"{m}: {parameters(m)[name]}" for m in methods)
+    default = "; ".join(f"{m}: {defaults(m)[name]}" for m in methods)
     text = f"{'/'.join(methods)}.  [default: {default}]"
     if hint is bool:
         return click.Option([f"{flag(name)}/--no-{name.replace('_', '-')}", name], default=None, help=text)

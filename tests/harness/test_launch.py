@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import options
-from harness.methods import METHODS, build
+from harness.methods import METHODS, build, defaults
 
 DATASET = ("--dataset", "demo")
 SPECCOT = ("--method", "speccot")
@@ -94,7 +94,7 @@ def test_every_preset_names_a_method_its_parameters_and_known_models() -> None:
     from harness.models import MODELS
 
     for preset in options.presets().values():
-        own = {name: value for name, value in preset.items() if name in options.parameters(preset["method"])}
+        own = {name: value for name, value in preset.items() if name in defaults(preset["method"])}
         build(preset["method"], own)
         assert {preset["draft"], preset["target"]} <= set(MODELS)
         assert preset["method"] in METHODS
