@@ -179,10 +179,10 @@ def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:
 
 
 def _reason(traceback: str) -> str:
-    """The last line of a traceback that names an exception, out of whatever frames and groups stand around it."""
+    """The exception that a traceback names last, out of whatever frames and groups stand around it."""
     named = re.findall(r"^[\s|+-]*((?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w+Error): (.+)$", traceback, re.MULTILINE)
     own = [text for name, text in named if name.startswith(("harness.", "jobs."))] or [text for _, text in named]
-    return own[-1] if own else traceback.strip().splitlines()[-1]
+    return own[-1] if own else "it ended without a word, so it was killed: by hand, by the scheduler, or for its memory"
 
 
 def _report(console: Console, run: RunFolder) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import options
+from harness.launch import _reason
 from harness.methods import METHODS, build, defaults
 
 DATASET = ("--dataset", "demo")
@@ -81,6 +82,18 @@ def test_a_run_prints_its_result_and_typed_again_does_nothing(tmp_path: Path) ->
     assert "10 samples are finished, 0 are left" in again.stdout
     assert "pass@1" in again.stdout
     assert len(list((tmp_path / "runs").glob("demo-speccot-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("  | harness.engine.EngineDied: the draft engine did not start: ValueError: x\n  | log line", "did not start"),
+        ("Traceback\n  File x\nValueError: bad", "bad"),
+        ("submitit INFO - Loading pickle: x.pkl\n---- Log: 1.out", "it was killed"),
+    ],
+)
+def test_a_failed_worker_is_explained_in_one_line(log: str, says: str) -> None:
+    assert says in _reason(log)
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
