@@ -5,10 +5,12 @@ The first complete record of a sample counts; files are read in the order of the
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import orjson
+from filelock import Timeout
 
 from harness.trace import Trace
 from jobs import parts
@@ -45,8 +47,8 @@ def read_state(run: RunFolder) -> RunState:
 def compact(run: RunFolder) -> int:
     """Turn the finished samples of every journal into a trace file; returns how many samples were written.
 
-    Only for journals that nobody writes to any more. A journal is removed once all it holds is in its trace file; one
-    with interrupted samples stays, since a later attempt goes on from it.
+    A journal is removed once all it holds is in its trace file, unless its worker may still be writing to it (the
+    shard's lock says so) or it has interrupted samples, from which a later attempt goes on.
     """
     written = 0
     for path in sorted(run.journal_dir.glob("*.jsonl")):
@@ -54,8 +56,17 @@ def compact(run: RunFolder) -> int:
         if journal.finished:
             written += _write_part(run, path, journal)
         if journal.attempt is not None and not journal.unfinished and not journal.bad_lines:
-            path.unlink(missing_ok=True)
+            _remove(run, path, journal.attempt["shard"])
     return written
+
+
+def _remove(run: RunFolder, path: Path, shard: int) -> None:
+    part = run.parts_dir / f"{path.stem}.parquet"
+    with contextlib.suppress(Timeout), run.shard_lock(shard):
+        journal = read_journal(path)  # again: it may have grown before the lock was taken
+        kept = parts.finished_ids([part]) if part.exists() else set()
+        if not journal.unfinished and set(journal.finished) <= kept:
+            path.unlink()
 
 
 def _write_part(run: RunFolder, path: Path, journal: Journal) -> int:

@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from harness.problem import Problem
 from jobs.spec import RunSpec, Unit
 
@@ -70,6 +72,10 @@ class RunFolder:
     def locks_dir(self) -> Path:
         """Locks that keep two workers off one shard."""
         return self.path / "locks"
+
+    def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> FileLock:
+        """Held by the one worker of a shard; raises filelock.Timeout where another holds it for longer than the wait."""
+        return FileLock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
 
     def exists(self) -> bool:
         """Whether a complete plan lies here: shards.json is written last."""

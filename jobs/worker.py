@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import cast
 
 import psutil
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from harness import environment
 from harness.admission import Admission
@@ -47,6 +47,10 @@ _PROMPT_RESERVE = 512
 """Tokens of chat template, instructions and a verdict's question."""
 
 
+_LOCK_SECONDS = 3.0
+"""Longer than a compaction holds a shard."""
+
+
 class ShardBusyError(RuntimeError):
     """Another worker is at this shard."""
 
@@ -57,7 +61,7 @@ def run_shard(folder: str, shard: int) -> int:
     run = RunFolder(Path(folder))
     _follow_launcher()
     try:
-        with FileLock(run.locks_dir / f"shard-{shard}.lock", timeout=0):
+        with run.shard_lock(shard, _LOCK_SECONDS):
             return asyncio.run(_work(run, shard))
     except Timeout as busy:
         raise ShardBusyError(f"shard {shard} of {run.path.name} is being worked on by another process") from busy

@@ -18,10 +18,10 @@ from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
 from jobs import parts
 from jobs.finish import finish, finished_samples
-from jobs.journal import read_journal
+from jobs.journal import JournalWriter, read_journal
 from jobs.progress import Follower
 from jobs.shards import deal
-from jobs.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, units
 from jobs.state import compact, pending_units, read_state
 from jobs.store import RunFolder
 from jobs.worker import ShardBusyError, run_shard
@@ -159,6 +159,25 @@ def test_two_workers_cannot_share_a_shard(tmp_path: Path) -> None:
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    worker = subprocess.Popen([sys.executable, "-c", _KILLED_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    while worker.poll() is None:
+        compact(run)
+        time.sleep(0.05)
+    assert worker.returncode == 0
+    compact(run)
+    assert finished_ids(run) == planned_ids(run)
+    assert list(run.journal_dir.glob("*.jsonl")) == []
+
+
+def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, "host", 1, 0.0, None)).close()
+    assert compact(run) == 0
+    assert list(run.journal_dir.iterdir()) == []
 
 
 def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
