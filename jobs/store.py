@@ -74,7 +74,7 @@ class RunFolder:
         return self.path / "locks"
 
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> FileLock:
-        """Held by the one worker of a shard; raises filelock.Timeout where another holds it for longer than the wait."""
+        """Held by the one worker of a shard; raises filelock.Timeout where another holds it beyond the wait."""
         return FileLock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
 
     def exists(self) -> bool:

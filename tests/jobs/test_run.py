@@ -150,7 +150,7 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
 
 
 def test_two_workers_cannot_share_a_shard(tmp_path: Path) -> None:
-    run = plan(tmp_path)
+    run = plan(tmp_path, samples=60)  # work for longer than a launch waits
     worker = subprocess.Popen([sys.executable, "-c", _KILLED_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
     try:
         _wait_for_steps(run, 1)
