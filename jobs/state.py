@@ -47,31 +47,30 @@ def read_state(run: RunFolder) -> RunState:
 def compact(run: RunFolder) -> int:
     """Turn the finished samples of every journal into a trace file; returns how many samples were written.
 
-    A journal is removed once all it holds is in its trace file, unless its worker may still be writing to it (the
-    shard's lock says so) or it has interrupted samples, from which a later attempt goes on.
+    A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (the
+    shard's lock says so). One with samples that nobody has finished yet stays: a later attempt goes on from it.
     """
-    written = 0
-    for path in sorted(run.journal_dir.glob("*.jsonl")):
-        journal = read_journal(path)
-        if journal.finished:
-            written += _write_part(run, path, journal)
-        if journal.attempt is not None and not journal.unfinished and not journal.bad_lines:
-            _remove(run, path, journal.attempt["shard"])
+    journals = sorted(run.journal_dir.glob("*.jsonl"))
+    written = sum(_write_part(run, path, read_journal(path)) for path in journals)
+    kept = parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
+    for path in journals:
+        _remove_if_kept(run, path, kept)
     return written
 
 
-def _remove(run: RunFolder, path: Path, shard: int) -> None:
-    part = run.parts_dir / f"{path.stem}.parquet"
-    with contextlib.suppress(Timeout), run.shard_lock(shard):
+def _remove_if_kept(run: RunFolder, path: Path, kept: set[str]) -> None:
+    attempt = read_journal(path).attempt
+    if attempt is None:
+        return
+    with contextlib.suppress(Timeout), run.shard_lock(attempt["shard"]):
         journal = read_journal(path)  # again: it may have grown before the lock was taken
-        kept = parts.finished_ids([part]) if part.exists() else set()
-        if not journal.unfinished and set(journal.finished) <= kept:
+        if {*journal.finished, *journal.unfinished} <= kept and not journal.bad_lines:
             path.unlink()
 
 
 def _write_part(run: RunFolder, path: Path, journal: Journal) -> int:
     part = run.parts_dir / f"{path.stem}.parquet"
-    if part.exists() and parts.finished_ids([part]) >= set(journal.finished):
+    if not journal.finished or (part.exists() and parts.finished_ids([part]) >= set(journal.finished)):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
     parts.write_table(part, parts.TRACES, rows, {"attempt": orjson.dumps(journal.attempt).decode()})

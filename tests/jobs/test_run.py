@@ -146,6 +146,7 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
         assert len(continued.steps) >= steps
     compact(run)
     assert Counter(finished_ids(run)) == Counter(planned_ids(run))
+    assert list(run.journal_dir.iterdir()) == [], "the first attempt's journal is of no more use"
     assert texts(run) == texts(undisturbed), "a resumed sample draws the same steps as an undisturbed one"
 
 
