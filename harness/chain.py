@@ -145,11 +145,17 @@ class Chain:
         completion: Completion,
         candidates: Sequence[Candidate] = (),
         verdict: Verdict | None = None,
+        *,
+        closing: bool = False,
     ) -> None:
-        """Append a step to both contexts and to the trace. Raises Stop where the chain cannot go on after it."""
+        """Append a step to both contexts and to the trace; `closing` ends the thought with it, whatever it says.
+
+        Raises Stop where the chain cannot go on after it.
+        """
         text, ids = completion.text, completion.token_ids
-        if self.thinks and self.reasoning and completion.finish == "eos" and prompts.THINK_END not in text:
-            text += prompts.THINK_BRIDGE  # the author fell silent without closing its thoughts
+        ends = closing or completion.finish == "eos"
+        if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
+            text += prompts.THINK_BRIDGE  # the author fell silent, or was cut off, inside its thoughts
             ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
         step = Step(
             author=author.role,
@@ -204,7 +210,8 @@ class Chain:
         """What one model wrote, in another's ids: the same ids, or its text. A plain model is shown no `</think>`."""
         if not reader.tokenizer.thinks and prompts.THINK_END in text:
             return reader.tokenizer.encode(text.replace(prompts.THINK_END, ""))
-        if author.tokenizer.fingerprint == reader.tokenizer.fingerprint:
+        tagged = prompts.THINK_END in text and author.tokenizer.thinks != reader.tokenizer.thinks
+        if author.tokenizer.fingerprint == reader.tokenizer.fingerprint and not tagged:
             return ids
         return reader.tokenizer.encode(text)
 

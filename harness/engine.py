@@ -173,6 +173,10 @@ class Engine(Protocol):
     def kv_tokens(self) -> int | None:
         """Tokens that fit in the KV cache, for admission; None where there is no such limit."""
 
+    @property
+    def restarts(self) -> int:
+        """Times that its processes died and were brought back; samples under way then have no true latency."""
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Draw `sampling.n` completions. Raises EngineError; a cancelled call frees its request at once."""
 

@@ -142,7 +142,7 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
     if not run.exists():
         run.create(spec, problems, planned)
     elif len(run.shards()) != len(planned):
-        run.write_shards(planned)
+        run.deal_again(planned)
     state = read_state(run)
     pending = pending_units(run, state)
     if state.finished or state.unfinished:

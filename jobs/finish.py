@@ -18,7 +18,8 @@ from jobs.store import RunFolder
 def finish(run: RunFolder, workers: int | None = None) -> int:
     """Compact and grade; returns how many samples were graded now. Grades of this grader version are not made again."""
     compact(run)
-    return grade(run, workers)
+    with run.compaction_lock():
+        return grade(run, workers)
 
 
 def grade(run: RunFolder, workers: int | None = None) -> int:

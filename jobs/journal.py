@@ -2,12 +2,14 @@
 
     {"event": "attempt", …}                       first line: who writes here
     {"event": "start", "trace": {…}}              a sample begins; steps of an earlier attempt are carried over
-    {"event": "step", "sample_id", "step", "calls"}   an accepted step with the calls since the step before
-    {"event": "end", "sample_id", "calls", "stop_reason", "error", "latency_seconds"}
+    {"event": "step", "sample_id", "step", "num_steps", "calls"}
+                                                an accepted step with the calls since the step before
+    {"event": "end", "sample_id", "num_steps", "calls", "stop_reason", "error", "latency_seconds", "num_attempts"}
 
 A line is handed to the operating system before the next step begins, so a killed process loses at most the step in
 flight; the disk is synced once a second, so a dead machine loses at most a second more. A torn last line is normal
-and skipped. Because earlier steps are carried over, every finished sample is whole in the journal that holds its end.
+and skipped; behind a lost line the count of steps no longer fits, and what is known of that sample ends there.
+Because earlier steps are carried over, every finished sample is whole in the journal that holds its end.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class JournalWriter:
         self.path = path
         self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         self._written_calls: dict[str, int] = {}
+        self._failure: OSError | None = None
         self._dirty = threading.Event()
         self._closed = threading.Event()
         self._syncer = threading.Thread(target=self._sync, name="journal-sync", daemon=True)
@@ -48,7 +51,15 @@ class JournalWriter:
 
     def step(self, trace: Trace, step: Step) -> None:
         """A step was accepted."""
-        self._append({"event": "step", "sample_id": trace.sample_id, "step": step, "calls": self._new_calls(trace)})
+        self._append(
+            {
+                "event": "step",
+                "sample_id": trace.sample_id,
+                "step": step,
+                "num_steps": len(trace.steps),
+                "calls": self._new_calls(trace),
+            }
+        )
 
     def end(self, trace: Trace) -> None:
         """A sample ended."""
@@ -56,10 +67,12 @@ class JournalWriter:
             {
                 "event": "end",
                 "sample_id": trace.sample_id,
+                "num_steps": len(trace.steps),
                 "calls": self._new_calls(trace),
                 "stop_reason": trace.stop_reason,
                 "error": trace.error,
                 "latency_seconds": trace.latency_seconds,
+                "num_attempts": trace.num_attempts,
             }
         )
         del self._written_calls[trace.sample_id]
@@ -71,8 +84,10 @@ class JournalWriter:
         self._closed.set()
         self._dirty.set()
         self._syncer.join()
-        os.fsync(self._handle)
-        os.close(self._handle)
+        try:
+            os.fsync(self._handle)
+        finally:
+            os.close(self._handle)
 
     def _new_calls(self, trace: Trace) -> list[Call]:
         known = self._written_calls[trace.sample_id]
@@ -80,10 +95,16 @@ class JournalWriter:
         return trace.calls[known:]
 
     def _append(self, event: dict[str, Any]) -> None:
+        if self._failure is not None:  # nothing may be written behind a torn line
+            raise OSError(f"{self.path}: an earlier write failed: {self._failure}")
         line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
-        written = os.write(self._handle, line)
-        if written != len(line):  # a full disk writes part of a line
-            raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes; is the disk full?")
+        try:
+            written = os.write(self._handle, line)
+            if written != len(line):  # a full disk writes part of a line
+                raise OSError(f"{self.path}: wrote {written} of {len(line)} bytes; is the disk full?")
+        except OSError as failure:
+            self._failure = failure
+            raise
         self._dirty.set()
 
     def _sync(self) -> None:
@@ -91,7 +112,11 @@ class JournalWriter:
             self._dirty.wait()
             self._dirty.clear()
             if not self._closed.is_set():
-                os.fsync(self._handle)
+                try:
+                    os.fsync(self._handle)
+                except OSError as failure:  # said once by the system; the next write says it to the worker
+                    self._failure = failure
+                    return
                 self._closed.wait(_SYNC_SECONDS)
 
 
@@ -126,10 +151,13 @@ def apply(journal: Journal, event: dict[str, Any]) -> None:
         journal.unfinished[trace.sample_id] = trace
     elif event["sample_id"] in journal.unfinished:
         trace = journal.unfinished[event["sample_id"]]
+        if event["num_steps"] != len(trace.steps) + (kind == "step"):
+            return  # a line before this one was lost
         trace.calls += [Call(**call) for call in event["calls"]]
         if kind == "step":
             trace.steps.append(step_from_dict(event["step"]))
         else:
+            trace.num_attempts = event["num_attempts"]
             trace.stop_reason, trace.error = event["stop_reason"], event["error"]
             trace.latency_seconds = event["latency_seconds"]
             journal.finished[trace.sample_id] = journal.unfinished.pop(trace.sample_id)

@@ -52,6 +52,8 @@ class Follower:
         shards = run.shards()
         self.progress = Progress(total=sum(len(shard) for shard in shards))
         self.progress.ended |= parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
+        for path in sorted(run.journal_dir.glob("*.jsonl")):
+            self._read(path)
         self._done_before = len(self.progress.ended)
 
     def poll(self) -> Progress:

@@ -29,16 +29,23 @@ class RunState:
 
 
 def read_state(run: RunFolder) -> RunState:
-    """Read everything that any attempt has left."""
-    state = RunState(finished=parts.finished_ids(sorted(run.parts_dir.glob("*.parquet"))))
+    """Read everything that any attempt has left.
+
+    Journals first, trace files last: a compaction at the same time writes the trace file before it removes the journal.
+    """
+    state = RunState()
     for path in sorted(run.journal_dir.glob("*.jsonl")):
-        journal = read_journal(path)
+        try:
+            journal = read_journal(path)
+        except FileNotFoundError:
+            continue  # its samples are in a trace file by now
         state.bad_lines += journal.bad_lines
         state.finished |= set(journal.finished)
         for sample_id, trace in journal.unfinished.items():
             known = state.unfinished.get(sample_id)
             if known is None or len(trace.steps) > len(known.steps):
                 state.unfinished[sample_id] = trace
+    state.finished |= parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
     for sample_id in state.finished:
         state.unfinished.pop(sample_id, None)
     return state
@@ -50,6 +57,11 @@ def compact(run: RunFolder) -> int:
     A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (the
     shard's lock says so). One with samples that nobody has finished yet stays: a later attempt goes on from it.
     """
+    with run.compaction_lock():
+        return _compact(run)
+
+
+def _compact(run: RunFolder) -> int:
     journals = sorted(run.journal_dir.glob("*.jsonl"))
     written = sum(_write_part(run, path, read_journal(path)) for path in journals)
     kept = parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))

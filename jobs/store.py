@@ -13,6 +13,7 @@ Files other than journals appear whole or not at all: written to a temporary nam
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -21,10 +22,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from harness.problem import Problem
 from jobs.spec import RunSpec, Unit
+
+
+class RunBusyError(ValueError):
+    """Workers are at a run whose plan was to change."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,10 @@ class RunFolder:
         """Held by the one worker of a shard; raises filelock.Timeout where another holds it beyond the wait."""
         return FileLock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
 
+    def compaction_lock(self) -> FileLock:
+        """Held by whoever turns journals into trace files or writes grades; waits for its turn."""
+        return FileLock(self.locks_dir / "compaction.lock")
+
     def exists(self) -> bool:
         """Whether a complete plan lies here: shards.json is written last."""
         return self.shards_path.exists()
@@ -93,6 +102,19 @@ class RunFolder:
         """Write which units each shard holds."""
         payload = [[asdict(unit) for unit in shard] for shard in shards]
         write_atomically(self.shards_path, json.dumps(payload).encode())
+
+    def deal_again(self, shards: list[list[Unit]]) -> None:
+        """Change which units each shard holds. Raises RunBusyError while a worker is at one of the old shards."""
+        with contextlib.ExitStack() as held:
+            try:
+                for shard in range(len(self.shards())):
+                    held.enter_context(self.shard_lock(shard))
+            except Timeout as busy:
+                raise RunBusyError(
+                    f"--shards {len(shards)}: workers are at {self.path.name} in {len(self.shards())} shards; "
+                    "wait for them or cancel them first, or leave the number of shards as it is"
+                ) from busy
+            self.write_shards(shards)
 
     def spec(self) -> RunSpec:
         """The run's specification."""

@@ -74,7 +74,10 @@ async def _work(run: RunFolder, shard: int) -> int:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     spec, problems = run.spec(), {p.id: p for p in run.problems()}
     state = run_state.read_state(run)
-    todo = [unit for unit in run.shards()[shard] if unit.sample_id not in state.finished]
+    shards = run.shards()
+    if not 0 <= shard < len(shards):
+        raise ValueError(f"{run.path.name} has {len(shards)} shards, there is no shard {shard}: they were dealt again")
+    todo = [unit for unit in shards[shard] if unit.sample_id not in state.finished]
     if not todo:
         return 0
     method = build(spec.method, dict(spec.params))
@@ -126,6 +129,7 @@ class ShardRun:
         )
         trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
+        restarts = self._restarts()
         try:
             await run_sample(
                 self.problems[unit.problem_id],
@@ -136,11 +140,15 @@ class ShardRun:
                 on_step=lambda step: self.journal.step(trace, step),
                 on_start=lambda: self.journal.start(trace),
             )
+            trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
             self.journal.end(trace)
             self.num_ended += 1
             emitted = trace.emitted_tokens
         finally:
             await self.admission.release(held, emitted)
+
+    def _restarts(self) -> int:
+        return sum(engine.restarts for engine in self.engines.values())
 
 
 def _seed(sample_id: str) -> int:

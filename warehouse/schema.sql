@@ -182,7 +182,7 @@ COMMENT ON COLUMN sample.target_prompt IS 'Text that the target model was given 
 COMMENT ON COLUMN sample.stop_reason IS 'answered, budget, repeated, context or error; NULL while it is not finished';
 COMMENT ON COLUMN sample.error IS 'Class and message of what ended the sample, for stop reason error';
 COMMENT ON COLUMN sample.latency_seconds IS 'Wall time of work on the sample, all attempts together';
-COMMENT ON COLUMN sample.num_attempts IS 'Worker attempts that took part; above 1 the latency is not comparable';
+COMMENT ON COLUMN sample.num_attempts IS 'Worker attempts and engine restarts it lived through; above 1 the latency is not comparable';
 COMMENT ON COLUMN sample.trace_version IS 'Version of the trace''s format';
 
 CREATE TABLE step (

@@ -66,6 +66,11 @@ class Tap:
         """See Engine."""
         return self._engine.kv_tokens
 
+    @property
+    def restarts(self) -> int:
+        """See Engine."""
+        return self._engine.restarts
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """See Engine."""
         ids = list(prompt)

@@ -88,6 +88,7 @@ class ScriptedEngine:
     tokenizer: ByteTokenizer = field(default_factory=ByteTokenizer)
     context_tokens: int = 1 << 16
     kv_tokens: int | None = None
+    restarts: int = 0
     seconds_per_call: float = 0.0
     seconds_per_token: float = 0.0
     failures: Mapping[int, EngineError] = field(default_factory=dict)

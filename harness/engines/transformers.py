@@ -35,6 +35,8 @@ class TransformersEngine:
     """One model in this process."""
 
     kv_tokens: int | None = None
+    restarts: int = 0
+    """Always: it dies with this process."""
 
     def __init__(self, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None) -> None:
         """Loads the model; blocks."""

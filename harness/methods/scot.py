@@ -79,7 +79,8 @@ class SCoT:
         verdict = await chain.choose_chain(target, candidates, may_reject=self.error_correction)
         verdict.accepted = verdict.decision < len(texts)
         if verdict.accepted:
-            chain.accept(draft, "draft", drafts[take(candidates, verdict.decision)], candidates, verdict)
+            chosen = drafts[take(candidates, verdict.decision)]
+            chain.accept(draft, "draft", chosen, candidates, verdict, closing=True)
         else:
             await chain.write(
                 target,

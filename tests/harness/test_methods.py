@@ -115,6 +115,15 @@ async def test_a_plain_target_behind_a_reasoning_draft_is_not_shown_think_tags()
     assert trace.output_text.endswith("Final answer: \\boxed{5}")
 
 
+async def test_a_reasoning_target_sees_the_thought_of_a_plain_draft_of_its_vocabulary_closed() -> None:
+    draft = Script([["five"]])
+    target = Script(["\\boxed{5}"], decides=["1"])
+    engines = {"draft": draft.engine(thinks=False), "target": target.engine(thinks=True)}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0)
+    assert target.prompts[-1] == trace.target_prompt + "five\n</think>\n\n"
+    assert trace.stop_reason == "answered"
+
+
 @pytest.mark.parametrize(("score", "threshold", "accepted"), [("7", 7, True), ("6", 7, False), ("9", 3, True)])
 async def test_specreason_accepts_at_or_above_the_threshold(score: str, threshold: float, accepted: bool) -> None:
     draft = Script(["\\boxed{5}"])
@@ -185,6 +194,16 @@ async def test_scot_does_not_offer_a_chain_that_was_cut_off() -> None:
     trace = await solve("scot", {"draft": draft.engine(), "target": target.engine()}, drafts=2, draft_tokens=30)
     assert [c.option for c in trace.steps[0].candidates] == [None, 0]
     assert trace.steps[0].text == "I say \\boxed{5}"
+
+
+async def test_scot_closes_the_thought_of_a_chosen_chain_that_was_cut_off() -> None:
+    """Without error correction a cut chain may be chosen; the target must still answer, not think on."""
+    draft = Script([["x" * 50, "y" * 50]])
+    target = Script(["\\boxed{5}"], decides=["2"])
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("scot", engines, drafts=2, draft_tokens=30, error_correction=False)
+    assert target.prompts[-1].endswith("y" * 30 + "\n</think>\n\n")
+    assert [s.role for s in trace.steps] == ["draft", "answer"]
 
 
 async def test_scot_rethinks_unasked_where_every_chain_was_cut_off() -> None:

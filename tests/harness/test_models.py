@@ -79,6 +79,16 @@ def test_a_folder_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     assert len({one.fingerprint, *(o.fingerprint for o in others)}) == 4
 
 
+def test_two_fine_tunes_of_one_base_are_told_apart_by_their_weights(tmp_path: Path) -> None:
+    one, other = model_folder(tmp_path / "one", weights=50_000), model_folder(tmp_path / "other", weights=50_000)
+    before = resolve(str(other)).fingerprint
+    assert before == resolve(str(one)).fingerprint
+    weights = bytearray(50_000)
+    weights[30_000:30_400] = b"\x01" * 400
+    (other / "model.safetensors").write_bytes(weights)
+    assert resolve(str(other)).fingerprint != before
+
+
 def test_a_folder_in_the_working_directory_comes_before_a_hub_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

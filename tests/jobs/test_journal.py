@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,48 @@ def test_a_corrupt_line_in_the_middle_is_counted_and_skipped(tmp_path: Path) -> 
     journal = read_journal(path)
     assert journal.bad_lines == 1
     assert list(journal.finished) == ["s1"]
+
+
+def test_behind_a_lost_step_nothing_of_that_sample_counts(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    trace = write_one(path, ended=True)
+    attempt, start, first, _second, end = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([attempt, start, first, b"{torn\n", end]))
+    journal = read_journal(path)
+    assert journal.finished == {}
+    assert journal.unfinished["s1"].steps == trace.steps[:1]
+    assert journal.unfinished["s1"].calls == trace.calls[:1]
+
+
+def test_nothing_is_written_behind_a_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = JournalWriter(tmp_path / "j.jsonl", ATTEMPT)
+    trace = Trace("s1", "demo/0", 0, seed=1)
+    writer.start(trace)
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda handle, line: whole(handle, line[: len(line) // 2]))
+    trace.steps.append(a_step("one\n\n"))
+    with pytest.raises(OSError, match="is the disk full"):
+        writer.step(trace, trace.steps[-1])
+    monkeypatch.undo()  # there is room again
+    with pytest.raises(OSError, match="an earlier write failed"):
+        writer.step(trace, trace.steps[-1])
+    writer.close()
+    journal = read_journal(tmp_path / "j.jsonl")
+    assert journal.unfinished["s1"].steps == []
+    assert journal.bad_lines == 0
+
+
+def test_a_disk_that_fails_to_sync_stops_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(handle: int) -> None:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    writer = JournalWriter(tmp_path / "j.jsonl", ATTEMPT)
+    writer._syncer.join(10)
+    with pytest.raises(OSError, match="input/output error"):
+        writer.start(Trace("s1", "demo/0", 0, seed=1))
+    monkeypatch.undo()
+    writer.close()
 
 
 def test_two_attempts_never_share_a_file(tmp_path: Path) -> None:

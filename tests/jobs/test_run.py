@@ -8,11 +8,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from harness import benchmarks
+from harness.engine import Role, Sampling
+from harness.engines import pair
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.settings import EngineSettings
 from harness.methods import defaults
 from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
@@ -23,7 +29,7 @@ from jobs.progress import Follower
 from jobs.shards import deal
 from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, units
 from jobs.state import compact, pending_units, read_state
-from jobs.store import RunFolder
+from jobs.store import RunBusyError, RunFolder
 from jobs.worker import ShardBusyError, run_shard
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
@@ -100,7 +106,7 @@ def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
 def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=3)
     run_shard(str(run.path), 1)
-    run.write_shards(deal([unit for shard in run.shards() for unit in shard], 2))
+    run.deal_again(deal([unit for shard in run.shards() for unit in shard], 2))
     for shard in (0, 1):
         run_shard(str(run.path), shard)
     compact(run)
@@ -174,6 +180,59 @@ def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path
     assert list(run.journal_dir.glob("*.jsonl")) == []
 
 
+def test_compactions_and_readers_at_once_agree(tmp_path: Path) -> None:
+    """Whoever reads while journals become trace files sees every finished sample all the time."""
+    run = plan(tmp_path, samples=8, shards=4)
+    for shard in range(4):
+        run_shard(str(run.path), shard)
+    with ThreadPoolExecutor(6) as pool:
+        compacted = [pool.submit(compact, run) for _ in range(3)]
+        states = [pool.submit(read_state, run) for _ in range(20)]
+        assert sum(job.result() for job in compacted) == 64, "each sample was written by one of them"
+        assert all(len(state.result().finished) == 64 for state in states)
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_the_shards_of_a_run_at_work_are_not_dealt_again(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    before = run.shards()
+    fewer = deal([unit for shard in before for unit in shard], 1)
+    with run.shard_lock(1), pytest.raises(RunBusyError, match="--shards 1: workers are at"):
+        run.deal_again(fewer)
+    assert run.shards() == before
+    run.deal_again(fewer)
+    assert run.shards() == fewer
+    with pytest.raises(ValueError, match="there is no shard 1: they were dealt again"):
+        run_shard(str(run.path), 1)
+
+
+def test_a_sample_that_lived_through_an_engine_restart_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its latency holds an engine's start, so views of latency leave it out."""
+    run = plan(tmp_path)
+    made = pair._scripted
+
+    def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
+        engine = made(role, settings)
+        assert isinstance(engine, ScriptedEngine)
+        write = engine.write
+
+        def restart_at_the_third_call(prompt: str, sampling: Sampling) -> Sequence[str]:
+            engine.restarts = int(engine.counters.calls >= 3)
+            return write(prompt, sampling)
+
+        engine.write = restart_at_the_third_call
+        return engine
+
+    monkeypatch.setattr(pair, "_scripted", restarting)
+    run_shard(str(run.path), 0)
+    [journal] = [read_journal(path) for path in run.journal_dir.glob("*.jsonl")]
+    attempts = Counter(trace.num_attempts for trace in journal.finished.values())
+    assert 1 <= attempts[2] <= 8, "those in flight at the restart"
+    assert attempts[1] == 24 - attempts[2]
+
+
 def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
     run = plan(tmp_path)
     JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, "host", 1, 0.0, None)).close()
@@ -189,6 +248,13 @@ def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None
     compact(run)
     assert len(list(run.parts_dir.glob("*.parquet"))) == 2
     assert finished_ids(run) == planned_ids(run)
+
+
+def test_progress_counts_as_done_before_what_the_journals_hold(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    follower = Follower(run)
+    assert len(follower.progress.ended) == follower._done_before == 24
 
 
 def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
