@@ -59,8 +59,8 @@ def line(progress: Progress) -> str:
     left = progress.total - len(progress.ended)
     if progress.eta_seconds is not None and left:
         shown.append(f"ETA {duration(progress.eta_seconds)}")
-    elif not progress.steps and left:
-        shown.append("engines are starting")
+    elif left:
+        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
     return " · ".join(shown)
 
 

@@ -23,6 +23,8 @@ class Progress:
     total: int
     """Planned samples."""
     ended: set[str] = field(default_factory=set)
+    in_flight: set[str] = field(default_factory=set)
+    """Samples that began since this follower did and have not ended."""
     errors: int = 0
     steps: int = 0
     judged: int = 0
@@ -55,6 +57,7 @@ class Follower:
         for path in sorted(run.journal_dir.glob("*.jsonl")):
             self._read(path)
         self._done_before = len(self.progress.ended)
+        self.progress.in_flight.clear()  # whoever was at them is gone
 
     def poll(self) -> Progress:
         """Take in what is new."""
@@ -82,9 +85,12 @@ class Follower:
             return
         for call in event.get("calls", ()):
             self.progress.tokens[call["model"]] += call["output_tokens"]
-        if event["event"] == "step":
+        if event["event"] == "start":
+            self.progress.in_flight.add(event["trace"]["sample_id"])
+        elif event["event"] == "step":
             self._take_step(event["step"])
         elif event["event"] == "end":
+            self.progress.in_flight.discard(event["sample_id"])
             self.progress.ended.add(event["sample_id"])
             self.progress.errors += event["stop_reason"] == "error"
 

@@ -1,4 +1,4 @@
-"""vLLM engines in processes of their own. The only importer of vllm, and only inside functions.
+"""vLLM engines in processes of their own. It and `given.py` alone import vllm, and only inside functions.
 
 An engine that dies is started once more and its requests are sent again, which is safe because every request carries
 its seed. What is asked of vLLM here holds for 0.31 and later, on CPUs and GPUs.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import logging
 import math
@@ -28,7 +27,7 @@ from harness.engine import (
     Sampling,
     VerdictUnavailable,
 )
-from harness.engines import processes
+from harness.engines import given, processes
 from harness.engines.requests import Clock, together
 from harness.engines.settings import EngineSettings
 from harness.engines.variables import variables
@@ -38,7 +37,6 @@ _logger = logging.getLogger(__name__)
 _EXIT_GRACE_SECONDS = 5.0
 _VERDICT, _WRITING = 0, 1
 """Priorities; lower goes first."""
-_CPU_BATCHED_TOKENS = 2048
 
 
 class VLLMEngine:
@@ -88,7 +86,10 @@ class VLLMEngine:
             raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
         # One request per completion, not vLLM's n: that reports the cache hits of the completion that ends last,
         # which finds in the cache what the first one has just put there.
-        every = [self._writing(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
+        every = [
+            given.writing(sampling, i, min(room, sampling.max_tokens), mean_logprob=self.settings.mean_logprobs)
+            for i in range(sampling.n)
+        ]
         async with self._counted() as clock:
             outputs = await together([self._answer(prompt, params, _WRITING) for params in every])
         completions = tuple(self._completion(output.outputs[0]) for output in outputs)
@@ -99,7 +100,7 @@ class VLLMEngine:
         """See Engine.choose."""
         if len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
-        params = self._verdict(options)
+        params = given.verdict(options)
         async with self._counted() as clock:
             output = await self._answer(prompt, params, _VERDICT)
         found = (output.outputs[0].logprobs or [{}])[0]
@@ -115,39 +116,6 @@ class VLLMEngine:
         await asyncio.shield(self._closing)
 
     # Requests
-
-    def _writing(self, sampling: Sampling, index: int, max_tokens: int) -> Any:
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-        return _refusable(
-            SamplingParams,
-            max_tokens=max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=sampling.seed + index,
-            stop=list(sampling.stop),
-            include_stop_str_in_output=True,
-            detokenize=bool(sampling.stop),
-            skip_special_tokens=False,  # a stop string such as </think> may be one
-            spaces_between_special_tokens=False,
-            logprobs=0 if self.settings.mean_logprobs else None,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-
-    def _verdict(self, options: Sequence[int]) -> Any:
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-        # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, the V1 runner
-        # would silently answer it with -inf.
-        return _refusable(
-            SamplingParams,
-            max_tokens=1,
-            temperature=0.0,
-            allowed_token_ids=list(options),
-            logprob_token_ids=list(options),
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
 
     async def _answer(self, prompt: Sequence[int], params: Any, priority: int) -> Any:
         """The finished output of one request, sent again where the engine died under it."""
@@ -176,7 +144,7 @@ class VLLMEngine:
             if llm.errored:
                 raise EngineDeadError from error
             raise RequestRefused(f"{error}: {error.__cause__}") from error
-        except _refusals() as refusal:
+        except given.refusals() as refusal:
             raise RequestRefused(str(refusal)) from refusal
         if output is None or output.outputs[0].finish_reason not in ("stop", "length"):
             reason = output and output.outputs[0].finish_reason
@@ -209,17 +177,8 @@ class VLLMEngine:
     async def bare(self, prompt: list[int], sampling: Sampling) -> int:
         """Exactly `max_tokens` from vLLM itself, nothing of this class around it; returns the cached prompt tokens."""
         from vllm.inputs import tokens_input
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-        params = SamplingParams(
-            max_tokens=sampling.max_tokens,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            seed=sampling.seed,
-            ignore_eos=True,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        params = given.measured(sampling)
         output: Any = None
         async for latest in self._llm.generate(tokens_input(prompt), params, f"bare-{next(self._ids)}"):
             output = latest
@@ -252,8 +211,9 @@ class VLLMEngine:
 
         prompt = self.tokenizer.encode("Hello")
         try:
-            await self._asked(self._llm, prompt, self._writing(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2), _WRITING)
-            await self._asked(self._llm, prompt, self._verdict(prompt[:1]), _VERDICT)
+            writing = given.writing(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2, mean_logprob=self.settings.mean_logprobs)
+            await self._asked(self._llm, prompt, writing, _WRITING)
+            await self._asked(self._llm, prompt, given.verdict(prompt[:1]), _VERDICT)
         except EngineDeadError as error:
             lines = processes.last_lines(self.log_path)
             raise EngineDied(f"the {self.role} engine did not survive its first request:\n{lines}") from error
@@ -265,7 +225,7 @@ class VLLMEngine:
             try:
                 from vllm.v1.engine.async_llm import AsyncLLM
 
-                llm = AsyncLLM.from_engine_args(self._arguments())
+                llm = AsyncLLM.from_engine_args(given.engine_arguments(self._model_path, self._revision, self.settings))
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has it all
                 return llm
             except Exception as error:  # whatever vLLM raises: the cause is in the output
@@ -327,67 +287,3 @@ class VLLMEngine:
                 llm.shutdown = lambda: None  # its destructor would call it again, and fail, at the interpreter's exit
         finally:
             processes.kill(self._processes, grace_seconds)
-
-    # What vLLM is given
-
-    def _arguments(self) -> Any:
-        from vllm.engine.arg_utils import AsyncEngineArgs
-
-        s = self.settings
-        wanted = {
-            "model": self._model_path,
-            "revision": self._revision,
-            "tokenizer_revision": self._revision,
-            "dtype": s.dtype,
-            "tensor_parallel_size": s.tensor_parallel,
-            "gpu_memory_utilization": s.memory_fraction,
-            "kv_cache_memory_bytes": s.kv_cache_bytes,
-            "block_size": s.block_size,
-            "max_model_len": self._context(),
-            "max_num_seqs": s.max_num_seqs,
-            **self._batching(),
-            "enforce_eager": s.enforce_eager,
-            "enable_prefix_caching": True,
-            "scheduling_policy": "priority" if s.verdicts_first else "fcfs",
-            "load_format": s.load_format,
-            "disable_log_stats": False,  # times per request come with them
-        }
-        given = {name: value for name, value in wanted.items() if value is not None}
-        unknown = set(given) - {f.name for f in dataclasses.fields(AsyncEngineArgs)}
-        if unknown:
-            raise EngineDied(f"this vLLM does not know {', '.join(sorted(unknown))}; version 0.31 or later is needed")
-        return AsyncEngineArgs(**given)
-
-    def _batching(self) -> dict[str, Any]:
-        """On a CPU no prompt may be split over two batches: vLLM 0.32 rewinds the generator of a seeded request whose
-        prompt was split, which CPU generators cannot do, and the engine dies («CPU Generator does not use offset»)."""
-        tokens = self.settings.max_num_batched_tokens
-        if self.settings.device == "gpu":
-            return {"max_num_batched_tokens": tokens}
-        whole_prompt = max(tokens or _CPU_BATCHED_TOKENS, self._context() or 0)
-        return {"enable_chunked_prefill": False, "max_num_batched_tokens": whole_prompt}
-
-    def _context(self) -> int | None:
-        """The wanted context, or the model's limit where that is shorter: vLLM refuses to start beyond it."""
-        from transformers import AutoConfig
-
-        wanted = self.settings.max_context
-        config = AutoConfig.from_pretrained(self._model_path, revision=self._revision)
-        limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-        return min(wanted, limit) if wanted and limit else wanted or limit
-
-
-def _refusals() -> tuple[type[Exception], ...]:
-    """What vLLM raises for a request that it does not take."""
-    import vllm.exceptions as known
-
-    named = (getattr(known, name, None) for name in ("VLLMClientError", "VLLMValidationError"))
-    return (ValueError, *(kind for kind in named if kind is not None))
-
-
-def _refusable(make: Any, **parameters: Any) -> Any:
-    """vLLM checks some parameters of a request when they are put together."""
-    try:
-        return make(**parameters)
-    except _refusals() as refusal:
-        raise RequestRefused(str(refusal)) from refusal

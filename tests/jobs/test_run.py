@@ -22,8 +22,10 @@ from harness.engines.settings import EngineSettings
 from harness.methods import defaults
 from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
+from harness.trace import Trace
 from jobs import parts
 from jobs.finish import finish, finished_samples
+from jobs.follow import line
 from jobs.journal import JournalWriter, read_journal
 from jobs.progress import Follower
 from jobs.shards import deal
@@ -261,6 +263,11 @@ def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     run = plan(tmp_path)
     follower = Follower(run)
     assert follower.poll().total == 24
+    assert line(follower.progress) == "0/24 samples · 0 steps · engines are starting"
+    journal = JournalWriter(run.journal_dir / "0.jsonl", Attempt("0", run.path.name, 0, "host", 1, 0.0, None))
+    journal.start(Trace(planned_ids(run)[0], "demo/0", 0, seed=1))
+    journal.close()
+    assert line(follower.poll()) == "0/24 samples · 0 steps · 1 in flight"
     run_shard(str(run.path), 0)
     progress = follower.poll()
     assert len(progress.ended) == 24

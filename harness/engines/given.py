@@ -1,0 +1,129 @@
+"""What vLLM is given: an engine's arguments and a request's parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from harness.engine import EngineDied, RequestRefused, Sampling
+from harness.engines.settings import EngineSettings
+
+_CPU_BATCHED_TOKENS = 2048
+
+
+def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> Any:
+    """vLLM's AsyncEngineArgs. Raises EngineDied where this vLLM lacks one that is needed."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    context = _context(model_path, revision, settings.max_context)
+    wanted = {
+        "model": model_path,
+        "revision": revision,
+        "tokenizer_revision": revision,
+        "dtype": settings.dtype,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "gpu_memory_utilization": settings.memory_fraction,
+        "kv_cache_memory_bytes": settings.kv_cache_bytes,
+        "block_size": settings.block_size,
+        "max_model_len": context,
+        "max_num_seqs": settings.max_num_seqs,
+        **_batching(settings, context),
+        "enforce_eager": settings.enforce_eager,
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority" if settings.verdicts_first else "fcfs",
+        "load_format": settings.load_format,
+        "disable_log_stats": False,  # times per request come with them
+    }
+    arguments = {name: value for name, value in wanted.items() if value is not None}
+    unknown = set(arguments) - {f.name for f in dataclasses.fields(AsyncEngineArgs)}
+    if unknown:
+        raise EngineDied(f"this vLLM does not know {', '.join(sorted(unknown))}; version 0.31 or later is needed")
+    return AsyncEngineArgs(**arguments)
+
+
+def writing(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bool) -> Any:
+    """SamplingParams of completion `index` of a `generate`. Raises RequestRefused."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return _refusable(
+        SamplingParams,
+        max_tokens=max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=sampling.seed + index,
+        stop=list(sampling.stop),
+        include_stop_str_in_output=True,
+        detokenize=bool(sampling.stop),
+        skip_special_tokens=False,  # a stop string such as </think> may be one
+        spaces_between_special_tokens=False,
+        logprobs=0 if mean_logprob else None,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def verdict(options: Sequence[int]) -> Any:
+    """SamplingParams of a `choose`: one token, with the log-probabilities of all options. Raises RequestRefused."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, the V1 runner
+    # would silently answer it with -inf.
+    return _refusable(
+        SamplingParams,
+        max_tokens=1,
+        temperature=0.0,
+        allowed_token_ids=list(options),
+        logprob_token_ids=list(options),
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def measured(sampling: Sampling) -> Any:
+    """SamplingParams of exactly `max_tokens` and nothing else, for benchmarks."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    """What vLLM raises for a request that it does not take."""
+    import vllm.exceptions as known
+
+    named = (getattr(known, name, None) for name in ("VLLMClientError", "VLLMValidationError"))
+    return (ValueError, *(kind for kind in named if kind is not None))
+
+
+def _refusable(make: Any, **parameters: Any) -> Any:
+    """vLLM checks some parameters of a request when they are put together."""
+    try:
+        return make(**parameters)
+    except refusals() as refusal:
+        raise RequestRefused(str(refusal)) from refusal
+
+
+def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
+    """On a CPU no prompt may be split over two batches: vLLM 0.32 rewinds the generator of a seeded request whose
+    prompt was split, which CPU generators cannot do, and the engine dies («CPU Generator does not use offset»)."""
+    tokens = settings.max_num_batched_tokens
+    if settings.device == "gpu":
+        return {"max_num_batched_tokens": tokens}
+    whole_prompt = max(tokens or _CPU_BATCHED_TOKENS, context or 0)
+    return {"enable_chunked_prefill": False, "max_num_batched_tokens": whole_prompt}
+
+
+def _context(model_path: str, revision: str | None, wanted: int | None) -> int | None:
+    """The wanted context, or the model's limit where that is shorter: vLLM refuses to start beyond it."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model_path, revision=revision)
+    limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return min(wanted, limit) if wanted and limit else wanted or limit
