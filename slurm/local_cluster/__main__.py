@@ -1,0 +1,145 @@
+"""The command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from local_cluster import processes
+from local_cluster.configuration import Cluster, load, write_configuration
+from local_cluster.daemons import kill_node, start, start_node, stop
+
+PACKAGES = (
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurm-client",
+    "munge",
+    "mariadb-server-core",
+    "mariadb-client-core",
+)
+
+
+@click.group()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    envvar="HARNESS_SLURM_DIR",
+    default="/tmp/harness-slurm",
+    show_default=True,
+    help="All of the cluster; also HARNESS_SLURM_DIR.",
+)
+@click.pass_context
+def main(context: click.Context, folder: Path) -> None:
+    """A real Slurm on one machine, for tests."""
+    context.obj = folder.resolve()
+
+
+@main.command()
+def install() -> None:
+    """Install Debian's packages without starting their services."""
+    policy = Path("/usr/sbin/policy-rc.d")  # asked by every package's script before it starts a service
+    mine = not policy.exists()
+    if mine:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    try:
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update", "-qq"], env=quiet, check=True)
+        subprocess.run(["apt-get", "install", "-qqy", "--no-install-recommends", *PACKAGES], env=quiet, check=True)
+    finally:
+        if mine:
+            policy.unlink()
+
+
+@main.command()
+@click.option("--nodes", type=click.IntRange(1, 500), default=4, show_default=True)
+@click.option("--gpus", type=click.IntRange(0, 64), default=2, show_default=True, help="Pretend GPUs of each node.")
+@click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="That each node claims to have.")
+@click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True)
+@click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True)
+@click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
+@click.pass_obj
+def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int) -> None:
+    """Bring a cluster up and wait until every node is idle."""
+    if os.geteuid() != 0:
+        raise click.UsageError("a Slurm of one's own needs root: its node daemons start jobs as their users")
+    if missing := [
+        name for name in ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd") if not shutil.which(name)
+    ]:
+        raise click.UsageError(f"not installed: {', '.join(missing)}; `slurm/local-cluster install` does it on Debian")
+    begun = time.monotonic()
+    cluster = load(folder)
+    if cluster is None:
+        cluster = Cluster(str(folder), nodes, gpus, port, cpus, 100_000, max_array_size, node_timeout)
+        write_configuration(cluster)
+        cluster.save()
+    start(cluster)
+    click.echo(
+        f"{cluster.nodes} nodes of {cluster.gpus} pretend GPUs are up after {time.monotonic() - begun:.1f} s\n"
+        f"export SLURM_CONF={cluster.conf}"
+    )
+
+
+@main.command()
+@click.pass_obj
+def down(folder: Path) -> None:
+    """End everything and leave nothing."""
+    if cluster := load(folder):
+        stop(cluster)
+    click.echo("down")
+
+
+@main.command()
+@click.pass_obj
+def status(folder: Path) -> None:
+    """Say which daemons run; exit status 3 where one does not."""
+    cluster = _known(folder)
+    daemons = ["munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in cluster.names)]
+    running = {name: processes.daemon(cluster, name) for name in daemons}
+    for name, process in running.items():
+        click.echo(f"{name:12} " + (f"pid {process.pid}" if process else "not running"))
+    click.echo(f"{processes.idle(cluster)} of {cluster.nodes} nodes idle")
+    sys.exit(0 if all(running.values()) else 3)
+
+
+@main.command("kill-node")
+@click.argument("node")
+@click.pass_obj
+def kill_node_command(folder: Path, node: str) -> None:
+    """End a node and all it runs at once."""
+    click.echo(f"{kill_node(_known(folder, node), node)} processes ended")
+
+
+@main.command("start-node")
+@click.argument("node")
+@click.pass_obj
+def start_node_command(folder: Path, node: str) -> None:
+    """Let a node come back."""
+    start_node(_known(folder, node), node)
+
+
+@main.command()
+@click.pass_obj
+def env(folder: Path) -> None:
+    """Print SLURM_CONF=…"""
+    click.echo(f"SLURM_CONF={_known(folder).conf}")
+
+
+def _known(folder: Path, node: str | None = None) -> Cluster:
+    cluster = load(folder)
+    if cluster is None:
+        raise click.UsageError(f"no cluster in {folder}; `slurm/local-cluster up` makes one")
+    if node is not None and node not in cluster.names:
+        raise click.UsageError(f"no node {node}; there are {', '.join(cluster.names)}")
+    return cluster
+
+
+if __name__ == "__main__":
+    main(prog_name="slurm/local-cluster")

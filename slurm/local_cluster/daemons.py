@@ -1,0 +1,90 @@
+"""Starting and ending the daemons of a cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from local_cluster import processes
+from local_cluster.configuration import CGROUPS, Cluster
+
+
+def start(cluster: Cluster) -> None:
+    """Bring every daemon up that is not; raises processes.ClusterError."""
+    environment = processes.environment(cluster)
+    _start_munge(cluster)
+    _start_database(cluster)
+    if not processes.daemon(cluster, "slurmdbd"):
+        processes.run(["slurmdbd"], {**environment, "MYSQL_UNIX_PORT": str(cluster.database_socket)})
+    processes.wait(
+        cluster, "slurmdbd", 40, lambda: processes.says(["sacctmgr", "-n", "show", "cluster"], environment) is not None
+    )
+    if not processes.daemon(cluster, "slurmctld"):
+        processes.run(["slurmctld"], environment)
+    processes.wait(
+        cluster, "slurmctld", 40, lambda: "is UP" in (processes.says(["scontrol", "ping"], environment) or "")
+    )
+    for node in cluster.names:
+        start_node(cluster, node)
+    processes.wait(cluster, "every node idle", 60, lambda: processes.idle(cluster) == cluster.nodes)
+
+
+def start_node(cluster: Cluster, node: str) -> None:
+    """Start one node's daemon where it is not running."""
+    if not processes.daemon(cluster, f"slurmd-{node}"):
+        processes.run(["slurmd", "-N", node], processes.environment(cluster))
+
+
+def kill_node(cluster: Cluster, node: str) -> int:
+    """End a node's daemon and everything it runs at once, as a power cut does; returns how many processes died."""
+    daemon = processes.daemon(cluster, f"slurmd-{node}")
+    return processes.kill(
+        [*([daemon] if daemon else []), *processes.steps(cluster, [node]), *processes.jobs(cluster, [node])]
+    )
+
+
+def stop(cluster: Cluster) -> None:
+    """End all jobs, daemons and processes of the cluster, and remove its folder."""
+    environment = processes.environment(cluster)
+    if processes.daemon(cluster, "slurmctld") and "is UP" in (processes.says(["scontrol", "ping"], environment) or ""):
+        processes.says(["scancel", "--full", "--user=root"], environment)
+        processes.until(10, lambda: processes.says(["squeue", "-h"], environment) == "")
+    processes.end(cluster, "slurmctld", *(f"slurmd-{node}" for node in cluster.names))
+    processes.kill([*processes.jobs(cluster, cluster.names), *processes.steps(cluster, cluster.names)])
+    for daemon in ("slurmdbd", "mariadbd", "munged"):
+        processes.end(cluster, daemon)
+    for node in cluster.names:
+        for group in CGROUPS.glob(f"*/slurm_{node}"):
+            for folder in sorted(group.rglob("*"), reverse=True):
+                if folder.is_dir():
+                    folder.rmdir()
+            group.rmdir()
+    shutil.rmtree(cluster.path)
+
+
+def _start_munge(cluster: Cluster) -> None:
+    folder = cluster.path / "munge"
+    if not processes.daemon(cluster, "munged"):
+        options = {"key-file": folder / "key", "socket": folder / "socket", "seed-file": folder / "seed"}
+        options |= {"log-file": cluster.log("munged"), "pid-file": cluster.pid_file("munged")}
+        processes.run(
+            ["munged", "--force", *(f"--{name}={value}" for name, value in options.items())], dict(os.environ)
+        )
+    asked = ["munge", "-n", "-S", str(cluster.munge_socket)]
+    processes.wait(cluster, "munged", 20, lambda: processes.says(asked, dict(os.environ)) is not None)
+
+
+def _start_database(cluster: Cluster) -> None:
+    data = cluster.path / "database"
+    if not (data / "mysql").exists():
+        options = [f"--datadir={data}", "--user=root", "--skip-test-db", "--auth-root-authentication-method=socket"]
+        processes.run(["mariadb-install-db", "--no-defaults", *options], dict(os.environ))
+    if not processes.daemon(cluster, "mariadbd"):
+        command = ["mariadbd", "--no-defaults", "--user=root", f"--datadir={data}", "--skip-networking"]
+        command += [f"--socket={cluster.database_socket}", f"--pid-file={cluster.pid_file('mariadbd')}"]
+        command += ["--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=2", "--performance-schema=off"]
+        with cluster.log("mariadbd").open("ab") as log:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    asked = ["mariadb", "--no-defaults", f"--socket={cluster.database_socket}", "-e", "select 1"]
+    processes.wait(cluster, "mariadbd", 40, lambda: processes.says(asked, dict(os.environ)) is not None)

@@ -1,0 +1,131 @@
+"""Running Slurm's commands, and finding the processes of one cluster among all of a machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+import click
+import psutil
+
+from local_cluster.configuration import Cluster
+
+_STOP_SECONDS = 15.0
+
+
+class ClusterError(click.ClickException):
+    """The cluster did not come up; the message ends with what its daemons logged."""
+
+    exit_code = 1
+
+
+def environment(cluster: Cluster) -> dict[str, str]:
+    """Ours, with SLURM_CONF; Slurm answers in English."""
+    return {**os.environ, "SLURM_CONF": str(cluster.conf), "LC_ALL": "C"}
+
+
+def run(command: list[str], environment: dict[str, str]) -> None:
+    """Run a command that must succeed; raises ClusterError with what it said."""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode != 0:
+        raise ClusterError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+
+
+def says(command: list[str], environment: dict[str, str]) -> str | None:
+    """What a command prints; None where it fails or does not answer in time."""
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def daemon(cluster: Cluster, name: str) -> psutil.Process | None:
+    """A running daemon, by its pid file; a reused process id is not taken for it."""
+    try:
+        process = psutil.Process(int(cluster.pid_file(name).read_text()))
+        if process.name() == name.partition("-")[0] and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    except (OSError, ValueError, psutil.Error):
+        pass
+    return None
+
+
+def jobs(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
+    """What jobs started on these nodes, known by its environment: it may have left its session and its name."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except psutil.Error:
+            continue
+        if environment.get("SLURM_CONF") == str(cluster.conf) and environment.get("SLURMD_NODENAME") in nodes:
+            found.append(process)
+    return found
+
+
+def steps(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
+    """Slurm's own process of each running step, known by the log that it writes to."""
+    logs = {str(cluster.log(f"slurmd-{node}")) for node in nodes}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.name() == "slurmstepd" and logs & {file.path for file in process.open_files()}:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def kill(processes: list[psutil.Process]) -> int:
+    """End processes by force and wait for them; returns how many."""
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=_STOP_SECONDS)
+    return len(processes)
+
+
+def end(cluster: Cluster, *names: str) -> None:
+    """End daemons that run, those that take too long by force."""
+    running = [process for name in names if (process := daemon(cluster, name))]
+    for process in running:
+        process.terminate()
+    _, stubborn = psutil.wait_procs(running, timeout=_STOP_SECONDS)
+    kill(stubborn)
+
+
+def idle(cluster: Cluster) -> int:
+    """How many nodes are up and have nothing to do."""
+    states = says(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
+    return sum(line.split()[1] == "idle" for line in states.splitlines())
+
+
+def until(seconds: float, holds: Callable[[], object]) -> bool:
+    """Wait for something; returns whether it came true in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def wait(cluster: Cluster, what: str, seconds: float, holds: Callable[[], object]) -> None:
+    """Wait for a part of the cluster; raises ClusterError with what its daemons logged."""
+    if not until(seconds, holds):
+        raise ClusterError(f"{what}: not within {seconds:g} s. Logged:\n{_complaints(cluster)}")
+
+
+def _complaints(cluster: Cluster) -> str:
+    lines = [
+        f"{log.name}: {line}"
+        for log in sorted((cluster.path / "log").glob("*.log"))
+        for line in log.read_text(errors="replace").splitlines()
+        if "error" in line or "fatal" in line
+    ]
+    return "\n".join(lines[-15:]) or "nothing"
