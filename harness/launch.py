@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from harness.problem import Problem
     from jobs.spec import RunSpec
+    from jobs.state import RunState
     from jobs.store import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets")
@@ -88,8 +89,16 @@ def _path(*, exists: bool = False) -> click.Path:
     show_default=True,
     help="auto: Slurm where sbatch is, else this machine; debug: this process.",
 )
-@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="For sbatch, e.g. partition=gpu; may be repeated.")
-@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Workers to share the samples.")
+@click.option("--profile", help="Cluster profile: a file of slurm/clusters by name, or a path.")
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Anything else for sbatch; may be repeated.")
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Parts that the samples are in.")
+@click.option(
+    "--shards-per-task",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Shards that one Slurm task works through with one start of the engines.",
+)
 @click.option("--output", type=_path(), default="runs", show_default=True, help="Folder of run folders.")
 @click.option("--data-dir", type=_path(exists=True), help="Folder of <dataset>.jsonl; also HARNESS_DATA_DIR.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
@@ -112,7 +121,7 @@ def main(context: click.Context, /, **given: Any) -> None:
 
 def _launch(chosen: dict[str, Any]) -> None:
     params = options.method_parameters(chosen["method"], chosen)
-    chosen["slurm"] = _slurm_options(chosen["slurm"])
+    chosen["sbatch"] = options.sbatch_options(chosen)
     from jobs.plan import plan
 
     spec, problems, notices = plan(chosen, params)
@@ -134,9 +143,10 @@ def _launch(chosen: dict[str, Any]) -> None:
 
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
     from jobs import shards as sharding
+    from jobs.dispatch import unfinished_shards
     from jobs.spec import units
     from jobs.state import pending_units, read_state
-    from jobs.submit import submit
+    from jobs.submit import submit_here
 
     planned = sharding.deal(units(spec, problems), chosen["shards"])
     if not run.exists():
@@ -150,16 +160,28 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
             f"Resuming: {len(state.finished)} samples are finished, {pending} are left, "
             f"{len(state.unfinished)} of them go on from their last accepted step."
         )
+    if pending and chosen["cluster"] == "slurm":
+        _submit(console, run, state, chosen)
+        return
     if pending:
-        todo = [i for i, shard in enumerate(run.shards()) if any(u.sample_id not in state.finished for u in shard)]
-        jobs = submit(run, todo, chosen["cluster"], chosen["slurm"])
-        if chosen["cluster"] == "slurm":
-            console.print(
-                f"Submitted as job {jobs[0].job_id.partition('_')[0]}. Then:  python -m jobs finalize {run.path}"
-            )
-            return
-        _follow(console, run, jobs)
+        _follow(console, run, submit_here(run, unfinished_shards(run, state), chosen["cluster"]))
     _report(console, run)
+
+
+def _submit(console: Console, run: RunFolder, state: RunState, chosen: Mapping[str, Any]) -> None:
+    from jobs.dispatch import dispatch
+    from jobs.slurm import SlurmSilent
+
+    try:
+        done = dispatch(run, state, chosen["sbatch"], chosen["shards_per_task"])
+    except SlurmSilent as silent:
+        raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
+    if done.submitted:
+        arrays = ", ".join(done.submitted)
+        console.print(f"Submitted {done.tasks} tasks as job {arrays}; a job behind them grades, loads and reports.")
+    if done.at_work:
+        console.print(f"{done.at_work} shards are at work or waiting already; nothing is submitted twice.")
+    console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)
 
 
 def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:
@@ -186,27 +208,15 @@ def _reason(traceback: str) -> str:
 
 
 def _report(console: Console, run: RunFolder) -> None:
-    from jobs.finish import finish
+    from jobs.conclude import report
     from warehouse.database import WarehouseError
-    from warehouse.load import load_run
-    from warehouse.summary import render, summary
 
-    with console.status("Grading …"):
-        finish(run)
-    database = run.path.parent / "warehouse.duckdb"
     try:
-        load_run(run, database)
-        render(summary(database, [run.path.name]), console)
+        report(run, console)
     except WarehouseError as wrong:
         console.print(f"error: {wrong}", style="bold red", markup=False, soft_wrap=True)
         console.print(f"Traces and grades are safe. Later:  python -m jobs finalize {run.path}", soft_wrap=True)
         sys.exit(1)
-    console.print(f"Run folder: {run.path}    Warehouse: {database}")
-    console.print("Next:", style="bold")
-    console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
-    console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
-    problem = run.problems()[0].id
-    console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)
 
 
 def _print_plan(console: Console, spec: RunSpec, run: RunFolder, cluster: str, shards: int) -> None:
@@ -250,18 +260,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))
 
 
-def _slurm_options(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """`partition=gpu` → submitit's `slurm_partition`; numbers as numbers."""
-    chosen: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
-        chosen[f"slurm_{key.replace('-', '_')}"] = int(value) if value.isdigit() else value
-    return chosen
-
-
-main.params += options.method_options()
+main.params += options.method_options() + options.slurm_options()
 
 if __name__ == "__main__":
     main(prog_name="python -m harness.launch")

@@ -19,6 +19,21 @@ from harness.methods import METHODS, defaults
 
 ENGINES = ("auto", "vllm", "transformers", "scripted")
 CLUSTERS = ("auto", "slurm", "local", "debug")
+SBATCH = {
+    "partition": "partition.",
+    "account": "account to charge.",
+    "qos": "quality of service.",
+    "time": "limit of one start, as sbatch writes it; a run goes on behind it.  [default: 4:00:00]",
+    "gpus-per-node": "GPUs of a worker.",
+    "cpus-per-task": "CPU cores of a worker.",
+    "mem": "memory of a worker, e.g. 200G.",
+    "constraint": "features that a node must have.",
+    "exclude": "nodes not to use.",
+    "nodelist": "nodes to use.",
+    "gres": "generic resources, where gpus-per-node does not fit the site.",
+    "reservation": "reservation to use.",
+}
+"""Words of sbatch that are flags of the launcher, and what they mean."""
 
 
 def flag(name: str) -> str:
@@ -30,6 +45,26 @@ def presets() -> dict[str, dict[str, Any]]:
     """The papers' settings by name; keys are option names with underscores."""
     text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")
     return {name: _underscored(values) for name, values in tomllib.loads(text).items()}
+
+
+def slurm_options() -> list[click.Option]:
+    """sbatch's own words as flags, the common ones; the rest goes through `--slurm KEY=VALUE`."""
+    return [click.Option([f"--{word}", word.replace("-", "_")], help=f"Slurm: {text}") for word, text in SBATCH.items()]
+
+
+def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What sbatch is told: the profile, then `--slurm`, then flags. Raises click.UsageError and ValueError."""
+    from jobs import profiles
+
+    told = profiles.load(chosen["profile"]) if chosen["profile"] else {}
+    for pair in chosen["slurm"]:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
+        told[key.replace("_", "-")] = value
+    told |= {word: value for word in SBATCH if (value := chosen[word.replace("-", "_")]) is not None}
+    profiles.submitit_parameters(told)  # says what is wrong before anything is planned
+    return told
 
 
 def method_options() -> list[click.Option]:

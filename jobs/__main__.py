@@ -8,6 +8,7 @@ import click
 
 from jobs.store import RunFolder
 
+_LOOK_SECONDS = 30.0
 _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
@@ -35,17 +36,72 @@ def worker(run: Path, shard: int) -> None:
 
 @main.command()
 @_RUN
-def status(run: Path) -> None:
-    """Say how far a run is."""
-    from jobs.state import pending_units, read_state
+@click.option("--follow", is_flag=True, help="Look again every half minute until nothing is at work.")
+def status(run: Path, follow: bool) -> None:
+    """Say how a run stands: its shards, its pace, what failed and why."""
+    import time
+
+    from rich.console import Console
+
+    from jobs import show
+    from jobs.status import status as look
+
+    folder, console = _folder(run), Console(highlight=False)
+    found = look(folder)
+    show.print_status(found, console)
+    while follow and found.states & {"running": 1, "waiting": 1}.keys():
+        time.sleep(_LOOK_SECONDS)
+        found = look(folder)
+        show.print_status(found, console)
+
+
+@main.command()
+@_RUN
+@click.argument("shard", type=int, required=False)
+@click.option("--lines", type=click.IntRange(1), default=40, show_default=True)
+def logs(run: Path, shard: int | None, lines: int) -> None:
+    """Print the end of what a shard's latest worker printed; of all that stopped, where none is named."""
+    from jobs.status import log_path
+    from jobs.status import status as look
 
     folder = _folder(run)
-    state = read_state(folder)
-    pending = pending_units(folder, state)
-    click.echo(
-        f"{folder.path.name}: {len(state.finished)} samples finished, {pending} left, "
-        f"{len(state.unfinished)} of them interrupted in the middle"
-    )
+    for known in look(folder).shards:
+        chosen = known.where == "stopped" if shard is None else known.shard == shard
+        if chosen and known.task is not None and (path := log_path(folder, known.task.job_id)).exists():
+            click.echo(f"== shard {known.shard}: {path}")
+            click.echo("\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:]))
+
+
+@main.command()
+@_RUN
+def cancel(run: Path) -> None:
+    """End every Slurm job of a run; what is finished stays, and `resume` goes on from there."""
+    from jobs import slurm, submissions
+
+    names = [submission.name for submission in submissions.read(_folder(run))]
+    if not names:
+        raise click.UsageError(f"{run} was not submitted to Slurm; a local run ends with the command that started it")
+    slurm.cancel([*names, submissions.finalizer_name(names[-1])])
+    click.echo(f"cancelled; to go on:  python -m jobs resume {run}")
+
+
+@main.command()
+@_RUN
+def resume(run: Path) -> None:
+    """Submit again what is neither finished nor at work, as it was submitted before."""
+    from jobs import submissions
+    from jobs.dispatch import dispatch
+    from jobs.state import read_state
+
+    folder = _folder(run)
+    before = submissions.read(folder)
+    if not before:
+        raise click.UsageError(f"{run} was not submitted to Slurm; type its launch command again")
+    done = dispatch(folder, read_state(folder), before[-1].options, before[-1].shards_per_task)
+    if done.submitted:
+        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}")
+    else:
+        click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
 
 
 @main.command()
@@ -53,15 +109,9 @@ def status(run: Path) -> None:
 @click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
-    from jobs.finish import finish
-    from warehouse.load import load_run
-    from warehouse.summary import render, summary
+    from jobs.conclude import conclude
 
-    folder = _folder(run)
-    finish(folder)
-    database = database or folder.path.parent / "warehouse.duckdb"
-    load_run(folder, database)
-    render(summary(database, [folder.path.name]))
+    conclude(str(_folder(run).path), str(database) if database else None)
 
 
 if __name__ == "__main__":

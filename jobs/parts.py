@@ -133,6 +133,13 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
 
 
+def stop_reasons(path: Path) -> dict[str, bool]:
+    """Samples of a trace file; True where a sample ended with an error."""
+    table = pq.read_table(path, columns=["sample_id", "stop_reason"])
+    ids, reasons = (table.column(name).to_pylist() for name in ("sample_id", "stop_reason"))
+    return {sample_id: reason == "error" for sample_id, reason in zip(ids, reasons, strict=True)}
+
+
 def finished_ids(paths: Iterable[Path]) -> set[str]:
     """Sample ids that the given trace files hold."""
-    return {row["sample_id"] for path in paths for row in read_rows(path, ["sample_id"])}
+    return {i for path in paths for i in pq.read_table(path, columns=["sample_id"]).column(0).to_pylist()}

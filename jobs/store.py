@@ -7,6 +7,8 @@
     runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
+    runs/<run_id>/submissions.jsonl  which task of which Slurm job was given which shards
+    runs/<run_id>/code-*.zip         the code that was submitted
 
 Files other than journals appear whole or not at all: written to a temporary name, then renamed.
 """
@@ -77,6 +79,15 @@ class RunFolder:
     def locks_dir(self) -> Path:
         """Locks that keep two workers off one shard."""
         return self.path / "locks"
+
+    @property
+    def submissions_path(self) -> Path:
+        """What was handed to Slurm."""
+        return self.path / "submissions.jsonl"
+
+    def submission_lock(self) -> FileLock:
+        """Held while it is decided and done what is submitted; waits for its turn."""
+        return FileLock(self.locks_dir / "submission.lock")
 
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> FileLock:
         """Held by the one worker of a shard; raises filelock.Timeout where another holds it beyond the wait."""

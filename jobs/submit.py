@@ -1,18 +1,21 @@
 """Hand shards to a cluster; the only module that imports submitit.
 
-A job is given the path of a run folder and an index, so nothing is pickled that an edit could break. `local` runs the
-same worker in a process of this machine, `debug` in this very process, `slurm` as an array job.
+A job is given the path of a run folder and shard numbers, so nothing is pickled that an edit could break. `local` runs
+the same worker in a process of this machine, `debug` in this very process, `slurm` as an array job.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from jobs import slurm, submissions
+from jobs.conclude import conclude
 from jobs.store import RunFolder
-from jobs.worker import LAUNCHER_PID, run_shard
+from jobs.submissions import Submission
+from jobs.worker import LAUNCHER_PID, run_shard, run_shards
 
 Cluster = Literal["auto", "slurm", "local", "debug"]
 CLUSTERS: tuple[Cluster, ...] = ("auto", "slurm", "local", "debug")
@@ -39,24 +42,49 @@ class Job(Protocol):
 
 
 def resolve(cluster: Cluster) -> Cluster:
-    """`auto`: Slurm where sbatch is, else this machine."""
+    """`auto`: Slurm where sbatch is and a controller answers, else this machine."""
     if cluster != "auto":
         return cluster
-    return "slurm" if shutil.which("sbatch") else "local"
+    return "slurm" if slurm.controller_answers() else "local"
 
 
-def submit(run: RunFolder, shards: Sequence[int], cluster: Cluster, options: Mapping[str, Any]) -> list[Job]:
-    """Submit one job per shard. `options` are submitit's parameters for Slurm (partition, account, time, …)."""
+def python() -> str:
+    """The interpreter that jobs run in: this one, which the nodes see on the shared filesystem."""
+    return sys.executable
+
+
+def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list[Job]:
+    """Start one worker per shard on this machine (`local`), or run them in this very process (`debug`)."""
     import submitit
 
     executor = submitit.AutoExecutor(folder=str(run.logs_dir / "jobs"), cluster=cluster)
-    if cluster == "slurm":
-        executor.update_parameters(name=run.path.name, **options)
-    else:
-        executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
+    executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     if cluster == "local":
         os.environ[LAUNCHER_PID] = str(os.getpid())
     if len(shards) == 1:
         return [executor.submit(run_shard, str(run.path), shards[0])]
     jobs: list[Job] = executor.map_array(run_shard, [str(run.path)] * len(shards), list(shards))
     return jobs
+
+
+def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
+    """Submit one array job; returns its id. `parameters` are submitit's."""
+    executor = _slurm_executor(run, submission.name, parameters)
+    path = str(run.path.resolve())
+    jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
+    return jobs[0].job_id.partition("_")[0]
+
+
+def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
+    """Submit the job that grades, loads and reports once these have ended, however they did; returns its id."""
+    behind = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
+    executor = _slurm_executor(run, submissions.finalizer_name(name), behind)
+    return str(executor.submit(conclude, str(run.path.resolve())).job_id)
+
+
+def _slurm_executor(run: RunFolder, name: str, parameters: Mapping[str, Any]) -> Any:
+    import submitit
+
+    executor = submitit.SlurmExecutor(folder=str(run.logs_dir.resolve() / "jobs"))
+    executor.update_parameters(job_name=name, **parameters)
+    return executor

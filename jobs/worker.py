@@ -1,13 +1,13 @@
-"""A worker: one shard on one node. Plain asyncio over many samples; the engines batch them.
+"""A worker: one shard, or several, on one node. Plain asyncio over many samples; the engines batch them.
 
-It is given a run folder and an index, nothing else, and finds everything there. Killed at any moment, it loses the
+It is given a run folder and shard numbers, nothing else, and finds everything there. Killed at any moment, it loses the
 steps in flight; started again, it goes on from what the journals hold.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import contextlib
 import os
 import signal
 import socket
@@ -22,18 +22,16 @@ import psutil
 from filelock import Timeout
 
 from harness import environment
-from harness.admission import Admission
-from harness.chain import Limits
 from harness.engine import Engine, Role
 from harness.engines import pair
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.methods import Method, build
 from harness.problem import Problem
-from harness.prompts import opening, problem_text
-from harness.sample import run_sample
-from harness.trace import Trace
+from harness.prompts import problem_text
+from jobs import slurm
 from jobs import state as run_state
 from jobs.journal import JournalWriter
+from jobs.shard_run import ShardRun
 from jobs.spec import Attempt, RunSpec, Unit
 from jobs.store import RunFolder
 
@@ -51,109 +49,125 @@ _LOCK_SECONDS = 3.0
 """Longer than a compaction holds a shard."""
 
 
+_WRITE_DOWN_SECONDS = 60.0
+"""Slurm may send its signal up to a minute early."""
+_MAX_RESTARTS = 100
+_REQUEUE_SECONDS = 120.0
+
+
 class ShardBusyError(RuntimeError):
     """Another worker is at this shard."""
+
+
+class OutOfTimeError(RuntimeError):
+    """The time limit came first, and the job could not be queued again."""
 
 
 def run_shard(folder: str, shard: int) -> int:
     """Run what is left of one shard; returns the number of samples that ended. Raises what broke, after a clean
     shutdown."""
+    return run_shards(folder, [shard])
+
+
+def run_shards(folder: str, shards: list[int]) -> int:
+    """The same of several shards over one start of the engines.
+
+    Where Slurm's time limit comes first, what is under way is written down and the job is queued again.
+    """
     run = RunFolder(Path(folder))
     _follow_launcher()
+    with contextlib.ExitStack() as held:
+        for shard in shards:
+            try:
+                held.enter_context(run.shard_lock(shard, _LOCK_SECONDS))
+            except Timeout as busy:
+                raise ShardBusyError(f"shard {shard} of {run.path.name} is at another process") from busy
+        worker = _Worker(run, shards)
+        asyncio.run(worker.work())
+    if worker.out_of_time:
+        _go_on_later(worker)
+    return worker.num_ended
+
+
+class _Worker:
+    """One start of a worker."""
+
+    def __init__(self, run: RunFolder, shards: list[int]) -> None:
+        self.run, self.shards = run, shards
+        self.num_ended = self.num_steps = 0
+        self.out_of_time = False
+
+    async def work(self) -> None:
+        """Run what is left; ends early where Slurm's signal before the time limit arrives."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(signal.SIGUSR2, self._stop_in_time, task)
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            if not self.out_of_time:
+                raise
+
+    def _stop_in_time(self, task: asyncio.Task[None]) -> None:
+        self.out_of_time = True
+        task.cancel()
+
+    async def _work(self) -> None:
+        run, spec = self.run, self.run.spec()
+        problems = {p.id: p for p in run.problems()}
+        state = run_state.read_state(run)
+        todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
+        if not todo:
+            return
+        method = build(spec.method, dict(spec.params))
+        settings = _settings(spec, method, problems.values())
+        started = time.monotonic()
+        logs = run.logs_dir / f"shard-{self.shards[0]}"
+        async with pair.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
+            attempt = _attempt(run, self.shards[0], engines, time.monotonic() - started)
+            journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+            samples = ShardRun(spec, method, problems, engines, journal, state, _ends_at())
+            try:
+                await samples.all(todo)
+            finally:
+                journal.close()
+                self.num_ended, self.num_steps = samples.num_ended, samples.num_steps
+        self.out_of_time |= self.num_ended < len(todo)
+
+
+def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
+    dealt = run.shards()
+    for shard in shards:
+        if not 0 <= shard < len(dealt):
+            raise ValueError(f"{run.path.name} has {len(dealt)} shards, none is number {shard}: they were dealt again")
+    return [unit for shard in shards for unit in dealt[shard]]
+
+
+def _ends_at() -> float | None:
+    """When Slurm will end this job, less the time its signal comes earlier; None where nobody will or knows."""
+    job = slurm.this_job()
+    if job is None:
+        return None
     try:
-        with run.shard_lock(shard, _LOCK_SECONDS):
-            return asyncio.run(_work(run, shard))
-    except Timeout as busy:
-        raise ShardBusyError(f"shard {shard} of {run.path.name} is being worked on by another process") from busy
+        end = slurm.end_time(job)
+    except slurm.SlurmSilent:
+        return None  # the signal before the end still comes
+    return None if end is None else end - _WRITE_DOWN_SECONDS
 
 
-async def _work(run: RunFolder, shard: int) -> int:
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    spec, problems = run.spec(), {p.id: p for p in run.problems()}
-    state = run_state.read_state(run)
-    shards = run.shards()
-    if not 0 <= shard < len(shards):
-        raise ValueError(f"{run.path.name} has {len(shards)} shards, there is no shard {shard}: they were dealt again")
-    todo = [unit for unit in shards[shard] if unit.sample_id not in state.finished]
-    if not todo:
-        return 0
-    method = build(spec.method, dict(spec.params))
-    settings = _settings(spec, method, problems.values())
-    started = time.monotonic()
-    async with pair.open_engines(
-        spec.draft, spec.target, method.roles, settings, run.logs_dir / f"shard-{shard}"
-    ) as engines:
-        attempt = _attempt(run, shard, engines, time.monotonic() - started)
-        journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        try:
-            shard_run = ShardRun(spec, method, problems, engines, journal, state)
-            await shard_run.all(todo)
-        finally:
-            journal.close()
-    return shard_run.num_ended
-
-
-class ShardRun:
-    """The samples of one shard in flight over two engines."""
-
-    def __init__(
-        self,
-        spec: RunSpec,
-        method: Method,
-        problems: Mapping[str, Problem],
-        engines: Mapping[Role, Engine],
-        journal: JournalWriter,
-        state: run_state.RunState,
-    ) -> None:
-        self.spec, self.method, self.problems = spec, method, problems
-        self.engines, self.journal, self.state = engines, journal, state
-        self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget)
-        self.num_ended = 0
-        rooms = [engine.kv_tokens for engine in engines.values() if engine.kv_tokens is not None]
-        self.admission = Admission(min(rooms, default=None), spec.concurrency, spec.token_budget)
-
-    async def all(self, units: list[Unit]) -> None:
-        """Run samples as room allows. The first failure of machinery cancels the rest."""
-        tokenizer = next(iter(self.engines.values())).tokenizer
-        async with asyncio.TaskGroup() as group:
-            for unit in units:
-                prompt_tokens = len(opening(tokenizer, self.problems[unit.problem_id])[0])
-                group.create_task(self._one(unit, await self.admission.admit(prompt_tokens)))
-
-    async def _one(self, unit: Unit, held: int) -> None:
-        trace = self.state.unfinished.get(unit.sample_id) or Trace(
-            unit.sample_id, unit.problem_id, unit.sample_index, seed=_seed(unit.sample_id)
-        )
-        trace.num_attempts += bool(trace.steps)
-        emitted: int | None = None
-        restarts = self._restarts()
-        try:
-            await run_sample(
-                self.problems[unit.problem_id],
-                self.method,
-                self.engines,
-                trace,
-                self.limits,
-                on_step=lambda step: self.journal.step(trace, step),
-                on_start=lambda: self.journal.start(trace),
-            )
-            trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
-            self.journal.end(trace)
-            self.num_ended += 1
-            emitted = trace.emitted_tokens
-        finally:
-            await self.admission.release(held, emitted)
-
-    def _restarts(self) -> int:
-        return sum(engine.restarts for engine in self.engines.values())
-
-
-def _seed(sample_id: str) -> int:
-    """A sample's seed; the run's seed and the sample's index are part of its id."""
-    return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1
+def _go_on_later(worker: _Worker) -> None:
+    """Queue this job again, as often as it gets anywhere; raises OutOfTimeError where that cannot be done."""
+    job = slurm.this_job()
+    if not worker.num_steps + worker.num_ended:
+        raise OutOfTimeError("the time limit came before a single step was accepted: it is too short")
+    if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
+        raise OutOfTimeError(f"the time limit came, and this is no Slurm job or was restarted {_MAX_RESTARTS} times")
+    slurm.requeue(job)
+    time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
+    raise OutOfTimeError(f"job {job} was queued again but not ended")
 
 
 def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:

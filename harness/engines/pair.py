@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
+
+SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
+"""How long a scripted engine takes for a call: for trials of a cluster without models."""
 
 
 class ModelSource(Protocol):
@@ -72,7 +76,7 @@ def _scripted(role: Role, settings: EngineSettings) -> Engine:
     from harness.engines.scripted import ScriptedEngine
 
     model = PretendedModel(skill=0.95 if role == "target" else 0.7)
-    engine = ScriptedEngine(model.write, model.judge)
+    engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
     if settings.max_context is not None:
         engine.context_tokens = settings.max_context
     return engine

@@ -1,0 +1,45 @@
+"""The end of a run, wherever it is typed or submitted: grade, load the warehouse, print the result and what to type
+next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from jobs.finish import finish
+from jobs.state import pending_units, read_state
+from jobs.store import RunFolder
+
+
+def conclude(folder: str, database: str | None = None) -> bool:
+    """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseError."""
+    console = Console(highlight=False)
+    run = RunFolder(Path(folder))
+    report(run, console, Path(database) if database else None)
+    pending = pending_units(run, read_state(run))
+    if pending:
+        console.print(
+            f"NOT COMPLETE: {pending} samples are missing. They are run by:  python -m jobs resume {run.path}",
+            style="bold yellow",
+            soft_wrap=True,
+        )
+    return not pending
+
+
+def report(run: RunFolder, console: Console, database: Path | None = None) -> None:
+    """Grade and load what is finished and print the result. Raises WarehouseError, with traces and grades safe."""
+    from warehouse.load import load_run
+    from warehouse.summary import render, summary
+
+    database = database or run.path.parent / "warehouse.duckdb"
+    with console.status("Grading …"):
+        finish(run)
+    load_run(run, database)
+    render(summary(database, [run.path.name]), console)
+    console.print(f"Run folder: {run.path}    Warehouse: {database}")
+    console.print("Next:", style="bold")
+    console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
+    problem = run.problems()[0].id
+    console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)

@@ -1,0 +1,75 @@
+"""Decide from files and one look at Slurm's queue what is left to submit, and submit it.
+
+A shard that is neither finished nor known to Slurm is submitted; so the same command may be typed any number of times,
+by two people at once too, and whatever was killed is submitted again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs import profiles, slurm, snapshot, submissions, submit
+from jobs.state import RunState
+from jobs.store import RunFolder
+from jobs.submissions import Submission
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """What a dispatch did."""
+
+    submitted: list[str]
+    """Job ids of arrays submitted now."""
+    tasks: int
+    """Tasks in them."""
+    at_work: int
+    """Shards that Slurm already had."""
+
+
+def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
+    """Submit every shard that needs it as array jobs, and a job behind them that grades, loads and reports.
+
+    `options` are sbatch's words. Raises ValueError on a wrong one and SlurmSilent where Slurm does not answer.
+    """
+    parameters = profiles.submitit_parameters(options)
+    with run.submission_lock():
+        before = submissions.read(run)
+        busy = submissions.shards_at_work(before, slurm.queue([s.name for s in before]))
+        todo = [shard for shard in unfinished_shards(run, state) if shard not in busy]
+        if not todo:
+            return Dispatched([], 0, len(busy))
+        code = snapshot.take(run)
+        jobs: list[str] = []
+        tasks = list(_portions(todo, shards_per_task))
+        for number, array in enumerate(_portions(tasks, slurm.max_array_size() - 1), len(before)):
+            name = submissions.job_name(run, number)
+            submission = Submission(number, name, list(array), time.time(), dict(options), shards_per_task, code)
+            submissions.record(run, submission)
+            jobs.append(submit.submit_array(run, submission, _with_code(run, code, parameters)))
+        submit.submit_finalizer(run, name, jobs, _with_code(run, code, _light(parameters)))
+        return Dispatched(jobs, len(tasks), len(busy))
+
+
+def unfinished_shards(run: RunFolder, state: RunState) -> list[int]:
+    """Shards with a unit that is not finished."""
+    return [i for i, shard in enumerate(run.shards()) if any(u.sample_id not in state.finished for u in shard)]
+
+
+def _portions(items: Sequence[Any], size: int) -> list[list[Any]]:
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def _with_code(run: RunFolder, code: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    archive = (run.path / code).resolve()
+    setup = [*parameters.get("setup", ()), *snapshot.unpacking(Path(archive), submit.python())]
+    return {**parameters, "setup": setup}
+
+
+def _light(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What grading needs of a node: no GPU, a few cores."""
+    without = {"gpus_per_node", "gres", "mem", "array_parallelism"}
+    return {**{k: v for k, v in parameters.items() if k not in without}, "cpus_per_task": 4}

@@ -1,0 +1,204 @@
+"""How a run stands: from its files, and one look each at Slurm's queue and accounting."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from jobs import parts, slurm, submissions
+from jobs.slurm import Task
+from jobs.store import RunFolder
+
+_RATE_SECONDS = 300.0
+_TAIL_BYTES = 4 << 20
+_LOG_TAIL_BYTES = 64 << 10
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable)\b.*|.*\berror: .*", re.IGNORECASE)
+
+
+@dataclass
+class ShardStatus:
+    """One shard."""
+
+    shard: int
+    planned: int
+    finished: int = 0
+    failed: int = 0
+    """Finished with stop reason `error`."""
+    where: str = "not submitted"
+    """finished, running, waiting, stopped or not submitted."""
+    task: Task | None = None
+    """Its latest task in Slurm."""
+    last_error: str = ""
+
+    @property
+    def left(self) -> int:
+        """Samples that are not finished."""
+        return self.planned - self.finished
+
+
+@dataclass
+class RunStatus:
+    """A whole run."""
+
+    run_id: str
+    shards: list[ShardStatus]
+    in_flight: int = 0
+    """Samples that began and have not ended in journals that are being written."""
+    tokens_per_second: dict[str, float] = field(default_factory=dict)
+    """By model, over the last five minutes."""
+    samples_per_second: float = 0.0
+    gpu_hours: float | None = None
+    """Of all starts of all tasks; None where accounting does not answer."""
+    slurm_says: str = ""
+    """Why Slurm's part is missing."""
+
+    @property
+    def planned(self) -> int:
+        """All samples."""
+        return sum(shard.planned for shard in self.shards)
+
+    @property
+    def finished(self) -> int:
+        """Samples that ended."""
+        return sum(shard.finished for shard in self.shards)
+
+    @property
+    def failed(self) -> int:
+        """Of these, with an error."""
+        return sum(shard.failed for shard in self.shards)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """At the pace of the last five minutes."""
+        left = self.planned - self.finished
+        return left / self.samples_per_second if self.samples_per_second and left else None
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many shards are where."""
+        return Counter(shard.where for shard in self.shards)
+
+
+def status(run: RunFolder) -> RunStatus:
+    """Read the run folder, and Slurm where the run was submitted to it."""
+    ended, recent, in_flight = _files(run)
+    shards = []
+    for number, units in enumerate(run.shards()):
+        known = [ended[unit.sample_id] for unit in units if unit.sample_id in ended]
+        shards.append(ShardStatus(number, len(units), len(known), sum(known)))
+    found = RunStatus(run.path.name, shards, in_flight, recent.tokens_per_second(), recent.samples / _RATE_SECONDS)
+    _ask_slurm(run, found)
+    return found
+
+
+@dataclass
+class _Recent:
+    """What happened in the last minutes."""
+
+    since: float
+    tokens: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
+
+    def tokens_per_second(self) -> dict[str, float]:
+        return {model: tokens / _RATE_SECONDS for model, tokens in sorted(self.tokens.items())}
+
+
+def _files(run: RunFolder) -> tuple[dict[str, bool], _Recent, int]:
+    """Ended samples (True: with an error), recent calls, and samples in flight."""
+    ended: dict[str, bool] = {}
+    recent, in_flight = _Recent(time.time() - _RATE_SECONDS), 0
+    for path in sorted(run.journal_dir.glob("*.jsonl")):
+        try:
+            content = path.read_bytes()
+            live = time.time() - path.stat().st_mtime < _RATE_SECONDS
+        except FileNotFoundError:
+            continue  # compacted since the listing
+        here = _ended_in(content)
+        ended |= here
+        if live:
+            in_flight += content.count(b'{"event":"start"') - len(here)
+            _add_recent(recent, content[-_TAIL_BYTES:])
+    for path in sorted(run.parts_dir.glob("*.parquet")):
+        ended |= parts.stop_reasons(path)
+    return ended, recent, in_flight
+
+
+def _ended_in(content: bytes) -> dict[str, bool]:
+    ended = {}
+    for line in content.split(b"\n"):
+        if line.startswith(b'{"event":"end"') and line.endswith(b"}"):
+            event = orjson.loads(line)
+            ended[event["sample_id"]] = event["stop_reason"] == "error"
+    return ended
+
+
+def _add_recent(recent: _Recent, tail: bytes) -> None:
+    for line in tail.split(b"\n"):
+        try:
+            event = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        ends = [call["submitted_at"] + call["end_seconds"] for call in event.get("calls", ())]
+        for call, end in zip(event.get("calls", ()), ends, strict=True):
+            if end >= recent.since:
+                recent.tokens[call["model"]] += call["output_tokens"]
+        recent.samples += event["event"] == "end" and bool(ends) and max(ends) >= recent.since
+
+
+def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
+    before = submissions.read(run)
+    if not before:
+        for shard in found.shards:
+            shard.where = "stopped" if shard.left else "finished"
+        return
+    names = [submission.name for submission in before]
+    try:
+        at_work = slurm.queue(names)
+    except slurm.SlurmSilent as silent:
+        at_work, found.slurm_says = [], str(silent)
+    try:
+        history = slurm.accounts([*names, submissions.finalizer_name(names[-1])])
+        found.gpu_hours = sum(task.gpu_hours for task in history)
+    except slurm.SlurmSilent as silent:
+        history, found.slurm_says = [], str(silent)
+    tasks = slurm.latest([*history, *at_work])
+    for submission in before:
+        for index, numbers in enumerate(submission.tasks):
+            for number in numbers:
+                if number < len(found.shards):
+                    _place(run, found.shards[number], tasks.get((submission.name, index)), unknown=not at_work)
+
+
+def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bool) -> None:
+    shard.task = task
+    if not shard.left:
+        shard.where = "finished"
+    elif task is None:
+        shard.where = "unknown" if unknown else "stopped"
+    elif task.at_work:
+        shard.where = "running" if task.state in {"RUNNING", "COMPLETING"} else "waiting"
+    else:
+        shard.where = "stopped"
+        shard.last_error = last_error(run, task) or f"Slurm: {task.state}"
+
+
+def log_path(run: RunFolder, job_id: str) -> Path:
+    """What the task of a job printed."""
+    return run.logs_dir / "jobs" / f"{job_id}_0_log.out"
+
+
+def last_error(run: RunFolder, task: Task) -> str:
+    """The last line of a task's log that names an error."""
+    path = log_path(run, task.job_id)
+    if not path.exists():
+        return ""
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    named = [line.strip() for line in lines if _ERROR.match(line.strip())]
+    return named[-1][:300] if named else ""
