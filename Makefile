@@ -13,10 +13,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench clean
+.PHONY: help venv demo test test-slurm check bench clean
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 venv: $(STAMP) ## Build .venv with everything
 
@@ -25,6 +25,11 @@ demo: $(STAMP) ## Run a small evaluation on this machine, with models that pip b
 
 test: $(STAMP) ## Run the tests
 	$(VENV)/bin/python -m pytest $(TESTS)
+
+test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
+	@command -v slurmctld mariadbd >/dev/null || slurm/local-cluster install
+	slurm/local-cluster up
+	$(VENV)/bin/python -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
 
 check: $(STAMP) ## Lint, formatting, types
 	$(VENV)/bin/python -m ruff check .

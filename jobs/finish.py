@@ -46,7 +46,11 @@ def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
 
 def _unseen(part: Path, seen: set[str]) -> Iterator[dict[str, Any]]:
     columns = ["sample_id", "problem_id", "stop_reason", "steps", "draft_prompt", "target_prompt"]
-    for row in parts.read_rows(part, columns):
+    try:
+        rows = parts.read_rows(part, columns)
+    except parts.DAMAGED:
+        return
+    for row in rows:
         if row["sample_id"] in seen:
             continue
         seen.add(row["sample_id"])

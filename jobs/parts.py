@@ -6,6 +6,7 @@ harness.trace, so the two cannot drift apart unnoticed: a test compares them.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+DAMAGED = (pa.ArrowException, OSError)
+"""What reading a file raises that a disk or a kill has damaged."""
+_logger = logging.getLogger(__name__)
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 
 PROBLEMS = pa.schema(
@@ -134,12 +138,16 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def stop_reasons(path: Path) -> dict[str, bool]:
-    """Samples of a trace file; True where a sample ended with an error."""
-    table = pq.read_table(path, columns=["sample_id", "stop_reason"])
+    """Samples of a trace file; True where a sample ended with an error. Of a damaged file there are none."""
+    try:
+        table = pq.read_table(path, columns=["sample_id", "stop_reason"])
+    except DAMAGED:
+        _logger.warning("%s is damaged; its samples count as not finished", path)
+        return {}
     ids, reasons = (table.column(name).to_pylist() for name in ("sample_id", "stop_reason"))
     return {sample_id: reason == "error" for sample_id, reason in zip(ids, reasons, strict=True)}
 
 
 def finished_ids(paths: Iterable[Path]) -> set[str]:
     """Sample ids that the given trace files hold."""
-    return {i for path in paths for i in pq.read_table(path, columns=["sample_id"]).column(0).to_pylist()}
+    return {sample_id for path in paths for sample_id in stop_reasons(path)}

@@ -61,8 +61,15 @@ class Follower:
 
     def poll(self) -> Progress:
         """Take in what is new."""
-        for path in sorted(self._run.journal_dir.glob("*.jsonl")):
+        there = sorted(self._run.journal_dir.glob("*.jsonl"))
+        for path in there:
             self._read(path)
+        for path in set(self._offsets) - set(there):  # its worker has ended and made a trace file of it
+            self.progress.ended |= parts.finished_ids([self._run.parts_dir / f"{path.stem}.parquet"])
+            del self._offsets[path]
+        if not there:
+            self.progress.ended |= parts.finished_ids(sorted(self._run.parts_dir.glob("*.parquet")))
+        self.progress.in_flight -= self.progress.ended
         self._rates(time.monotonic())
         return self.progress
 

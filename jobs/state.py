@@ -61,12 +61,25 @@ def compact(run: RunFolder) -> int:
         return _compact(run)
 
 
+def compact_own(run: RunFolder, journal_path: Path) -> None:
+    """The same for the one journal of a worker that has ended and still holds its shards: nobody waits for others."""
+    journal = read_journal(journal_path)
+    _write_part(run, journal_path, journal)
+    kept = parts.finished_ids([run.parts_dir / f"{journal_path.stem}.parquet"]) if journal.finished else set()
+    if {*journal.finished, *journal.unfinished} <= kept and not journal.bad_lines:
+        journal_path.unlink()
+
+
 def _compact(run: RunFolder) -> int:
     journals = sorted(run.journal_dir.glob("*.jsonl"))
-    written = sum(_write_part(run, path, read_journal(path)) for path in journals)
+    written = 0
+    for path in journals:
+        with contextlib.suppress(FileNotFoundError):
+            written += _write_part(run, path, read_journal(path))
     kept = parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
     for path in journals:
-        _remove_if_kept(run, path, kept)
+        with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
+            _remove_if_kept(run, path, kept)
     return written
 
 

@@ -134,6 +134,7 @@ class _Worker:
                 await samples.all(todo)
             finally:
                 journal.close()
+                run_state.compact_own(run, journal.path)
                 self.num_ended, self.num_steps = samples.num_ended, samples.num_steps
         self.out_of_time |= self.num_ended < len(todo)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ SPECCOT = ("--method", "speccot")
 def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """`python -m harness.launch …` in a process of its own."""
     command = [sys.executable, "-m", "harness.launch", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    nowhere = {**os.environ, "SLURM_CONF": str(cwd / "no-slurm.conf")}  # whatever cluster this machine may be part of
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env=nowhere)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,8 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ((*SPECCOT, *DATASET, "--nonsense"), "--nonsense"),
         (("--method", "specreason", *DATASET, "--score", "mean"), "'greedy', 'average'"),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--slurm", "gpu"), "expected KEY=VALUE"),
+        ((*SPECCOT, *DATASET, "--engine", "scripted", "--time", "soon"), "--time soon: expected minutes"),
+        ((*SPECCOT, *DATASET, "--engine", "scripted", "--profile", "none"), "--profile none: no such file"),
     ],
 )
 def test_a_mistake_gets_one_line_that_says_what_would_be_right(

@@ -26,7 +26,7 @@ from harness.trace import Trace
 from jobs import parts
 from jobs.finish import finish, finished_samples
 from jobs.follow import line
-from jobs.journal import JournalWriter, read_journal
+from jobs.journal import JournalWriter
 from jobs.progress import Follower
 from jobs.shards import deal
 from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, units
@@ -70,6 +70,12 @@ def finished_ids(run: RunFolder) -> list[str]:
     return sorted(sample["sample_id"] for sample in finished_samples(run))
 
 
+@pytest.fixture
+def journals_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a worker was killed at its very end: nothing has become a trace file yet."""
+    monkeypatch.setattr("jobs.state.compact_own", lambda run, path: None)
+
+
 def texts(run: RunFolder) -> dict[str, str]:
     return {sample["sample_id"]: sample["text"] for sample in finished_samples(run)}
 
@@ -93,6 +99,28 @@ def test_a_trace_file_holds_what_the_models_were_shown_and_when(tmp_path: Path) 
             for role in ("draft", "target"):
                 assert texts_of[row["problem_id"]] in row[f"{role}_prompt"]
             assert abs(row["started_at"] - time.time()) < 60
+
+
+def test_a_worker_leaves_a_trace_file_and_no_journal(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    assert list(run.journal_dir.iterdir()) == []
+    assert len(list(run.parts_dir.glob("*.parquet"))) == 1
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_a_damaged_trace_file_costs_its_samples_and_nothing_else(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    damaged = sorted(run.parts_dir.glob("*.parquet"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert pending_units(run, read_state(run)) == 12
+    assert len(finished_ids(run)) == 12
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    assert finish(run) == 24
+    assert finished_ids(run) == planned_ids(run)
 
 
 def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
@@ -147,12 +175,11 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
     kept = {sample_id: len(trace.steps) for sample_id, trace in before.unfinished.items()}
 
     run_shard(str(run.path), 0)
-    [second] = [j for j in (read_journal(p) for p in run.journal_dir.glob("*.jsonl")) if len(j.finished) >= len(kept)]
-    for sample_id, steps in kept.items():
-        continued = second.finished[sample_id]
-        assert continued.num_attempts == (2 if steps else 1)
-        assert len(continued.steps) >= steps
     compact(run)
+    finished = {row["sample_id"]: row for part in run.parts_dir.glob("*.parquet") for row in parts.read_rows(part)}
+    for sample_id, steps in kept.items():
+        assert finished[sample_id]["num_attempts"] == (2 if steps else 1)
+        assert len(finished[sample_id]["steps"]) >= steps
     assert Counter(finished_ids(run)) == Counter(planned_ids(run))
     assert list(run.journal_dir.iterdir()) == [], "the first attempt's journal is of no more use"
     assert texts(run) == texts(undisturbed), "a resumed sample draws the same steps as an undisturbed one"
@@ -182,6 +209,7 @@ def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path
     assert list(run.journal_dir.glob("*.jsonl")) == []
 
 
+@pytest.mark.usefixtures("journals_stay")
 def test_compactions_and_readers_at_once_agree(tmp_path: Path) -> None:
     """Whoever reads while journals become trace files sees every finished sample all the time."""
     run = plan(tmp_path, samples=8, shards=4)
@@ -204,7 +232,7 @@ def test_the_shards_of_a_run_at_work_are_not_dealt_again(tmp_path: Path) -> None
     assert run.shards() == before
     run.deal_again(fewer)
     assert run.shards() == fewer
-    with pytest.raises(ValueError, match="there is no shard 1: they were dealt again"):
+    with pytest.raises(ValueError, match="none is number 1: they were dealt again"):
         run_shard(str(run.path), 1)
 
 
@@ -229,8 +257,8 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
 
     monkeypatch.setattr(pair, "_scripted", restarting)
     run_shard(str(run.path), 0)
-    [journal] = [read_journal(path) for path in run.journal_dir.glob("*.jsonl")]
-    attempts = Counter(trace.num_attempts for trace in journal.finished.values())
+    [part] = run.parts_dir.glob("*.parquet")
+    attempts = Counter(row["num_attempts"] for row in parts.read_rows(part))
     assert 1 <= attempts[2] <= 8, "those in flight at the restart"
     assert attempts[1] == 24 - attempts[2]
 
@@ -242,6 +270,7 @@ def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) 
     assert list(run.journal_dir.iterdir()) == []
 
 
+@pytest.mark.usefixtures("journals_stay")
 def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
@@ -252,6 +281,7 @@ def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None
     assert finished_ids(run) == planned_ids(run)
 
 
+@pytest.mark.usefixtures("journals_stay")
 def test_progress_counts_as_done_before_what_the_journals_hold(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
@@ -259,6 +289,7 @@ def test_progress_counts_as_done_before_what_the_journals_hold(tmp_path: Path) -
     assert len(follower.progress.ended) == follower._done_before == 24
 
 
+@pytest.mark.usefixtures("journals_stay")
 def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     run = plan(tmp_path)
     follower = Follower(run)

@@ -1,0 +1,219 @@
+"""Runs on a real Slurm: `make test-slurm` brings one up on this machine; without it these tests are skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.engines.pair import SCRIPTED_SECONDS
+from jobs import submissions
+from jobs.finish import finished_samples
+from jobs.state import read_state
+from jobs.status import RunStatus, status
+from jobs.store import RunFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = ROOT / "slurm" / "local-cluster"
+CALL_SECONDS = 0.15
+"""A call of a scripted engine: long enough that a kill comes in the middle."""
+
+
+@dataclass
+class Cluster:
+    """The local cluster."""
+
+    folder: Path
+    conf: Path
+    nodes: int
+
+    def tell(self, *arguments: str) -> str:
+        """Run a command of slurm/local-cluster."""
+        command = [str(COMMAND), "--folder", str(self.folder), *arguments]
+        environment = {**os.environ, "PYTHON": sys.executable}
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180, env=environment).stdout
+
+    def pid(self, daemon: str) -> int:
+        """Process id of a daemon."""
+        return int((self.folder / "run" / f"{daemon}.pid").read_text())
+
+
+def said(*command: str) -> str:
+    """What a command of Slurm's prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    folder = Path(os.environ.get("HARNESS_SLURM_DIR", "/tmp/harness-slurm"))
+    kept = folder / "cluster.json"
+    if not kept.exists():
+        pytest.skip("no local Slurm is up: make test-slurm brings one up")
+    found = Cluster(folder, folder / "slurm.conf", json.loads(kept.read_bytes())["nodes"])
+    before = os.environ.get("SLURM_CONF")
+    os.environ["SLURM_CONF"] = str(found.conf)
+    yield found
+    os.environ.pop("SLURM_CONF")
+    if before is not None:
+        os.environ["SLURM_CONF"] = before
+
+
+@pytest.fixture(autouse=True)
+def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """Every test starts on a cluster of which all nodes are idle, and leaves no job."""
+    cluster.tell("up")
+    yield cluster
+    cluster.tell("up")  # also after what a test has killed
+    said("scancel", "--user=root")
+    wait_for(lambda: not said("squeue", "-h"), "no job left")
+
+
+@dataclass
+class Launched:
+    """A run on the cluster."""
+
+    run: RunFolder
+    arguments: list[str]
+    environment: dict[str, str]
+
+    @property
+    def array(self) -> str:
+        """Name of the job that was submitted first."""
+        return submissions.read(self.run)[0].name
+
+    def again(self, *further: str) -> str:
+        """Type the launch command again; what it printed."""
+        return harness("harness.launch", *self.arguments, *further, environment=self.environment)
+
+    def resume(self) -> str:
+        """`python -m jobs resume`."""
+        return harness("jobs", "resume", str(self.run.path), environment=self.environment)
+
+    def status(self) -> RunStatus:
+        """As `python -m jobs status` sees it."""
+        return status(self.run)
+
+    def finished(self) -> int:
+        """Samples that have ended."""
+        return len(read_state(self.run).finished)
+
+    def at_work(self, shards: int = 1) -> bool:
+        """Whether so many shards are running and some sample of each has ended."""
+        now = self.status()
+        return sum(s.where == "running" and s.finished > 0 for s in now.shards) >= shards
+
+    def ended(self) -> bool:
+        """Whether Slurm has nothing more to do for it, the finalizer included."""
+        return not said("squeue", "-h", "-o", "%j") or self.run.path.name not in said("squeue", "-h", "-o", "%j")
+
+    def complete(self, starts: int = 6) -> None:
+        """Resume until every sample is finished."""
+        for _ in range(starts):
+            wait_for(self.ended, "the run's jobs to end", 180)
+            if self.status().finished == self.status().planned:
+                return
+            self.resume()
+        raise AssertionError(f"not complete after {starts} starts: {self.status()}")
+
+    def worker_pids(self) -> list[int]:
+        """Processes that are at this run's shards now."""
+        found = []
+        for journal in self.run.journal_dir.glob("*.jsonl"):
+            with journal.open("rb") as lines:
+                pid = int(json.loads(next(iter(lines)))["pid"])
+            if Path(f"/proc/{pid}").exists():
+                found.append(pid)
+        return found
+
+
+def harness(module: str, *arguments: str, environment: dict[str, str]) -> str:
+    """`python -m module …`; its output."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def launch(cluster: Cluster, tmp_path: Path) -> Callable[..., Launched]:
+    """Launch a scripted run of `demo` on the cluster."""
+
+    def launched(
+        *further: str,
+        seconds: float = CALL_SECONDS,
+        shards: int = 4,
+        output: Path | None = None,
+        first_path: str | None = None,
+    ) -> Launched:
+        """`first_path`: PATH of a launcher that is killed; later commands have the usual one."""
+        environment = {**os.environ, SCRIPTED_SECONDS: str(seconds), "COLUMNS": "200"}
+        folder = output or tmp_path / "runs"
+        arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "2"]
+        arguments += ["--cluster", "slurm", "--shards", str(shards), "--concurrency", "4", "--mem", "2G"]
+        arguments += ["--output", str(folder), *further]
+        if first_path:
+            command, dying = [sys.executable, "-m", "harness.launch", *arguments], {**environment, "PATH": first_path}
+            done = subprocess.run(command, env=dying, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+        else:
+            harness("harness.launch", *arguments, environment=environment)
+        [path] = folder.glob("demo-*")
+        return Launched(RunFolder(path), arguments, environment)
+
+    return launched
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Text of every sample of the same run where nothing was killed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "2"]
+    arguments += ["--concurrency", "4", "--cluster", "local", "--output", str(folder)]
+    harness("harness.launch", *arguments, environment={**os.environ, "SLURM_CONF": "/nowhere"})
+    [path] = folder.glob("demo-*")
+    return {sample["sample_id"]: sample["text"] for sample in finished_samples(RunFolder(path))}
+
+
+def assert_whole(run: RunFolder, undisturbed: dict[str, str]) -> None:
+    """Every planned sample is there exactly once, equal to that of a run where nothing was killed."""
+    planned = [unit.sample_id for shard in run.shards() for unit in shard]
+    samples = list(finished_samples(run))
+    assert Counter(sample["sample_id"] for sample in samples) == Counter(planned)
+    assert {sample["sample_id"]: sample["text"] for sample in samples} == undisturbed
+    counted = warehouse(
+        run,
+        "SELECT count(*), count(DISTINCT sample_id), count(*) FILTER (graded) FROM sample_grade "
+        f"WHERE run_id = '{run.path.name}'",
+    )
+    assert counted == [(len(planned),) * 3], "planned, distinct and graded in the warehouse"
+
+
+def warehouse(run: RunFolder, sql: str) -> list[tuple[object, ...]]:
+    """Rows of a question to the warehouse beside the run."""
+    import duckdb
+
+    with duckdb.connect(str(run.path.parent / "warehouse.duckdb"), read_only=True) as connection:
+        return connection.execute(sql).fetchall()

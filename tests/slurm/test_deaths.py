@@ -1,0 +1,210 @@
+"""Every kind of death on a real Slurm: afterwards each sample is there exactly once, as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs.journal import read_journal
+from tests.slurm.conftest import COMMAND, Cluster, Launched, assert_whole, harness, said, wait_for
+
+pytestmark = pytest.mark.slurm
+Launch = Callable[..., Launched]
+Texts = dict[str, str]
+
+
+def steps_so_far(launched: Launched) -> dict[str, int]:
+    """Accepted steps of the samples that are under way."""
+    found: dict[str, int] = {}
+    for path in launched.run.journal_dir.glob("*.jsonl"):
+        for sample_id, trace in read_journal(path).unfinished.items():
+            found[sample_id] = max(found.get(sample_id, 0), len(trace.steps))
+    return found
+
+
+def test_a_run_that_nothing_befalls(launch: Launch, undisturbed: Texts) -> None:
+    launched = launch(seconds=0.02)
+    wait_for(launched.ended, "the end", 180)
+    now = launched.status()
+    assert (now.finished, now.planned, now.states["finished"]) == (80, 80, 4)
+    assert_whole(launched.run, undisturbed)
+
+
+def test_a_worker_is_killed(launch: Launch, undisturbed: Texts) -> None:
+    launched = launch()
+    wait_for(launched.at_work, "a shard at work")
+    before = steps_so_far(launched)
+    for pid in launched.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(launched.ended, "the end", 120)
+    now = launched.status()
+    assert now.finished < now.planned
+    assert now.states["stopped"] > 0
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+    assert before, "something was under way"
+
+
+def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts) -> None:
+    launched = launch()
+    wait_for(lambda: launched.at_work(2), "two shards at work")
+    task = next(s.task for s in launched.status().shards if s.where == "running")
+    assert task is not None
+    said("scancel", task.job_id)
+    wait_for(lambda: launched.status().states["stopped"] == 1, "one shard stopped")
+    harness("jobs", "cancel", str(launched.run.path), environment=launched.environment)
+    wait_for(lambda: not said("squeue", "-h"), "all cancelled")
+    assert launched.status().states["running"] == 0
+    assert any("CANCELLED" in shard.last_error for shard in launched.status().shards if shard.where == "stopped")
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+
+
+def test_a_task_is_requeued(launch: Launch, undisturbed: Texts) -> None:
+    launched = launch()
+    wait_for(launched.at_work, "a shard at work")
+    task = next(s.task for s in launched.status().shards if s.where == "running")
+    assert task is not None
+    said("scontrol", "requeue", task.job_id)
+    launched.complete(starts=1)
+    assert_whole(launched.run, undisturbed)
+
+
+def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+    launched = launch()
+    wait_for(launched.at_work, "a shard at work")
+    everything = ["--partition=urgent", f"--nodes={cluster.nodes}", "--exclusive"]
+    urgent = said("sbatch", "--parsable", *everything, "--output=/dev/null", "--wrap=sleep 3").strip()
+    ended = ["sacct", "-n", "-P", "-X", "-o", "jobid,state", "-j", urgent]
+    wait_for(lambda: f"{urgent}|COMPLETED" in said(*ended), "the urgent job's end")
+    before = said("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
+    assert "PREEMPTED" in before, before
+    launched.complete(starts=1)
+    assert_whole(launched.run, undisturbed)
+
+
+def test_the_time_limit_comes_first(launch: Launch, undisturbed: Texts) -> None:
+    """One minute for a shard that takes about two: it drains, is queued again and goes on by itself."""
+    launched = launch("--time", "1", shards=1, seconds=1.0)
+    launched.complete(starts=1)
+    assert_whole(launched.run, undisturbed)
+    starts = said("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
+    assert "REQUEUED" in starts, starts
+    assert "TIMEOUT" not in starts, starts
+
+
+def test_a_node_dies_and_comes_back(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+    launched = launch()
+    wait_for(launched.at_work, "a shard at work")
+    node = next(s.task.node for s in launched.status().shards if s.where == "running" and s.task)
+    cluster.tell("kill-node", node)
+    time.sleep(2)
+    cluster.tell("start-node", node)
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+
+
+def test_the_controller_is_killed_and_started_again(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+    launched = launch()
+    wait_for(launched.at_work, "a shard at work")
+    os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
+    now = launched.status()
+    assert now.slurm_says, "status says that Slurm does not answer, and goes on from files"
+    assert now.planned == 80
+    cluster.tell("up")
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+
+
+def test_accounting_is_away(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+    os.kill(cluster.pid("slurmdbd"), signal.SIGKILL)
+    launched = launch()
+    wait_for(launched.at_work, "a shard at work")
+    now = launched.status()
+    assert now.gpu_hours is None
+    assert now.slurm_says
+    cluster.tell("up")
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+
+
+def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", str(small)], check=True)
+    try:
+        launched = launch(output=small / "runs", seconds=0.05)
+        wait_for(launched.ended, "the end", 120)
+        now = launched.status()
+        assert now.finished < now.planned
+        assert any("disk full" in s.last_error or "No space left" in s.last_error for s in now.shards)
+        subprocess.run(["mount", "-o", "remount,size=200m", str(small)], check=True)
+        launched.complete()
+        assert_whole(launched.run, undisturbed)
+    finally:
+        said("scancel", "--user=root")
+        wait_for(lambda: not said("squeue", "-h"), "no job left")
+        subprocess.run(["umount", "-l", str(small)], check=False)
+
+
+def test_a_journal_and_a_trace_file_are_damaged(launch: Launch, undisturbed: Texts) -> None:
+    launched = launch()
+    wait_for(lambda: launched.at_work(2), "two shards at work")
+    for pid in launched.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(launched.ended, "the end", 120)
+    parts = sorted(launched.run.parts_dir.glob("*.parquet"))
+    assert parts, "the finalizer has made trace files of what was finished"
+    parts[0].write_bytes(parts[0].read_bytes()[:-50])
+    for journal in launched.run.journal_dir.glob("*.jsonl"):
+        journal.write_bytes(journal.read_bytes()[:-30] + b"\x00\xff garbage")
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+
+
+def test_two_launches_at_once_submit_once(launch: Launch, undisturbed: Texts) -> None:
+    launched = launch(seconds=0.3)
+    command = [sys.executable, "-m", "harness.launch", *launched.arguments]
+    twice = [
+        subprocess.Popen(command, env=launched.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    for one in twice:
+        output, _ = one.communicate(timeout=120)
+        assert one.returncode == 0, output
+        assert "nothing is submitted twice" in output
+        assert "Submitted" not in output
+    launched.complete(starts=1)
+    assert_whole(launched.run, undisturbed)
+
+
+def test_a_launcher_dies_right_after_sbatch(launch: Launch, undisturbed: Texts, tmp_path: Path) -> None:
+    """An sbatch that does its work and then kills who called it."""
+    real = said("which", "sbatch").strip()
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\n"{real}" "$@"\nkill -9 $PPID\n')
+    wrapper.chmod(0o755)
+    launched = launch(first_path=f"{wrapper.parent}:{os.environ['PATH']}")
+    assert said("squeue", "-h"), "the array is there, and nobody came to know its number"
+    launched.again()
+    launched.complete()
+    assert_whole(launched.run, undisturbed)
+
+
+def test_the_command_shows_a_run(launch: Launch) -> None:
+    launched = launch(seconds=0.02)
+    wait_for(launched.ended, "the end", 180)
+    shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
+    assert "80 of 80 samples finished (100%)" in shown
+    assert "shards: 4 finished" in shown
+    assert COMMAND.exists()
+    assert json.loads((launched.run.path / "spec.json").read_text())["dataset"] == "demo"
