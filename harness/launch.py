@@ -137,6 +137,10 @@ def _launch(chosen: dict[str, Any]) -> None:
     for notice in notices:
         console.print(notice, style="bold yellow", soft_wrap=True)
     _print_plan(console, spec, run, cluster, chosen["shards"])
+    if chosen["dry_run"] and cluster == "slurm":
+        from jobs.dispatch import preview
+
+        click.echo(preview(run, chosen["shards"], chosen["sbatch"], chosen["shards_per_task"]))
     if not chosen["dry_run"]:
         _run(console, run, spec, problems, {**chosen, "cluster": cluster})
 

@@ -54,6 +54,14 @@ def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards
         return Dispatched(jobs, len(tasks), len(busy))
 
 
+def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1) -> str:
+    """The batch script of a first submission, for --dry-run; nothing is written."""
+    parameters = profiles.submitit_parameters(options)
+    tasks = _portions(list(range(shards)), shards_per_task)
+    submission = Submission(0, submissions.job_name(run, 0), tasks, 0.0, dict(options), shards_per_task)
+    return submit.batch_script(run, submission, _with_code(run, "code-….zip", parameters))
+
+
 def unfinished_shards(run: RunFolder, state: RunState) -> list[int]:
     """Shards with a unit that is not finished."""
     return [i for i, shard in enumerate(run.shards()) if any(u.sample_id not in state.finished for u in shard)]

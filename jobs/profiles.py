@@ -60,6 +60,9 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         # Early enough to write down what is under way, and a small part of a short limit.
         "signal_delay_s": max(10, min(120, limit * 60 // 10)),
         "stderr_to_stdout": True,  # one file per task instead of two
+        "wckey": options.get("wckey"),  # else submitit sends one of its own, which sites that use them refuse
+        # From Slurm 22.05 on srun does not take this from sbatch.
+        "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
     }
     passed: dict[str, Any] = {"requeue": True}
     for key, value in options.items():
@@ -68,10 +71,10 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         elif key in numbers:
             parameters[key.replace("-", "_")] = _count(key, value)
         elif key == "setup":
-            parameters["setup"] = list(value)
+            parameters["setup"] = [*parameters["setup"], *value]
         elif key == "srun":
             parameters["srun_args"] = list(value)
-        elif key != "time":
+        elif key not in {"time", "wckey"}:
             passed[key] = value
     return {**parameters, "additional_parameters": passed}
 

@@ -184,7 +184,8 @@ def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bo
         shard.where = "running" if task.state in {"RUNNING", "COMPLETING"} else "waiting"
     else:
         shard.where = "stopped"
-        shard.last_error = last_error(run, task) or f"Slurm: {task.state}"
+        own = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
+        shard.last_error = own or f"Slurm: {task.state}"
 
 
 def log_path(run: RunFolder, job_id: str) -> Path:

@@ -75,6 +75,15 @@ def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str
     return jobs[0].job_id.partition("_")[0]
 
 
+def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
+    """What sbatch would be given for a submission, without submitting it."""
+    executor = _slurm_executor(run, submission.name, parameters)
+    if len(submission.tasks) > 1:
+        executor.parameters["map_count"] = len(submission.tasks)
+    script: str = executor._make_submission_file_text(executor._submitit_command_str, "preview")
+    return script
+
+
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
     """Submit the job that grades, loads and reports once these have ended, however they did; returns its id."""
     behind = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}

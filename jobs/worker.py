@@ -50,7 +50,7 @@ _LOCK_SECONDS = 3.0
 
 
 _WRITE_DOWN_SECONDS = 60.0
-"""Slurm may send its signal up to a minute early."""
+"""Of a long limit: Slurm may send its signal up to a minute early."""
 _MAX_RESTARTS = 100
 _REQUEUE_SECONDS = 120.0
 
@@ -156,7 +156,8 @@ def _ends_at() -> float | None:
         end = slurm.end_time(job)
     except slurm.SlurmSilent:
         return None  # the signal before the end still comes
-    return None if end is None else end - _WRITE_DOWN_SECONDS
+    now = time.time()
+    return None if end is None else end - min(_WRITE_DOWN_SECONDS, 0.1 * max(0.0, end - now))
 
 
 def _go_on_later(worker: _Worker) -> None:

@@ -121,12 +121,12 @@ class Launched:
 
     def ended(self) -> bool:
         """Whether Slurm has nothing more to do for it, the finalizer included."""
-        return not said("squeue", "-h", "-o", "%j") or self.run.path.name not in said("squeue", "-h", "-o", "%j")
+        return self.run.path.name not in said("squeue", "-h", "-o", "%200j")
 
-    def complete(self, starts: int = 6) -> None:
+    def complete(self, starts: int = 6, seconds: float = 300) -> None:
         """Resume until every sample is finished."""
         for _ in range(starts):
-            wait_for(self.ended, "the run's jobs to end", 180)
+            wait_for(self.ended, "the run's jobs to end", seconds)
             if self.status().finished == self.status().planned:
                 return
             self.resume()

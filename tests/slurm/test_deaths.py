@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -94,7 +95,7 @@ def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, cluster: Cluste
 def test_the_time_limit_comes_first(launch: Launch, undisturbed: Texts) -> None:
     """One minute for a shard that takes about two: it drains, is queued again and goes on by itself."""
     launched = launch("--time", "1", shards=1, seconds=1.0)
-    launched.complete(starts=1)
+    launched.complete(starts=1, seconds=600)
     assert_whole(launched.run, undisturbed)
     starts = said("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
     assert "REQUEUED" in starts, starts
@@ -139,14 +140,18 @@ def test_accounting_is_away(launch: Launch, undisturbed: Texts, cluster: Cluster
 def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=True)
     try:
-        launched = launch(output=small / "runs", seconds=0.05)
+        launched = launch(output=small / "runs")
+        wait_for(launched.at_work, "a shard at work")
+        ballast = small / "ballast"
+        with contextlib.suppress(OSError):
+            ballast.write_bytes(bytes(8 << 20))
         wait_for(launched.ended, "the end", 120)
         now = launched.status()
         assert now.finished < now.planned
         assert any("disk full" in s.last_error or "No space left" in s.last_error for s in now.shards)
-        subprocess.run(["mount", "-o", "remount,size=200m", str(small)], check=True)
+        ballast.unlink()
         launched.complete()
         assert_whole(launched.run, undisturbed)
     finally:

@@ -1,0 +1,72 @@
+"""Kill something at random again and again until the run completes, and compare it with an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from jobs import slurm
+from jobs.slurm import Task
+from tests.slurm.conftest import Cluster, Launched, assert_whole, said, wait_for
+
+pytestmark = pytest.mark.slurm
+_MOST_KILLS = 25
+"""Afterwards it may go on in peace: the machine may be too slow to get anywhere between two kills."""
+_PAUSE_SECONDS = (1.0, 6.0)
+
+
+def running(launched: Launched) -> list[Task]:
+    """Tasks of the run that Slurm is at."""
+    return [task for task in slurm.queue([launched.array]) if task.state == "RUNNING"]
+
+
+def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) -> bool:
+    """Kill one thing; False where there is none of the kind now."""
+    if how == "controller":
+        os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
+        cluster.tell("up")
+        return True
+    if how == "worker":
+        pids = launched.worker_pids()
+        if pids:
+            os.kill(dice.choice(pids), signal.SIGKILL)
+        return bool(pids)
+    tasks = running(launched)
+    if not tasks:
+        return False
+    task = dice.choice(tasks)
+    if how == "cancel":
+        said("scancel", task.job_id)
+    elif how == "requeue":
+        said("scontrol", "requeue", task.job_id)
+    else:
+        cluster.tell("kill-node", task.node)
+        time.sleep(1)
+        cluster.tell("start-node", task.node)
+    return True
+
+
+def test_chaos(launch: Callable[..., Launched], undisturbed: dict[str, str], cluster: Cluster) -> None:
+    dice = random.Random(20261121)
+    launched = launch(seconds=0.25)
+    struck: Counter[str] = Counter()
+    end = time.monotonic() + 900
+    while launched.finished() < 80:
+        assert time.monotonic() < end, f"not complete after {dict(struck)}: {launched.status()}"
+        time.sleep(dice.uniform(*_PAUSE_SECONDS))
+        how = dice.choice(["worker", "worker", "cancel", "requeue", "node", "controller"])
+        if sum(struck.values()) < _MOST_KILLS:
+            struck[how] += strike(how, launched, cluster, dice)
+        launched.again()  # what a person does: type the same command again
+    wait_for(launched.ended, "the finalizer", 300)
+    launched.again()
+    wait_for(launched.ended, "the finalizer", 300)
+    print(f"\nchaos: {sum(struck.values())} kills ({dict(struck)}), {launched.finished()} samples, each once")
+    assert sum(struck.values()) >= 5
+    assert_whole(launched.run, undisturbed)
