@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs import slurm
+from jobs import slurm, submissions
 from jobs.slurm import Task
 from tests.slurm.conftest import Cluster, Launched, assert_whole, said, wait_for
 
@@ -23,7 +23,8 @@ _PAUSE_SECONDS = (1.0, 6.0)
 
 def running(launched: Launched) -> list[Task]:
     """Tasks of the run that Slurm is at."""
-    return [task for task in slurm.queue([launched.array]) if task.state == "RUNNING"]
+    names = [submission.name for submission in submissions.read(launched.run)]
+    return [task for task in slurm.queue(names) if task.state == "RUNNING"]
 
 
 def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) -> bool:
