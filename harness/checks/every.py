@@ -1,0 +1,50 @@
+"""All checks of one machine at once; the slow ones wait for processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from harness.checks import data, hardware, model_files, packages, storage, tokenizers
+from harness.checks.check import Check, Question, failure
+from harness.engine import Role
+
+Group = Callable[[], Iterable[Check]]
+
+
+def checks(question: Question, further: dict[str, Group] | None = None) -> list[Check]:
+    """What was found, in a fixed order, `further` groups last. A check that breaks is a failure, not a traceback."""
+    groups: dict[str, Group] = {
+        "python": lambda: [packages.check_python()],
+        "packages": packages.check_packages,
+        "installation": lambda: [packages.check_installation()],
+        "engine": lambda: list(packages.check_engine(question)),
+        "torch companions": lambda: list(packages.check_companions(question)),
+        "devices": lambda: list(hardware.check_devices(question)),
+        "models": lambda: list(_models(question)),
+        "dataset": lambda: list(data.check_dataset(question)),
+        "output": lambda: list(storage.check_storage(question)),
+        **(further or {}),
+    }
+    with ThreadPoolExecutor(len(groups)) as pool:
+        asked = {name: pool.submit(lambda group=group: list(group())) for name, group in groups.items()}
+    found: list[Check] = []
+    for name, future in asked.items():
+        broken = future.exception()
+        found += [failure(name, f"the check itself broke: {broken!r}")] if broken else future.result()
+    return found
+
+
+def _models(question: Question) -> Iterator[Check]:
+    folders: dict[Role, Path] = {}
+    weights: dict[Role, int] = {}
+    for role, name in question.models.items():
+        found = model_files.find(role, name, question)
+        yield from found.checks
+        if found.folder is not None:
+            folders[role], weights[role] = found.folder, found.weight_bytes
+    room = hardware.check_room(weights, question)
+    if room is not None:
+        yield room
+    yield from tokenizers.check_tokenizers(folders, question)
