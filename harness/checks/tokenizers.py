@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harness.checks.check import Check, Question, failure, ok
+from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.packages import SLOW
 from harness.checks.probe import probe
 from harness.engine import Role
 
@@ -22,6 +23,9 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
     params = dict(question.params or {})
     asked = json.dumps([{role: str(path) for role, path in folders.items()}, question.method, params])
     found = probe(_PROGRAM, asked, seconds=question.probe_seconds)
+    if found.timed_out:
+        yield warning("tokenizer", f"not loaded within {question.probe_seconds:.0f} s: {SLOW}")
+        return
     if found.problem is not None:
         yield failure("tokenizer", f"the tokenizers cannot be tried: {found.problem}")
         return

@@ -126,13 +126,13 @@ def test_an_impossible_expectation_is_refused(tokens: float) -> None:
         deal(plan(2, 1), 2, {"d/1": tokens})
 
 
-def test_a_million_units_in_a_thousand_shards_take_seconds() -> None:
-    units, tokens = plan(10_000, 100), heavy_tailed(10_000)
+def test_a_hundred_thousand_units_in_a_thousand_shards_take_seconds_at_most() -> None:
+    units, tokens = plan(10_000, 10), heavy_tailed(10_000)
     started = time.process_time()
     dealt = deal(units, 1000, tokens)
-    assert time.process_time() - started < 30
+    assert time.process_time() - started < 5
     found = loads(dealt, tokens)
-    assert max(found) <= 1.001 * sum(found) / 1000
+    assert max(found) <= 1.01 * sum(found) / 1000
 
 
 def problem(index: int, text: str, level: str | None = None) -> Problem:
