@@ -19,21 +19,25 @@ def checks(question: Question, further: dict[str, Group] | None = None) -> list[
         "python": lambda: [packages.check_python()],
         "packages": packages.check_packages,
         "installation": lambda: [packages.check_installation()],
-        "engine": lambda: list(packages.check_engine(question)),
-        "torch companions": lambda: list(packages.check_companions(question)),
-        "devices": lambda: list(hardware.check_devices(question)),
-        "models": lambda: list(_models(question)),
-        "dataset": lambda: list(data.check_dataset(question)),
-        "output": lambda: list(storage.check_storage(question)),
+        "engine": lambda: packages.check_engine(question),
+        "torch companions": lambda: packages.check_companions(question),
+        "devices": lambda: hardware.check_devices(question),
+        "models": lambda: _models(question),
+        "dataset": lambda: data.check_dataset(question),
+        "output": lambda: storage.check_storage(question),
         **(further or {}),
     }
     with ThreadPoolExecutor(len(groups)) as pool:
-        asked = {name: pool.submit(lambda group=group: list(group())) for name, group in groups.items()}
+        asked = {name: pool.submit(_all, group) for name, group in groups.items()}
     found: list[Check] = []
     for name, future in asked.items():
         broken = future.exception()
         found += [failure(name, f"the check itself broke: {broken!r}")] if broken else future.result()
     return found
+
+
+def _all(group: Group) -> list[Check]:
+    return list(group())
 
 
 def _models(question: Question) -> Iterator[Check]:

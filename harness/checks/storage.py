@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -113,6 +114,9 @@ def _durable(trial: Path) -> Check:
 def _locks(trial: Path) -> Check:
     remedy = "two workers could run one shard: mount it with locks (NFS: no nolock; Lustre: flock) or another --output"
     try:
+        # filelock takes a file's mere existence for a lock where there is no flock; a killed worker's would stay
+        with (trial / "flock").open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with FileLock(trial / "lock", timeout=5):
             seen = try_lock(trial / "lock")
     except (OSError, NotImplementedError, Timeout) as problem:

@@ -16,6 +16,7 @@ import pytest
 from harness.checks import data, hardware, model_files, packages, storage
 from harness.checks.check import Check, Question, Status
 from harness.checks.tokenizers import check_tokenizers
+from jobs import slurm
 from jobs.slurm_checks import check_slurm
 from tests.harness.conftest import save_tokenizer
 
@@ -63,6 +64,11 @@ def write_model(folder: Path) -> Path:
 SECOND, INDEX = "model-00002-of-00002.safetensors", "model.safetensors.index.json"
 
 
+def remove(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink()
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -77,10 +83,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "no safetensors"),
     "numbered shards without their index": (
-        lambda f: ((f / SECOND).unlink(), (f / INDEX).unlink()),
+        lambda f: remove(f, SECOND, INDEX),
         "1 of 2 files of weights are missing",
     ),
-    "no weights": (lambda f: [p.unlink() for p in f.glob("model*")], "no weights"),
+    "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
     "the index is broken": (lambda f: cut(f / INDEX), "no index of weights"),
     "no config.json": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
     "a broken config.json": (lambda f: cut(f / "config.json"), "is no model's configuration"),
@@ -155,8 +161,8 @@ def save_word_tokenizer(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast
 
     words = ["[UNK]", "Score", "Answer", ":", "User", "Assistant"]
-    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))  # type: ignore[no-untyped-call]
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[no-untyped-call]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]").save_pretrained(folder)
 
 
@@ -181,14 +187,6 @@ def test_good_tokenizers_are_said_to_share_their_vocabulary_or_not(tmp_path: Pat
     assert worst(checks) == "ok"
     assert "0 1 2 3 4 5 6 7 8 9" in checks[1].text
     assert "different" in checks[2].text
-
-
-def test_a_verdict_between_more_options_than_tokens_can_tell_apart_is_a_failure(tmp_path: Path) -> None:
-    save_tokenizer(tmp_path)
-    question = replace(QUESTION, method="speccot", params={"drafts": 30})
-    [check] = check_tokenizers({"target": tmp_path}, question)
-    assert check.status == "failure"
-    assert "at most 26 options" in check.text
 
 
 # Dataset
@@ -433,6 +431,43 @@ def test_a_controller_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypa
     [check] = check_slurm(replace(QUESTION, cluster="slurm"))
     assert check.status == "failure"
     assert "no controller answers" in check.text
+
+
+needs_slurm = pytest.mark.skipif(
+    "SLURM_CONF" not in os.environ or not slurm.controller_answers(), reason="no Slurm answers: set SLURM_CONF"
+)
+ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")
+
+
+@needs_slurm
+def test_a_node_answers_the_same_questions(tmp_path: Path) -> None:
+    result = doctor(*ON_NODE, "--cpus-per-task", "1", "--mem", "1G", cwd=tmp_path)
+    tables = json.loads(result.stdout)
+    here, node = ({check["subject"]: check for check in tables[side]["checks"]} for side in ("here", "node"))
+    assert "job" not in node, node
+    assert node["locks across nodes"]["status"] == "ok"
+    assert node["dataset"] == here["dataset"]
+    assert not (tmp_path / "runs").exists()
+
+
+@needs_slurm
+def test_options_that_sbatch_refuses_are_failures_in_its_own_words(tmp_path: Path) -> None:
+    result = doctor(*ON_NODE, "--partition", "no-such", cwd=tmp_path)
+    assert result.returncode == 1
+    tables = json.loads(result.stdout)
+    [here] = [check for check in tables["here"]["checks"] if check["subject"] == "sbatch"]
+    [node] = tables["node"]["checks"]
+    assert (here["status"], node["status"]) == ("failure", "failure")
+    assert "invalid partition" in here["text"]
+    assert "invalid partition" in node["text"]
+
+
+@needs_slurm
+def test_a_job_that_does_not_start_is_said_so_and_cancelled(tmp_path: Path) -> None:
+    result = doctor(*ON_NODE, "--slurm", "begin=now+1hour", "--wait", "8", cwd=tmp_path)
+    [check] = json.loads(result.stdout)["node"]["checks"]
+    assert (check["status"], "PENDING BeginTime" in check["text"]) == ("failure", True), check
+    assert "harness-doctor" not in slurm.ask("squeue", "-h", "-o", "%j %V %T", "-t", "PENDING")
 
 
 # The command
