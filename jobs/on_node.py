@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -28,8 +30,8 @@ from jobs.slurm_checks import check_slurm
 from jobs.store import write_atomically
 
 _MINUTES = "1"
-_PROBE_SECONDS = 40.0
-"""Less than the job's limit."""
+_PROBE_SECONDS, _LIMIT_SECONDS = 35.0, 40.0
+"""Less than the job's limit, with what Python needs to start."""
 _FIRST_LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
 _GRACE_SECONDS = 20.0
 """After Slurm has no job any more: a shared filesystem may show a file late."""
@@ -53,7 +55,9 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         return _none(f"{question.output} cannot be written to ({problem.strerror})")
     name = f"harness-doctor-{socket.gethostname()}-{os.getpid()}"
     try:
-        asked = replace(question, on_node=True, cluster="slurm", probe_seconds=_PROBE_SECONDS)
+        asked = replace(
+            question, on_node=True, cluster="slurm", probe_seconds=_PROBE_SECONDS, limit_seconds=_LIMIT_SECONDS
+        )
         write_atomically(folder / "question.json", asked.to_json().encode())
         with FileLock(folder / "held.lock"):
             try:
@@ -72,6 +76,8 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
 
 def check_here(folder: str) -> None:
     """On the node: look at everything and leave the answer in the folder."""
+    # Slurm may send the signal that submitit takes for a time-out up to a minute early: at once, for this job
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     where = Path(folder)
     question = Question.read(where / "question.json")
     found = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_held(where)]})
@@ -156,7 +162,10 @@ def _last_words(folder: Path) -> str:
         for line in path.read_text(errors="replace").splitlines()
         if line.strip()
     ]
-    return lines[-1][:300] if lines else "it wrote nothing, so the node may not see this folder or this Python"
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
+    return (
+        (named or lines)[-1][:300] if lines else "it wrote nothing, so the node may not see this folder or this Python"
+    )
 
 
 def _none(reason: str) -> NodeAnswer:

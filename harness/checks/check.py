@@ -50,6 +50,8 @@ class Question:
     """Asked inside a job: this is where workers run."""
     probe_seconds: float = 90.0
     """Limit of one import of a large package."""
+    limit_seconds: float = 180.0
+    """What is not found out by then is a warning."""
 
     @property
     def workers_run_here(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from harness.checks import data, hardware, model_files, packages, storage, tokenizers
-from harness.checks.check import Check, Question, failure
+from harness.checks.check import Check, Question, failure, warning
 from harness.engine import Role
 
 Group = Callable[[], Iterable[Check]]
@@ -27,13 +27,18 @@ def checks(question: Question, further: dict[str, Group] | None = None) -> list[
         "output": lambda: storage.check_storage(question),
         **(further or {}),
     }
-    with ThreadPoolExecutor(len(groups)) as pool:
-        asked = {name: pool.submit(_all, group) for name, group in groups.items()}
-    found: list[Check] = []
-    for name, future in asked.items():
-        broken = future.exception()
-        found += [failure(name, f"the check itself broke: {broken!r}")] if broken else future.result()
-    return found
+    pool = ThreadPoolExecutor(len(groups))
+    asked = {name: pool.submit(_all, group) for name, group in groups.items()}
+    pool.shutdown(wait=False)
+    wait(asked.values(), timeout=question.limit_seconds)
+    return [check for name, future in asked.items() for check in _outcome(name, future, question)]
+
+
+def _outcome(name: str, future: Future[list[Check]], question: Question) -> list[Check]:
+    if not future.done():
+        return [warning(name, f"not looked at within {question.limit_seconds:.0f} s: {packages.SLOW}")]
+    broken = future.exception()
+    return [failure(name, f"the check itself broke: {broken!r}")] if broken else future.result()
 
 
 def _all(group: Group) -> list[Check]:

@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.checks import data, hardware, model_files, packages, storage
+from harness.checks import data, every, hardware, model_files, packages, storage
 from harness.checks.check import Check, Question, Status
 from harness.checks.tokenizers import check_tokenizers
 from jobs import slurm
@@ -325,6 +326,21 @@ def test_a_filesystem_without_locks_or_fsync_is_a_failure(
     [check] = [Check(**found) for found in json.loads(done.stdout) if found["subject"] == subject]
     assert check.status == "failure"
     assert says in check.text
+
+
+def test_a_check_that_breaks_or_hangs_is_said_so_and_the_others_answer() -> None:
+    def broken() -> list[Check]:
+        raise KeyError("surprise")
+
+    def hanging() -> list[Check]:
+        time.sleep(15)
+        return []
+
+    question = replace(QUESTION, engine="scripted", output="/tmp", limit_seconds=10)
+    found = {check.subject: check for check in every.checks(question, {"one": broken, "other": hanging})}
+    assert (found["one"].status, "surprise" in found["one"].text) == ("failure", True)
+    assert (found["other"].status, "not looked at within 10 s" in found["other"].text) == ("warning", True)
+    assert found["python"].status == "ok"
 
 
 # Packages, devices, Slurm
