@@ -296,7 +296,7 @@ def _quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
     """
     wanted = {"HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "20"}
     wanted = {k: v for k, v in wanted.items() if k not in os.environ}
-    if os.environ.get("HF_HUB_OFFLINE") is None and not _hub_answers(timeout_seconds):
+    if os.environ.get("HF_HUB_OFFLINE") is None and not hub_answers(timeout_seconds):
         wanted["HF_HUB_OFFLINE"] = "1"
     modules = [sys.modules.get(n) for n in ("huggingface_hub.constants", "datasets.config")]
     copies = [m for m in modules if m is not None and hasattr(m, "HF_HUB_OFFLINE") and "HF_HUB_OFFLINE" in wanted]
@@ -313,7 +313,7 @@ def _quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
             module.__dict__["HF_HUB_OFFLINE"] = value
 
 
-def _hub_answers(timeout_seconds: float) -> bool:
+def hub_answers(timeout_seconds: float) -> bool:
     """True where a connection to the hub, or to the proxy in front of it, can be opened."""
     url = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     try:

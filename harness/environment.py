@@ -80,12 +80,12 @@ def accelerator() -> Literal["gpu", "cpu"]:
     return "gpu" if _output(["nvidia-smi", "-L"]) else "cpu"
 
 
-def unusable_companions() -> dict[str, str]:
+def unusable_companions(timeout_seconds: float | None = None) -> dict[str, str]:
     """Installed companions of torch whose import fails, with the last line of the failure; empty without torch."""
     installed = [package for package in COMPANIONS if _installed(package)]
-    if not installed or _import_failure("torch") is not None:
+    if not installed or _import_failure("torch", timeout_seconds) is not None:
         return {}
-    failures = {package: _import_failure(package) for package in installed}
+    failures = {package: _import_failure(package, timeout_seconds) for package in installed}
     return {package: failure for package, failure in failures.items() if failure is not None}
 
 
@@ -110,16 +110,20 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _import_failure(module: str) -> str | None:
+def _import_failure(module: str, timeout_seconds: float | None = None) -> str | None:
     """The last line of what an import prints when it fails, in a process of its own: a wrong library can crash it."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import {module}"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {module}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not imported within {timeout_seconds:.0f} s"
     if done.returncode == 0:
         return None
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:200]

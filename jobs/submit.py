@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from jobs import slurm, submissions
@@ -97,3 +98,11 @@ def _slurm_executor(run: RunFolder, name: str, parameters: Mapping[str, Any]) ->
     executor = submitit.SlurmExecutor(folder=str(run.logs_dir.resolve() / "jobs"))
     executor.update_parameters(job_name=name, **parameters)
     return executor
+
+
+def submit_call(
+    folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: str
+) -> str:
+    """Submit one call of a module's function as a job of its own; returns its id. `parameters` are submitit's."""
+    executor = _slurm_executor(RunFolder(folder), name, parameters)
+    return str(executor.submit(function, *arguments).job_id)

@@ -1,0 +1,49 @@
+"""The dataset is there, with as many problems as it should have, and they are the known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import benchmarks
+from harness.checks.check import Check, Question, failure, ok, warning
+from harness.problem import dataset_hash
+
+KNOWN_HASHES = {
+    "gsm8k": "ffbf5c954908d37f",
+    "gsm8k-train": "0aa7b1a709f11e33",
+    "math": "04ddf179ec7ef3de",
+    "math500": "be72afb0ea37f83c",
+    "gaokao2023en": "3a99490cfb6252af",
+    "college_math": "8fa9de6bd67def51",
+    "olympiadbench": "106c020cd510a51e",
+    "amc23": "82c7dfde9aa67c83",
+    "aime24": "6a04042f3aa77476",
+    "demo": "c1301b871ff318b6",
+}
+"""Of whole datasets read from JSON Lines files whose upstream commits are known: the authors' own files for GSM8K and
+MATH, those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
+
+
+def check_dataset(question: Question) -> Iterator[Check]:
+    """Found, count, hash."""
+    name = question.dataset
+    if name is None:
+        return
+    try:
+        loaded = benchmarks.load_recorded(name, Path(question.data_dir) if question.data_dir else None, question.seed)
+    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, OSError) as problem:
+        yield failure("dataset", str(problem))
+        return
+    found = dataset_hash(loaded.problems)
+    text = f"{name}: {len(loaded.problems)} problems, hash {found}, {loaded.source}"
+    known = KNOWN_HASHES.get(name)
+    if loaded.source.startswith("hub "):
+        pinned = benchmarks.DATASETS[name].revision
+        yield ok("dataset", text) if pinned else warning("dataset", f"{text}: no pinned revision, so keep this hash")
+    elif known is None:
+        yield warning("dataset", f"{text}: no hash is known for it, so compare it with that of earlier runs")
+    elif found != known:
+        yield warning("dataset", f"{text}, not {known}: problems or answers were changed; fetch the file again")
+    else:
+        yield ok("dataset", f"{text} as known")
