@@ -29,7 +29,7 @@ test: $(STAMP) ## Run the tests
 test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
 	@command -v slurmctld mariadbd >/dev/null || slurm/local-cluster install
 	slurm/local-cluster up
-	$(VENV)/bin/python -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
+	export $$(slurm/local-cluster env); $(VENV)/bin/python -m pytest tests/slurm tests/harness/test_doctor.py $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
 
 check: $(STAMP) ## Lint, formatting, types
 	$(VENV)/bin/python -m ruff check .

@@ -74,7 +74,7 @@ def asked(chosen: Mapping[str, Any]) -> Question:
         seed=chosen["seed"],
         token_budget=chosen["token_budget"],
         cluster=cluster,
-        sbatch=options.sbatch_options(chosen),
+        sbatch=launch.sbatch_options(chosen),
         tasks=-(-chosen["shards"] // chosen["shards_per_task"]),
     )
 

@@ -121,7 +121,7 @@ def main(context: click.Context, /, **given: Any) -> None:
 
 def _launch(chosen: dict[str, Any]) -> None:
     params = options.method_parameters(chosen["method"], chosen)
-    chosen["sbatch"] = options.sbatch_options(chosen)
+    chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan
 
     spec, problems, notices = plan(chosen, params)
@@ -145,14 +145,25 @@ def _launch(chosen: dict[str, Any]) -> None:
         _run(console, run, spec, problems, {**chosen, "cluster": cluster})
 
 
+def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What sbatch is told, in its own words: profile, `--slurm`, flags. Raises ValueError."""
+    from jobs import profiles
+
+    flags = {word: chosen[word.replace("-", "_")] for word in options.SBATCH}
+    return profiles.settle(chosen["profile"], chosen["slurm"], flags)
+
+
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
     from jobs import shards as sharding
     from jobs.dispatch import unfinished_shards
+    from jobs.expected import expected_tokens
     from jobs.spec import units
     from jobs.state import pending_units, read_state
     from jobs.submit import submit_here
+    from warehouse.history import spent_tokens
 
-    planned = sharding.deal(units(spec, problems), chosen["shards"])
+    history = spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
+    planned = sharding.deal(units(spec, problems), chosen["shards"], expected_tokens(problems, history))
     if not run.exists():
         run.create(spec, problems, planned)
     elif len(run.shards()) != len(planned):

@@ -52,21 +52,6 @@ def slurm_options() -> list[click.Option]:
     return [click.Option([f"--{word}", word.replace("-", "_")], help=f"Slurm: {text}") for word, text in SBATCH.items()]
 
 
-def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What sbatch is told: the profile, then `--slurm`, then flags. Raises click.UsageError and ValueError."""
-    from jobs import profiles
-
-    told = profiles.load(chosen["profile"]) if chosen["profile"] else {}
-    for pair in chosen["slurm"]:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
-        told[key.replace("_", "-")] = value
-    told |= {word: value for word in SBATCH if (value := chosen[word.replace("-", "_")]) is not None}
-    profiles.submitit_parameters(told)  # says what is wrong before anything is planned
-    return told
-
-
 def method_options() -> list[click.Option]:
     """One option per hyper-parameter of any method; which method takes it is checked once the method is known."""
     owners: dict[str, list[str]] = {}

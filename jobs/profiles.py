@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,19 @@ def load(name: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
         raise ValueError(f"--profile {path}: not a readable TOML file: {wrong}") from wrong
     return {key.replace("_", "-"): value for key, value in content.items()}
+
+
+def settle(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What sbatch is told: the profile, then `KEY=VALUE` pairs, then flags that were given. Raises ValueError."""
+    told = load(profile) if profile else {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
+        told[key.replace("_", "-")] = value
+    told |= {word: value for word, value in flags.items() if value is not None}
+    submitit_parameters(told)  # says what is wrong before anything is planned
+    return told
 
 
 def minutes(time: str) -> int:
