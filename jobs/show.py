@@ -13,6 +13,9 @@ _MANY = 32
 """Above so many shards only those are listed that have stopped."""
 
 
+_LITTLE_ROOM = 4 << 20
+
+
 def table(status: RunStatus) -> RenderableType:
     """Header lines, and a table of shards."""
     lines = [Text(line) for line in _header(status)]
@@ -44,6 +47,10 @@ def _header(status: RunStatus) -> list[str]:
     third += [f"{status.gpu_hours:.2f} GPU-hours"] if status.gpu_hours else []
     lines = [" · ".join(first), "shards: " + ", ".join(second)]
     lines += [" · ".join(third)] if third else []
+    if status.free_bytes < _LITTLE_ROOM:
+        lines += [
+            f"THE DISK IS FULL: {status.free_bytes >> 10} KiB are left, too little for journals, logs and results"
+        ]
     lines += [f"Slurm did not answer: {status.slurm_says}"] if status.slurm_says else []
     return lines
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class RunStatus:
     samples_per_second: float = 0.0
     gpu_hours: float | None = None
     """Of all starts of all tasks; None where accounting does not answer."""
+    free_bytes: int = 0
+    """Room left on the disk of the run folder."""
     slurm_says: str = ""
     """Why Slurm's part is missing."""
 
@@ -92,6 +95,7 @@ def status(run: RunFolder) -> RunStatus:
         known = [ended[unit.sample_id] for unit in units if unit.sample_id in ended]
         shards.append(ShardStatus(number, len(units), len(known), sum(known)))
     found = RunStatus(run.path.name, shards, in_flight, recent.tokens_per_second(), recent.samples / _RATE_SECONDS)
+    found.free_bytes = shutil.disk_usage(run.path).free
     _ask_slurm(run, found)
     return found
 

@@ -150,7 +150,9 @@ def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, tmp_path: Path) -
         wait_for(launched.ended, "the end", 120)
         now = launched.status()
         assert now.finished < now.planned
-        assert any("disk full" in s.last_error or "No space left" in s.last_error for s in now.shards)
+        shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
+        assert "THE DISK IS FULL" in shown, shown
+        assert "Slurm: FAILED" in shown, "a log on a full disk cannot say more"
         ballast.unlink()
         launched.complete()
         assert_whole(launched.run, undisturbed)
