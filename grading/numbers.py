@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
+
+from grading.units import without_unit
 
 MAX_DIGITS = 400
 """Longest run of digits that is read as a number."""
@@ -21,17 +24,6 @@ _SCIENTIFIC = re.compile(
 _GROUP = r"(?:\{\s?(-?[\d,.]+)\s?\}|\s?(\d))"
 _FRAC = re.compile(rf"(\d*)\s?\\frac{_GROUP}{_GROUP}")
 _SLASH = re.compile(r"(?:(\d+) )?([\d,.]+)\s?/\s?(-?[\d,.]+)")
-_NOT_UNITS = (
-    "pi|sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|mod|over|choose|times|plus|minus|and|or|to|factorial|squared|cubed|"
-    "hundred|thousand|million|billion|trillion|dozen|percent|half|infinity|base|dots|ldots|cdots"
-)
-_SHORT = "cm|mm|km|kg|mg|ml|hr|ft|in|am|pm|km/h|m/s"
-_UNIT_TEXT = r"\\(?:text(?:rm)?|mbox|mathrm)\s?\{\s*[A-Za-z/. ]*(?:\^\{?\d\}?)?\s*\}"
-_UNIT = re.compile(
-    rf"\s?(?:\^\\circ\s?[CF]?|(?:{_UNIT_TEXT})(?:\s?\^\{{?\d\}}?|\s?²|\s?³)?"
-    rf"|(?!\s?(?:{_NOT_UNITS})\b)(?:\s[a-z]{{3,20}}|(?<![\\a-zA-Z])[a-z]{{4,20}}|\s?(?<![\\a-zA-Z])(?:{_SHORT}))"
-    r"(?: (?:per )?[a-z]{2,20}){0,2})$"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +39,11 @@ class Number:
     """Digits after that point."""
 
 
-def without_unit(text: str) -> str:
-    r"""Drop one unit at the end (`5 cm`, `5\text{ cm}^2`, `90^\circ`), where something with a digit is before it."""
-    match = _UNIT.search(text[-120:])
-    if match is None:
-        return text
-    head = text[: len(text) - (len(text[-120:]) - match.start())].rstrip()
-    return head if re.search(r"\d\W*$|\d.*[})a-z]$", head) and head[-1] not in "+-*/^_=" else text
-
-
 def read_number(text: str) -> Number | None:
     """Read a cleaned answer as one exact number, or return None; units and percent signs may follow it."""
     text = without_unit(text).strip()
     percent = text.endswith(("%", "percent"))
-    text = text.removesuffix("percent").rstrip("% ")
+    text = text.removesuffix("percent").rstrip("% ").removesuffix("\\").rstrip()
     if re.search(rf"\d{{{MAX_DIGITS + 1}}}", text):
         return None
     sign = -1 if text.startswith("-") else 1
@@ -123,10 +106,16 @@ def same_number(gold: Number, prediction: Number, tolerance: float | None = None
 
 def _rounds_to(wanted: Fraction, given: Number) -> bool:
     """Whether a decimal is the rounding or truncation of a fraction without a finite decimal."""
-    digits = given.decimal_digits
-    if digits is None or digits < ENOUGH_DIGITS or _is_finite_decimal(wanted):
+    return not _is_finite_decimal(wanted) and rounds_to_value(wanted, given)
+
+
+def rounds_to_value(value: Any, given: Number) -> bool:
+    """Whether a decimal of enough digits is the rounding or truncation of a value, a Fraction or mpmath's number."""
+    if given.decimal_digits is None or given.decimal_digits < ENOUGH_DIGITS or given.percent:
         return False
-    return abs(wanted - given.value) < Fraction(1, 10**given.places)
+    if isinstance(value, Fraction):
+        return not _is_finite_decimal(value) and abs(value - given.value) < Fraction(1, 10**given.places)
+    return bool(abs(value * 10**given.places - given.value.numerator * 10**given.places / given.value.denominator) < 1)
 
 
 def _is_finite_decimal(value: Fraction) -> bool:
