@@ -35,6 +35,8 @@ _SPACING = re.compile(r"(?<!\\)\\(?:! ?|[,;:> /]|thinspace(?![a-z]))|\\q?quad(?!
 _THIN = re.compile(r"(?<=\d)\s?\\[,;:>!]\s?(?=\d{3}(?!\d))|(?<=\d)\s?\{,\}\s?(?=\d{3})|\\! ?")
 _SIZING = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle|displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])\.?")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_SHORT_FRACTION = re.compile(r"\\frac\s?(\d)\s?(\d)")
+_SHORT_ROOT = re.compile(r"\\sqrt\s?(\d)")
 _BARE_COMMAND = re.compile(r"(?<![\\a-zA-Z])[dtc]?(frac|sqrt)(?=\s?[\[{])")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[a-zA-Z]{2,})")
 _PLAIN_FENCE = re.compile(r"(?<!\\)\\[()]")
@@ -66,6 +68,7 @@ def _clean_latex(text: str) -> str:
     if r"\begin" not in text:
         text = _ESCAPED_TWICE.sub(r"\\", text)
     text = _FRACTION.sub(r"\\frac", text.replace("\\\\[", "\\\\ ["))
+    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text))
     text = _SIZING.sub("", text)
     text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "%").replace(r"\#", "#")
     text = _SPACING.sub(" ", _THIN.sub("", text))
@@ -112,7 +115,7 @@ def _plain_character(character: str) -> str:
 
 def squeezed(text: str) -> str:
     """Return the text without white space, for comparison as a string; a lone `{5}` group loses its braces."""
-    text = re.sub(r"\s+", "", text)
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     return re.sub(r"([\^_])\{(\w)\}", r"\1\2", text)
 
 

@@ -41,7 +41,7 @@ from grading.words import digits_of_word, is_text, meaning, same_words, without_
 
 __all__ = ["Match", "equivalent", "equivalent_list", "is_list", "load", "special_form"]
 
-_BASE = re.compile(r"\(?([0-9A-Z][0-9A-Z ,]*)\)?_\{?\s?(?:\\text\{\s?)?(?:base )?(\d{1,2}|[a-z]{3,10})\s?\}?\}?")
+_BASE = re.compile(r"\(?([0-9A-Z][0-9A-Z ,.]*)\)?_\{?\s?(?:\\text\{\s?)?(?:base )?(\d{1,2}|[a-z]{3,10})\s?\}?\}?")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
                "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
 _TIME = re.compile(r"(\d{1,2}):([0-5]\d)(?::[0-5]\d)?\s?((?:[ap]\.?\s?m\.?|noon|midnight|o'clock)?)", re.IGNORECASE)
@@ -259,7 +259,8 @@ def _shapes(gold: str, prediction: str, tolerance: float | None) -> Match | None
 
 def _unnamed(gold: str, prediction: str) -> str:
     shape = shape_of(prediction)
-    if (shape and shape.kind == "list") or (is_equation(gold) and not shape_of(without_name(gold))):
+    is_asked = is_equation(gold) and not shape_of(gold) and not shape_of(without_name(gold))
+    if (shape and shape.kind == "list") or is_asked:
         return prediction
     return without_name(prediction)
 
@@ -332,7 +333,7 @@ def _equations(gold: str, prediction: str, tolerance: float | None) -> Match | N
         return equivalent(gold, value, tolerance)
     if set(gold_signs) != {"="}:
         return Match(False, "a relation is asked for")
-    value = value_of_equation(gold)
+    value = value_of_equation(gold) if without_name(gold) != gold or len(gold_signs) > 1 else None
     if value is None:
         return Match(False, "an equation is asked for")
     return equivalent(value, prediction, tolerance)

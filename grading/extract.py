@@ -41,7 +41,7 @@ _LETTER_LINE = re.compile(r"^\s{0,8}\(?([A-Z])[.):]?\s{0,8}$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
 _PROSE = re.compile(
     r"(?i)\b(?:is|are|was|so|we|thus|therefore|get|gets|then|equals?|because|have|hence|since|know|need|find|let|this|that"
-    r"|it|i|gives?|must|now|total|answer|would|can|will)\b"
+    r"|it|gives?|must|now|total|answer|would|can|will)\b"
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
 MAX_WHOLE_CHARACTERS = 300
@@ -157,7 +157,7 @@ def _guess(text: str, is_choice: bool) -> Extraction | None:
                 return Extraction(letter, rule)
         return Extraction(text.strip(), "whole") if _is_answer_only(text) else None
     if _is_answer_only(text):
-        return Extraction(_phrase(text.strip()), "whole")
+        return Extraction(_whole(text.strip()), "whole")
     tail = text[-MAX_ANSWER_CHARACTERS:]
     found = [
         (match.start(), rule, next((group for group in match.groups() if group), match.group()).strip())
@@ -177,10 +177,23 @@ def _innermost(found: list[tuple[int, str, str]], tail: str) -> Extraction:
     return Extraction(last[2], last[1])
 
 
+def _whole(line: str) -> str:
+    """Drop the fences of formulas from a reply that is nothing but an answer."""
+    line = line.strip("`").removesuffix(".").strip()
+    formula = _MATH.fullmatch(line)
+    if formula:
+        return next(group for group in formula.groups() if group).strip()
+    return re.sub(r"\\[()\[\]](?!.*\\right)", " ", line) if re.match(r"\\[(\[]", line) else line
+
+
 def _is_answer_only(text: str) -> bool:
     """Whether a reply is one short line without a sentence."""
     line = text.strip()
     if not line or len(line) > MAX_WHOLE_CHARACTERS or "\n" in line or r"\boxed" in line:
         return False
     plain = _LATEX_TEXT.sub(" ", _MATH.sub(" ", line))
+    if plain == line and len(plain.split()) <= 8 and not re.search(r"\d|\b(?:I|we)\b", plain):
+        return True  # a few words: «There is no solution»
+    if re.match(r"[A-Za-z]{2}", plain) and "=" in plain and len(re.findall(r"[A-Za-z]{3,}", plain)) > 2:
+        return False  # a calculation within a sentence
     return not _PROSE.search(plain) or len(plain.split()) <= 1

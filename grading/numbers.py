@@ -97,7 +97,7 @@ def same_number(gold: Number, prediction: Number, tolerance: float | None = None
     wanted, given = gold.value, prediction.value
     if tolerance is not None and abs(wanted - given) <= Fraction(str(tolerance)):
         return True
-    if wanted == given or _rounds_to(wanted, prediction):
+    if wanted == given or _rounds_to(wanted, prediction) or _rounds_to(given, gold):
         return True
     if gold.percent and not prediction.percent:
         return given * 100 == wanted
@@ -111,7 +111,8 @@ def _rounds_to(wanted: Fraction, given: Number) -> bool:
 
 def rounds_to_value(value: Any, given: Number) -> bool:
     """Whether a decimal of enough digits is the rounding or truncation of a value, a Fraction or mpmath's number."""
-    if given.decimal_digits is None or given.decimal_digits < ENOUGH_DIGITS or given.percent:
+    digits = given.decimal_digits
+    if digits is None or given.percent or digits < ENOUGH_DIGITS - (given.places > ENOUGH_DIGITS):
         return False
     if isinstance(value, Fraction):
         return not _is_finite_decimal(value) and abs(value - given.value) < Fraction(1, 10**given.places)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from grading.clean import is_enclosed, split_list, split_top, squeezed
 from grading.evaluate import UndefinedError, Value, evaluate, points, same_value, symbols
 from grading.formula import Node, read_formula
+from grading.numbers import read_number
 from grading.sets import relations
 from grading.units import without_unit
 
@@ -42,6 +43,8 @@ class Shape:
 def shape_of(text: str) -> Shape | None:
     """Return the shape of a cleaned answer, or None where it is one value."""
     if "," not in text and ";" not in text and "matrix" not in text and "array" not in text and " " not in text and "{" not in text:
+        return None
+    if text[:1].isdigit() and read_number(text):
         return None
     if matrix := _MATRIX.fullmatch(text.strip()):
         rows = [row.split("&") for row in re.split(r"\\\\|\\cr", matrix.group(1)) if row.strip()]

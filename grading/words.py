@@ -21,7 +21,7 @@ _SHORT_WORDS = frozenset("no on or in is it so to up at as by if of do go he we 
 _PRODUCTS = (frozenset("abcd"), frozenset("aecd"), frozenset("abxy"), frozenset("axyz"), frozenset("abck"))
 _FILLERS = frozenset(
     "the a an is are it its of that this there answer final function value be will must to in one only which has have "
-    "for so therefore thus we by set".split()
+    "for so therefore thus we by set and".split()
 )
 _SYNONYMS = (
     ("none", r"no (?:real |valid |such |possible |integer )?(?:solutions?|roots?|values?|answers?|numbers?|points?)(?: exists?)?"
@@ -88,7 +88,7 @@ def words_of(text: str) -> str:
 
 def meaning(text: str) -> str | None:
     """Return the name of a phrase that has many spellings (`none`, `dne`, `reals`, `yes` …), or None."""
-    stripped = words_of(text).replace("-", " ")
+    stripped = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", words_of(text))
     if re.sub(r"\s", "", text) in (r"\{\}", "∅"):
         return "none"
     words = [word for word in stripped.split() if word not in _FILLERS - {"one", "set"}]
