@@ -52,7 +52,9 @@ def _is_large_factorial(match: re.Match[str]) -> bool:
         return True
     if operand == "":
         before = match.string[max(0, match.start() - 60) : match.start()].rstrip()
-        return not _SMALL_BRACKET.search(before)  # a factorial of a bracket or of a factorial: its size is not known without evaluating it
+        return not _SMALL_BRACKET.search(
+            before
+        )  # a factorial of a bracket or of a factorial: its size is not known without evaluating it
     return operand.isdigit() and int(operand) > MAX_FACTORIAL
 
 

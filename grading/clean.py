@@ -21,17 +21,20 @@ SYMBOLS = {
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "→": r"\to ", "€": "", "£": "", "¥": "",
     "ϕ": r"\phi ", "ϵ": r"\epsilon ", "µ": r"\mu ",
 }  # fmt: skip
-GREEK = dict(zip("αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩ", (
+_LETTER_NAMES = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
     "Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega"
-).split(), strict=True))  # fmt: skip
+)
+GREEK = dict(zip("αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩ", re.findall(r"\w+", _LETTER_NAMES), strict=True))
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿˣⁱ", "0123456789-+nxi")
 SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿˣⁱ]+")
 _SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _UNICODE_ROOT = re.compile(r"([√∛])\s?(?:\(([^()]{1,200})\)|(\d+(?:\.\d+)?|[a-zπ]))")
-_SPACING = re.compile(r"(?<!\\)\\(?:! ?|[,;:> /]|thinspace(?![a-z]))|\\q?quad(?![a-zA-Z])|~|\\h(?:space|fill)\*?(?:\{[^{}]*\})?")
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:! ?|[,;:> /]|thinspace(?![a-z]))|\\q?quad(?![a-zA-Z])|~|\\h(?:space|fill)\*?(?:\{[^{}]*\})?"
+)
 _THIN = re.compile(r"(?<=\d)\s?\\[,;:>!]\s?(?=\d{3}(?!\d))|(?<=\d)\s?\{,\}\s?(?=\d{3})|\\! ?")
 _SIZING = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle|displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])\.?")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
@@ -40,20 +43,21 @@ _SHORT_ROOT = re.compile(r"\\sqrt\s?(\d)")
 _BARE_COMMAND = re.compile(r"(?<![\\a-zA-Z])[dtc]?(frac|sqrt)(?=\s?[\[{])")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[a-zA-Z]{2,})")
 _PLAIN_FENCE = re.compile(r"(?<!\\)\\[()]")
-_TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox|mathrm|mathbf|mathit|operatorname)\*?\s?\{([^{}]*)\}")
+_TEXT_COMMAND = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox|mathrm|mathbf|mathit|operatorname)\*?\s?\{([^{}]*)\}"
+)
 _BOLD = re.compile(r"^\\(?:math|text)bf\s?\{(.*)\}$|^\\(?:boldsymbol|bm|displaystyle)\s?\{(.*)\}$", re.DOTALL)
 _THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
-_WORD_BETWEEN = re.compile(r"\\(?:text|mbox|textrm|mathrm)\s?\{\s*,?\s*(?:and|or)\s*\}|(?<=[\s,])(?:and|or)(?=[\s\\])|\\(?:vee|lor)(?![a-z])")
+_WORD_BETWEEN = re.compile(
+    r"\\(?:text|mbox|textrm|mathrm)\s?\{\s*,?\s*(?:and|or)\s*\}|(?<=[\s,])(?:and|or)(?=[\s\\])|\\(?:vee|lor)(?![a-z])"
+)
 
 
 @lru_cache(maxsize=4096)
 def clean(answer: str) -> str:
     """Return the answer with one notation for one thing: no dollar signs, spacing, sizing or final period."""
     text = _ascii_maths(answer)
-    if "\\" in text:
-        text = _clean_latex(text)
-    else:
-        text = text.replace("$", "").replace("~", " ")
+    text = _clean_latex(text) if "\\" in text else text.replace("$", "").replace("~", " ")
     text = text.replace("**", "^") if re.search(r"[\w)]\s?\*\*\s?[\w(-]", text) else text.replace("**", "")
     text = re.sub(r"(\^|\s|^)\\displaystyle(?![a-zA-Z])|(?<!\\)\\(?=\s|$)", r"", text)
     text = _BARE_COMMAND.sub(r"\\\1", text)
@@ -156,7 +160,7 @@ def split_list(text: str) -> list[str]:
 
 
 def split_top(text: str, pattern: str) -> list[str]:
-    """Split at every match of a pattern outside brackets; `(` and `]` may close each other, as in half-open intervals."""
+    """Split at every match of a pattern outside brackets; `(` and `]` close each other, as in half-open intervals."""
     if not re.search(pattern, text):
         return [text]
     depths = [depth for _, depth in depth_at_each(text)]

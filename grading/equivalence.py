@@ -18,8 +18,8 @@ from functools import lru_cache
 from grading.bounds import is_balanced, why_not_parsed
 from grading.choice import chosen_letter
 from grading.clean import clean, squeezed, without_text_commands
-from grading.extract import find_boxes
 from grading.evaluate import constant_value, inexact, same_expression, symbols
+from grading.extract import find_boxes
 from grading.formula import Node, read_formula
 from grading.numbers import read_number, rounds_to_value, same_number
 from grading.sets import looks_like_a_set, read_set, relations, same_set
@@ -180,7 +180,12 @@ def _text(gold: str, prediction: str) -> Match | None:
     if "reals" in meanings and (read_set(gold) and read_set(prediction)):
         return None
     shapes = shape_of(gold), shape_of(prediction)
-    if shapes[0] and shapes[1] and shapes[0].kind == "list" and not any(is_text(p) and not re.search(r"\d", p) for p in shapes[1].parts):
+    if (
+        shapes[0]
+        and shapes[1]
+        and shapes[0].kind == "list"
+        and not any(is_text(p) and not re.search(r"\d", p) for p in shapes[1].parts)
+    ):
         return None
     if not is_text(gold) and (looks_like_a_set(gold) or looks_like_a_set(prediction)) and read_set(prediction):
         return None
@@ -212,7 +217,9 @@ def _time_or_ratio(gold: str, prediction: str) -> Match | None:
         return Match(clocks[0][:2] == clocks[1][:2] and same_half, "times")
     if any(time and time[3] for time in times):
         return Match(False, "a time")
-    if not all(_RATIO.fullmatch(text) or read_formula(text) for text in (gold, prediction)) or "{" in gold and "|" in gold:
+    if not all(_RATIO.fullmatch(text) or read_formula(text) for text in (gold, prediction)) or (
+        "{" in gold and "|" in gold
+    ):
         return None
     terms = [[read_formula(term.strip()) for term in text.split(":")] for text in (gold, prediction)]
     values = [[constant_value(term) if term else None for term in side] for side in terms]
@@ -302,7 +309,10 @@ def _same_shape(gold: Shape, shape: Shape, tolerance: float | None) -> Match:
         return Match(False, "another size of matrix")
     if kinds == {"tuple"} and gold.brackets != shape.brackets:
         return Match(False, "other brackets")
-    if kinds == {"matrix", "tuple"} and "1" not in (gold.brackets + shape.brackets).split("×")[-1][:1] + gold.brackets[:1]:
+    if (
+        kinds == {"matrix", "tuple"}
+        and "1" not in (gold.brackets + shape.brackets).split("×")[-1][:1] + gold.brackets[:1]
+    ):
         return Match(False, "a matrix is not a tuple")
     if "list" in kinds and "tuple" in kinds:
         if (gold.brackets + shape.brackets) not in ("()", "[]"):

@@ -25,10 +25,12 @@ MAX_BITS = 40_000
 """Size of the largest exact number."""
 MAX_FACTORIAL = 3_000
 
-POSITIVE = ((Fraction(3, 7), Fraction(5, 11), Fraction(7, 13), Fraction(11, 17), Fraction(13, 31), Fraction(2, 19)),
-            (Fraction(17, 7), Fraction(41, 29), Fraction(37, 11), Fraction(53, 23), Fraction(19, 5), Fraction(61, 9)),
-            (Fraction(23, 3), Fraction(9, 8), Fraction(1, 6), Fraction(47, 9), Fraction(12, 35), Fraction(29, 4)),
-            (Fraction(5, 23), Fraction(8, 3), Fraction(83, 12), Fraction(3, 16), Fraction(15, 4), Fraction(7, 9)))  # fmt: skip
+POSITIVE = (
+    (Fraction(3, 7), Fraction(5, 11), Fraction(7, 13), Fraction(11, 17), Fraction(13, 31), Fraction(2, 19)),
+    (Fraction(17, 7), Fraction(41, 29), Fraction(37, 11), Fraction(53, 23), Fraction(19, 5), Fraction(61, 9)),
+    (Fraction(23, 3), Fraction(9, 8), Fraction(1, 6), Fraction(47, 9), Fraction(12, 35), Fraction(29, 4)),
+    (Fraction(5, 23), Fraction(8, 3), Fraction(83, 12), Fraction(3, 16), Fraction(15, 4), Fraction(7, 9)),
+)
 WITH_NEGATIVES = (
     (Fraction(-13, 6), Fraction(4, 9), Fraction(-3, 8), Fraction(31, 7), Fraction(-25, 3), Fraction(6, 5)),
     (Fraction(9, 14), Fraction(-27, 8), Fraction(-14, 3), Fraction(-5, 6), Fraction(2, 7), Fraction(-33, 10)),
@@ -65,7 +67,7 @@ def contains(node: Node, test: Callable[[Node], bool]) -> bool:
 
 
 def evaluate(node: Node, point: dict[str, Fraction], log_base: int = 0) -> Value:
-    """Return the value at a point, or raise UndefinedError. `log_base` 10 reads a bare `log` as decimal; 0 as natural."""
+    """Return the value at a point, or raise UndefinedError. A bare `log` is natural, or decimal for `log_base` 10."""
     try:
         return _value(node, point, log_base)
     except (ZeroDivisionError, OverflowError, TypeError, ValueError, NotImplementedError) as error:
@@ -144,7 +146,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 def _root(value: Fraction, degree: int) -> Fraction | None:
     """Return the exact real root, or None where there is none."""
-    if value < 0 and degree % 2 == 0 or degree > 64:
+    if (value < 0 and degree % 2 == 0) or degree > 64:
         return None
     parts = []
     for part in (abs(value.numerator), value.denominator):
@@ -185,36 +187,48 @@ _NAMES = {
 
 
 def _function(name: str, operands: list[Value], log_base: int) -> Value:
-    context = arithmetic()
     value = operands[0]
     if name == "abs":
         return abs(value)
     if name == "root":
-        degree = operands[1]
-        if not isinstance(degree, Fraction) or degree == 0:
-            raise UndefinedError("a root's degree")
-        return _power(value, 1 / degree)
+        return _power(value, 1 / _degree(operands[1]))
     if name in ("floor", "ceil"):
         return Fraction(math.floor(value) if name == "floor" else math.ceil(value))
     if name == "binom":
-        top, bottom = operands
-        if isinstance(top, Fraction) and isinstance(bottom, Fraction) and top.denominator == bottom.denominator == 1:
-            if not 0 <= bottom <= MAX_FACTORIAL or not 0 <= top <= MAX_FACTORIAL:
-                raise UndefinedError("too large")
-            return Fraction(math.comb(int(top), int(bottom)))
-        return context.binomial(inexact(top), inexact(bottom))
+        return _binomial(*operands)
     if name in ("log", "lg", "ln"):
-        if value == 0:
-            raise UndefinedError("the logarithm of zero")
-        logarithm = context.log(inexact(value))
-        if len(operands) > 1:
-            return logarithm / context.log(inexact(operands[1]))
-        return logarithm / context.log(10) if name == "lg" or (name == "log" and log_base == 10) else logarithm
+        return _logarithm(name, operands, log_base)
+    context = arithmetic()
     if name == "exp":
         return _power(context.e * 1, value)
     if abs(value) > 10**9:
         raise UndefinedError("too large an argument")
     return getattr(context, _NAMES.get(name, name))(inexact(value))
+
+
+def _degree(value: Value) -> Fraction:
+    if not isinstance(value, Fraction) or value == 0:
+        raise UndefinedError("a root's degree")
+    return value
+
+
+def _binomial(top: Value, bottom: Value) -> Value:
+    if isinstance(top, Fraction) and isinstance(bottom, Fraction) and top.denominator == bottom.denominator == 1:
+        if not 0 <= bottom <= MAX_FACTORIAL or not 0 <= top <= MAX_FACTORIAL:
+            raise UndefinedError("too large")
+        return Fraction(math.comb(int(top), int(bottom)))
+    return arithmetic().binomial(inexact(top), inexact(bottom))
+
+
+def _logarithm(name: str, operands: list[Value], log_base: int) -> Value:
+    context = arithmetic()
+    if operands[0] == 0:
+        raise UndefinedError("the logarithm of zero")
+    logarithm = context.log(inexact(operands[0]))
+    if len(operands) > 1:
+        return logarithm / context.log(inexact(operands[1]))
+    is_decimal = name == "lg" or (name == "log" and log_base == 10)
+    return logarithm / context.log(10) if is_decimal else logarithm
 
 
 def same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR) -> bool:

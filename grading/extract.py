@@ -21,12 +21,12 @@ _BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
 _TAG = re.compile(r"(?i)<answer>\s{0,8}")
 _FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=|[*_#]{0,3}\n)[*_:]{0,4}\s{0,3}")
 _PHRASE = re.compile(
-    r"(?i)(?:\b(?:correct |right )?(?:answer|option|choice)(?: to (?:the|this) (?:question|problem))?\s{1,3}(?:is|=|would be"
-    r"|should be|must be)|\banswers?[*_]{0,3}\s{0,3}:|答案(?:是|为|：|:))[*_:]{0,4}\s{0,3}"
+    r"(?i)(?:\b(?:correct |right )?(?:answer|option|choice)(?: to (?:the|this) (?:question|problem))?\s{1,3}(?:is|="
+    r"|would be|should be|must be)|\banswers?[*_]{0,3}\s{0,3}:|答案(?:是|为|：|:))[*_:]{0,4}\s{0,3}"
 )
 _FILLER = re.compile(
-    r"(?i)(?:(?:therefore|thus|then|hence|simply|just|exactly|indeed|clearly|approximately|about|equal to|given by|option"
-    r"|choice|the number|the value|the letter)[,:]? |: ?)+"
+    r"(?i)(?:(?:therefore|thus|then|hence|simply|just|exactly|indeed|clearly|approximately|about|equal to|given by"
+    r"|option|choice|the number|the value|the letter)[,:]? |: ?)+"
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|,? (?:because|since|which|so|as) |\*\*")
 _MATH = re.compile(

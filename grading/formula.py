@@ -14,6 +14,11 @@ from fractions import Fraction
 from functools import lru_cache
 
 
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
 class NotAFormulaError(ValueError):
     """The text is not an expression that this reader knows."""
 
@@ -31,17 +36,19 @@ class Node:
     """Significant digits of a decimal."""
 
 
-FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh arccosh "
-    "arctanh asin acos atan asinh acosh atanh arsinh arcosh artanh ln log lg exp sqrt cbrt abs floor ceil".split()
+FUNCTIONS = names(
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch arcsinh "
+    "arccosh arctanh asin acos atan asinh acosh atanh arsinh arcosh artanh ln log lg exp sqrt cbrt abs floor "
+    "ceil"
 )
-GREEK = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho varrho sigma tau "
-    "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar nabla".split()
+GREEK = names(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho varrho "
+    "sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega "
+    "ell hbar nabla"
 )
-ACCENTS = frozenset(
-    "vec hat bar overline overrightarrow mathbf boldsymbol bm tilde dot ddot mathcal mathbb underline widehat widetilde "
-    "mathrm text textbf textit mathit mathsf operatorname rm".split()
+ACCENTS = names(
+    "vec hat bar overline overrightarrow mathbf boldsymbol bm tilde dot ddot mathcal mathbb underline widehat "
+    "widetilde mathrm text textbf textit mathit mathsf operatorname rm"
 )
 _NUMBER = re.compile(
     r"(?:\d{1,3}(?:,\d{3})+(?![\d])|\d{1,3}(?: \d{3})+(?![\d])|\d+)(?:\.\d*)?|\.\d+"
@@ -53,7 +60,9 @@ _PROPER = re.compile(r"\s?\\frac\s?(?:\{(\d+)\}|(\d))\s?(?:\{(\d+)\}|(\d))(?!\s?
 _WORD = re.compile(r"[A-Za-z]+")
 _COMMAND = re.compile(r"\\([A-Za-z]+)|\\(.)", re.DOTALL)
 _SUBSCRIPT = re.compile(r"_\s?(?:\{([^{}]*(?:\{[^{}]*\})?[^{}]*)\}|(\\[A-Za-z]+|\w))")
-_PLAIN_NAMES = sorted([*FUNCTIONS, "pi", "theta", "alpha", "beta", "gamma", "lambda", "omega", "phi", "infty"], key=len)[::-1]
+_PLAIN_NAMES = sorted(
+    [*FUNCTIONS, "pi", "theta", "alpha", "beta", "gamma", "lambda", "omega", "phi", "infty"], key=len
+)[::-1]
 _CONSTANTS = {"e": "e", "i": "i", "pi": "pi"}
 _TIMES = frozenset({"cdot", "times", "ast", "bullet"})
 _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc",
@@ -61,6 +70,7 @@ _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", 
 
 
 def number(value: Fraction, digits: int | None = None) -> Node:
+    """Return a number's node."""
     return Node("number", value=value, digits=digits)
 
 
@@ -344,7 +354,9 @@ class _Reader:
 
     def accented(self, accent: str) -> Node:
         """A letter with an accent or in a font is a symbol of its own; upright it is the letter itself."""
-        match = re.compile(r"\s?(?:\{\s?~?(\\?[A-Za-z]{1,10}\d?(?:_\{?\w+\}?)?)\s?\}|(\\?[A-Za-z]))").match(self.text, self.at)
+        match = re.compile(r"\s?(?:\{\s?~?(\\?[A-Za-z]{1,10}\d?(?:_\{?\w+\}?)?)\s?\}|(\\?[A-Za-z]))").match(
+            self.text, self.at
+        )
         if match is None:
             raise NotAFormulaError(accent)
         self.at = match.end()

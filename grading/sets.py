@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cmp_to_key, lru_cache
+from itertools import pairwise
 
 from grading.clean import split_top
 from grading.evaluate import Value, constant_value, inexact, is_real, same_value
@@ -49,7 +50,7 @@ def looks_like_a_set(text: str) -> bool:
 
 
 def relations(text: str) -> tuple[list[str], list[str]]:
-    """Split a chain at its top-level relation signs: its operands and, one fewer, its signs (`<`, `<=`, `=`, `in` …)."""
+    """Split a chain at its top-level relation signs: its operands and, one fewer, its signs (`<=`, `=`, `in` …)."""
     operands, signs, start, depth, at = [], [], 0, 0, 0
     while at < len(text):
         character = text[at]
@@ -122,6 +123,17 @@ def _difference(left: RealSet, right: RealSet) -> RealSet:
     return RealSet(lambda x: left.has(x) and not right.has(x), left.ends + right.ends, left.variables | right.variables)
 
 
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPERATIONS = (
+    (r"\\(?:big)?cup(?![a-z])|(?<=[)\]}])\s?U\s?(?=[(\[\\{])", _union),
+    (r"\\cap(?![a-z])", _intersection),
+    (
+        r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=[R}])\s?-\s?(?=\\\{)|\\\\(?=\s?\\\{)",
+        _difference,
+    ),
+)
+
+
 def _of_relation(text: str) -> RealSet | None:
     operands, signs = relations(text)
     if not signs:
@@ -151,8 +163,9 @@ def _of_chain(operands: list[str], signs: list[str]) -> RealSet | None:
         if bound is None:
             return None
         if variable == n + 1:
-            sign = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
-        result = _intersection(result, _ray(sign, bound))
+            result = _intersection(result, _ray(_TURNED.get(sign, sign), bound))
+        else:
+            result = _intersection(result, _ray(sign, bound))
     return RealSet(result.has, result.ends, {operands[variable]})
 
 
@@ -190,8 +203,7 @@ def _everything() -> RealSet:
 
 
 def _of_set(text: str) -> RealSet | None:
-    for pattern, combine in ((r"\\(?:big)?cup(?![a-z])|(?<=[)\]}])\s?U\s?(?=[(\[\\{])", _union), (r"\\cap(?![a-z])", _intersection),
-                             (r"\\(?:setminus|backslash|smallsetminus)(?![a-z])|(?<=[R}])\s?-\s?(?=\\\{)|\\\\(?=\s?\\\{)", _difference)):  # fmt: skip
+    for pattern, combine in _OPERATIONS:
         parts = split_top(text, pattern)
         if len(parts) > 1:
             return _combined(parts, combine)
@@ -248,7 +260,7 @@ def _probes(ends: list[Value]) -> list[Value]:
             ordered.append(end)
     if not ordered:
         return [Fraction(0)]
-    between = [(inexact(a) + inexact(b)) / 2 for a, b in zip(ordered, ordered[1:], strict=False)]
+    between = [(inexact(a) + inexact(b)) / 2 for a, b in pairwise(ordered)]
     return [*ordered, *between, ordered[0] - 1, ordered[-1] + 1]
 
 

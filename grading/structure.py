@@ -16,7 +16,9 @@ from grading.sets import relations
 from grading.units import without_unit
 
 _MATRIX = re.compile(
-    r"\\?[\[({|]?\s?\\begin\{(?:[pbvBV]|small)?(?:matrix|array)\}(?:\{[lcr| ]*\})?(.*?)\\end\{[a-zA-Z]*\}\s?\\?[\])}|]?", re.DOTALL
+    r"\\?[\[({|]?\s?\\begin\{(?:[pbvBV]|small)?(?:matrix|array)\}(?:\{[lcr| ]*\})?"
+    r"(.*?)\\end\{[a-zA-Z]*\}\s?\\?[\])}|]?",
+    re.DOTALL,
 )
 _ANGLE = re.compile(r"(?:\\langle|<)\s?(.*?)\s?(?:\\rangle|>)", re.DOTALL)
 _TRANSPOSED = re.compile(r"(.*[)\]])\s?\^\s?\{?\s?(?:T|\\top|\\mathrm\s?\{T\}|\\intercal|\\prime)\s?\}?", re.DOTALL)
@@ -25,7 +27,9 @@ _NAME = re.compile(
     r"[^0-9_+\-*/^=<>]*(?:[_^](?:\w|\{\w{1,3}\})[^0-9_+\-*/^=<>]*)*|\\?[A-Za-z]{1,20}(?:_\{?\w{1,3}\}?)?\([^()=]*\)"
 )
 _FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
-_SUM_OF_NAMES = re.compile(r"(?:\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?|[A-Z]{2,3})(?:\s?[+\-]?\s?\\?[A-Za-z](?:_\{?\w{1,3}\}?)?)*")
+_SUM_OF_NAMES = re.compile(
+    r"(?:\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?|[A-Z]{2,3})(?:\s?[+\-]?\s?\\?[A-Za-z](?:_\{?\w{1,3}\}?)?)*"
+)
 MAX_PARTS = 400
 
 
@@ -42,7 +46,14 @@ class Shape:
 
 def shape_of(text: str) -> Shape | None:
     """Return the shape of a cleaned answer, or None where it is one value."""
-    if "," not in text and ";" not in text and "matrix" not in text and "array" not in text and " " not in text and "{" not in text:
+    if (
+        "," not in text
+        and ";" not in text
+        and "matrix" not in text
+        and "array" not in text
+        and " " not in text
+        and "{" not in text
+    ):
         return None
     if text[:1].isdigit() and read_number(text):
         return None

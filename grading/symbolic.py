@@ -1,7 +1,7 @@
 """The door to math-verify and sympy, for what the readers of this package do not know. Loaded lazily.
 
 math-verify decides, and what it calls equal is checked again where it is known to err: numbers by relative error,
-equations by a constant ratio, free `i` as the imaginary unit, and no number picked out of something that does not parse.
+equations by a constant ratio, free `i` as the imaginary unit, and no number picked out of what does not parse.
 """
 
 from __future__ import annotations

@@ -18,16 +18,22 @@ _SHORT = "cm|mm|km|kg|mg|ml|mL|hr|hrs|ft|in|lb|lbs|oz|mph|yd|mi|sec|min|km/h|m/s
 _POWER = r"(?:\s?\^\s?(?:\d|\{\s?\d\s?\})|\s?\^\{\s?\\text\{\s?\d\s?\}\s?\})?"
 _TEXT = r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox|operatorname)\s?\{[^{}]{0,80}\}" + _POWER
 _PLAIN = (
-    rf"(?:\s?(?:sq|cu)\.? |\s?(?:square|cubic) )?(?!\s?(?:{_NOT_UNITS})\b)(?:\s[a-z]{{3,20}}|(?<![\\a-zA-Z_])[a-z]{{4,20}}|\s?(?<![\\a-zA-Z_^])(?:{_SHORT}))"
+    rf"(?:\s?(?:sq|cu)\.? |\s?(?:square|cubic) )?(?!\s?(?:{_NOT_UNITS})\b)"
+    rf"(?:\s[a-z]{{3,20}}|(?<![\\a-zA-Z_])[a-z]{{4,20}}|\s?(?<![\\a-zA-Z_^])(?:{_SHORT}))"
     rf"{_POWER}(?:/[a-z]{{1,10}})?(?: (?:per |a )?[a-z]{{2,20}}){{0,3}}{_POWER}"
 )
-_UNIT = re.compile(rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?/?\s?{_TEXT}){{0,3}}|{_PLAIN}|(?<=\d) [mgshlL])$")
+_UNIT = re.compile(
+    rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?/?\s?{_TEXT}){{0,3}}|{_PLAIN}|(?<=\d) [mgshlL])$"
+)
 _NO_UNIT_TEXT = re.compile(r"\\\w+\s?\{\s*(?:(?:and|or|i|e|if|when|for|base|mod)\b|[0-9().,]+|[A-Z]\s*\})")
-_MATHS_TEXT = re.compile(r"\\(?:mathrm|text|rm|operatorname)\s?\{\s*(?:[eid]|sin|cos|tan|ln|log|exp|two|ten|eight)\s*\}")
+_MATHS_TEXT = re.compile(
+    r"\\(?:mathrm|text|rm|operatorname)\s?\{\s*(?:[eid]|sin|cos|tan|ln|log|exp|two|ten|eight)\s*\}"
+)
 
 _NAMES = {
     "mm": "millimeter millimetre", "cm": "centimeter centimetre", "m": "meter metre", "km": "kilometer kilometre",
-    "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile", "mg": "milligram", "g": "gram gm", "kg": "kilogram",
+    "in": "inch inche", "ft": "foot feet", "yd": "yard", "mi": "mile", "mg": "milligram",
+    "g": "gram gm", "kg": "kilogram",
     "lb": "pound lbs", "oz": "ounce", "s": "second sec", "min": "minute", "h": "hour hr hrs", "day": "", "week": "",
     "month": "", "year": "yr", "ml": "milliliter millilitre mL", "l": "liter litre L", "gal": "gallon",
     "dollar": "", "cent": "", "euro": "", "deg": "degree ^\\circ", "rad": "radian", "km/h": "kmh kph",
@@ -59,7 +65,9 @@ def without_unit(text: str) -> str:
 
 def known_unit(unit: str) -> str | None:
     """Return one name for a known unit with its power (`cm^2` for «square centimetres»), else None."""
-    plain = re.sub(r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|[{}~\s.]+", " ", unit.replace("^", " ^ ")).strip()
+    plain = re.sub(
+        r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|[{}~\s.]+", " ", unit.replace("^", " ^ ")
+    ).strip()
     if plain in ("^ \\circ", "^\\circ"):
         return "deg"
     plain = re.sub(r"\s*\^\s*(\d)$", r"^\1", plain)

@@ -6,37 +6,44 @@ import re
 from functools import lru_cache
 
 from grading.clean import without_text_commands
+from grading.formula import names
 from grading.units import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox)\s?\{([^{}]*)\}")
-_FORMULA_WORDS = frozenset(
-    "sqrt cbrt frac sinh cosh tanh arcsin arccos arctan arccot asin acos atan arcsinh arccosh arctanh sech csch coth "
-    "asinh acosh atanh matrix pmatrix bmatrix vmatrix array cases infty theta alpha beta gamma delta lambda omega sigma "
-    "infinity floor ceil log binom circ percent".split()
+_FORMULA_WORDS = names(
+    "sqrt cbrt frac sinh cosh tanh arcsin arccos arctan arccot asin acos atan arcsinh arccosh arctanh sech "
+    "csch coth asinh acosh atanh matrix pmatrix bmatrix vmatrix array cases infty theta alpha beta gamma "
+    "delta lambda omega sigma infinity floor ceil log binom circ percent"
 )
-_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[a-z*]*\}(?:\{[a-z| ]*\})?|\\(?:operatorname|math[a-z]{2,4})\*?\s?\{[A-Za-z]*\}")
-_SHORT_WORDS = frozenset("no on or in is it so to up at as by if of do go he we us an am my ok id".split())
+_ENVIRONMENT = re.compile(
+    r"\\(?:begin|end)\{[a-z*]*\}(?:\{[a-z| ]*\})?|\\(?:operatorname|math[a-z]{2,4})\*?\s?\{[A-Za-z]*\}"
+)
+_SHORT_WORDS = names("no on or in is it so to up at as by if of do go he we us an am my ok id")
 _PRODUCTS = (frozenset("abcd"), frozenset("aecd"), frozenset("abxy"), frozenset("axyz"), frozenset("abck"))
-_FILLERS = frozenset(
-    "the a an is are it its of that this there answer final function value be will must to in one only which has have "
-    "for so therefore thus we by set and".split()
+_FILLERS = names(
+    "the a an is are it its of that this there answer final function value be will must to in one only which "
+    "has have for so therefore thus we by set and"
 )
-_SYNONYMS = (
-    ("none", r"no (?:real |valid |such |possible |integer )?(?:solutions?|roots?|values?|answers?|numbers?|points?)(?: exists?)?"
-             r"|none|null set|empty set|empty|emptyset|varnothing|(?:no|not) possible|impossible|(?:has |have )?no .{0,20}solutions?"),
-    ("dne", r"dne|(?:limit )?(?:do|does) not exist|(?:do|does)n'?t exist|not exist|non ?existent|undefined|not defined|diverges to nothing"),
-    ("infinity", r"infinity|infty|infinite"),
-    ("many", r"infinitely many(?: solutions)?|infinite(?:ly many)? solutions"),
-    ("reals", r"(?:all )?(?:the )?real numbers|all reals?(?: numbers)?(?: x)?|any real number|reals|mathbb ?r|every real number"),
-    ("yes", r"yes|true|correct"),
-    ("no", r"no|false|incorrect"),
-)  # fmt: skip
-_CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _SYNONYMS)
-_DIGITS = dict(zip("zero one two three four five six seven eight nine ten eleven twelve".split(), range(13), strict=True))
+_SYNONYMS = {
+    "none": r"no (?:real |valid |such |possible |integer )?(?:solution|root|value|answer|number|point)s?"
+    r"(?: exists?)?"
+    r"|none|null set|empty set|empty|emptyset|varnothing|(?:no|not) possible|impossible"
+    r"|(?:ha(?:s|ve) )?no .{0,20}solutions?",
+    "dne": r"dne|(?:limit )?(?:do|does) not exist|(?:do|does)n'?t exist|not exist|non ?existent|undefined|not defined",
+    "infinity": r"infinity|infty|infinite",
+    "many": r"infinitely many(?: solutions)?|infinite(?:ly many)? solutions",
+    "reals": r"(?:all )?(?:the )?real numbers|all reals?(?: numbers)?(?: x)?|(?:any|every) real number|reals|mathbb ?r",
+    "yes": r"yes|true|correct",
+    "no": r"no|false|incorrect",
+}
+_CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _SYNONYMS.items())
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_DIGITS = {word: value for value, word in enumerate(_NUMBERS)}
 _LEAD = re.compile(
-    r"(?i)^(?:therefore,? |so,? |thus,? |hence,? )?(?:the )?(?:final |correct )?(?:answer|result|solution|value)(?: is| =|:)\s*:?\s*"
+    r"(?i)^(?:therefore,? |so,? |thus,? |hence,? )?(?:the )?(?:final |correct )?(?:answer|result|solution|value)"
+    r"(?: is| =|:)\s*:?\s*"
 )
 
 
@@ -63,7 +70,9 @@ def is_text(text: str) -> bool:
 
 def _is_joined(word: str) -> bool:
     """Whether a run of letters is a function with its argument (`sqrtx`) or a product without vowels."""
-    return bool(re.match(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc|sqrt|log|exp)", word)) or not re.search("[aeiou]", word.lower())
+    return bool(re.match(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc|sqrt|log|exp)", word)) or not re.search(
+        "[aeiou]", word.lower()
+    )
 
 
 def _looks_like_a_word(text: str) -> bool:
@@ -71,7 +80,11 @@ def _looks_like_a_word(text: str) -> bool:
     lower = text.lower()
     if len(lower) <= 2:
         return lower in _SHORT_WORDS
-    if lower in _FORMULA_WORDS or lower in ("sin", "cos", "tan", "log", "exp", "inf") or text.isupper() and len(text) == 3:
+    if (
+        lower in _FORMULA_WORDS
+        or lower in ("sin", "cos", "tan", "log", "exp", "inf")
+        or (text.isupper() and len(text) == 3)
+    ):
         return False
     letters = set(lower)
     if len(lower) == 3 and any(letters <= product for product in _PRODUCTS):

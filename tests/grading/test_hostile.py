@@ -45,7 +45,9 @@ def test_hostile_answers_get_a_verdict_in_time_and_their_neighbours_stay_correct
     assert not target.exists()
 
 
-@pytest.mark.parametrize("name", ["nested roots", "large matrix", "tower of tens", "set of hundreds", "union of hundreds"])
+@pytest.mark.parametrize(
+    "name", ["nested roots", "large matrix", "tower of tens", "set of hundreds", "union of hundreds"]
+)
 def test_a_hostile_gold_ends_in_time_too(name: str, tmp_path: Path) -> None:
     text = hostile_texts(str(tmp_path / "written"))[name]
     gold = Gold(text.removeprefix(r"So \boxed{").removesuffix("}"))
