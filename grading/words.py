@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from grading.clean import without_text_commands
-from grading.formula import names
+from grading.scanner import names
 from grading.units import without_unit
 
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
