@@ -40,6 +40,8 @@ _SIZING = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle|displaystyle|textst
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _SHORT_FRACTION = re.compile(r"\\frac\s?(\d)\s?(\d)")
 _SHORT_ROOT = re.compile(r"\\sqrt\s?(\d)")
+_TEXT_DIGITS = re.compile(r"\\(?:text|mathrm|mbox)\s?\{\s?(\d[\d.,]{0,30})\s?\}")
+_WHOLE_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox)\s?\{([^{}]*)\}")
 _BARE_COMMAND = re.compile(r"(?<![\\a-zA-Z])[dtc]?(frac|sqrt)(?=\s?[\[{])")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[a-zA-Z]{2,})")
 _PLAIN_FENCE = re.compile(r"(?<!\\)\\[()]")
@@ -60,7 +62,11 @@ def clean(answer: str) -> str:
     text = _clean_latex(text) if "\\" in text else text.replace("$", "").replace("~", " ")
     text = text.replace("**", "^") if re.search(r"[\w)]\s?\*\*\s?[\w(-]", text) else text.replace("**", "")
     text = re.sub(r"(\^|\s|^)\\displaystyle(?![a-zA-Z])|(?<!\\)\\(?=\s|$)", r"", text)
+    text = _TEXT_DIGITS.sub(r"\1", text)
+    if (whole := _WHOLE_TEXT.fullmatch(text.strip())) and re.search(r"[\d=,]", whole.group(1)):
+        text = whole.group(1)
     text = _BARE_COMMAND.sub(r"\\\1", text)
+    text = re.sub(r"(?<=\d)\.\.\.+", r"\\ldots", text)
     text = re.sub(r"\s+", " ", text).strip().rstrip(".,;: ").strip().strip("`").strip()
     if bold := _BOLD.match(text):
         inner = bold.group(1) or bold.group(2) or ""

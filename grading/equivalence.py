@@ -199,6 +199,8 @@ def _same_shape(gold: Shape, shape: Shape, tolerance: float | None) -> Match:
     kinds = {gold.kind, shape.kind}
     if kinds <= {"list", "set"}:
         return _lists(golds, parts, tolerance)
+    if "set" in kinds and "[]" in (gold.brackets, shape.brackets) and len(parts) > 2:
+        return _lists(golds, parts, tolerance)  # a list in a programmer's brackets
     if "set" in kinds:
         return Match(False, "a pair or matrix is not a set")
     if kinds == {"matrix"} and gold.brackets != shape.brackets:
@@ -252,7 +254,7 @@ def _two_equations(gold: str, prediction: str, tolerance: float | None) -> Match
         nodes = read_formula(wanted), read_formula(given)
         if nodes[0] and nodes[1]:
             second = renamed(nodes[1], new, old) if old and new and old != new else nodes[1]
-            if same_expression(nodes[0], second):
+            if same_expression(nodes[0], _constant_renamed(nodes[0], second)):
                 return Match(True, "the same definition")
     same = same_equation(gold, prediction)
     if same is not None:
@@ -316,6 +318,9 @@ def _values(gold: str, prediction: str, tolerance: float | None) -> bool | None:
 def _constant_renamed(gold: Node, prediction: Node) -> Node:
     """An integral's constant may have another letter."""
     missing, extra = symbols(gold) - symbols(prediction), symbols(prediction) - symbols(gold)
+    for name in extra:
+        if re.fullmatch(r"[cCkK]_\d", name) and name.swapcase() in missing:
+            prediction = renamed(prediction, name, name.swapcase())
     if gold.kind == "+" and missing == {"C"} and len(extra) == 1 and extra <= {"c", "K", "k"}:
         return renamed(prediction, next(iter(extra)), "C")
     return prediction

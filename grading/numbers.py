@@ -21,6 +21,8 @@ _DECIMAL = re.compile(_UNSIGNED)
 _SCIENTIFIC = re.compile(
     rf"({_UNSIGNED})(?:[eE]([+-]?\d{{1,4}})|\s?(?:\\times|\\cdot|\*|x)\s?10\^(?:\{{\s?(-?\d{{1,4}})\s?\}}|(-?\d{{1,4}})))"
 )
+_DOTS = re.compile(r"(\d{0,9}\.\d{1,40})\s?\\[lc]?dots")
+_PERIOD = re.compile(r"(\d*)\.(\d*?)(\d{1,6}?)\3{2,}")
 _GROUP = r"(?:\{\s?(-?[\d,.]+)\s?\}|\s?(\d))"
 _FRAC = re.compile(rf"(\d*)\s?\\frac{_GROUP}{_GROUP}")
 _SLASH = re.compile(r"(?:(\d+) )?([\d,.]+)\s?/\s?(-?[\d,.]+)")
@@ -58,6 +60,8 @@ def _unsigned(text: str) -> Number | None:
         significant = len(digits.replace(".", "").lstrip("0")) if "." in digits else None
         places = len(digits.partition(".")[2])
         return Number(Fraction(digits.rstrip(".")), decimal_digits=significant, places=places)
+    if match := _DOTS.fullmatch(text):
+        return _with_dots(match.group(1))
     if match := _SCIENTIFIC.fullmatch(text):
         exponent = int(match.group(2) or match.group(3) or match.group(4))
         if abs(exponent) <= MAX_EXPONENT:
@@ -68,6 +72,15 @@ def _unsigned(text: str) -> Number | None:
     if match := _SLASH.fullmatch(text):
         return _mixed(match.group(1) or "", match.group(2), match.group(3))
     return None
+
+
+def _with_dots(digits: str) -> Number | None:
+    """Read `0.333…` as 1/3 and `3.14159…` as a decimal that goes on."""
+    if match := _PERIOD.fullmatch(digits):
+        whole, fixed, period = match.groups()
+        value = Fraction(int(whole + fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
+        return Number(value / 10 ** len(fixed))
+    return _unsigned(digits)
 
 
 def _mixed(whole: str, top: str, bottom: str) -> Number | None:

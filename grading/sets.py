@@ -78,6 +78,9 @@ def read_set(text: str) -> RealSet | None:
                           + (r"\\(?:vee|lor)(?![a-z])" if word == "or" else r"\\(?:wedge|land)(?![a-z])"))  # fmt: skip
         if len(parts) > 1:
             return _combined([part.strip(" ,;") for part in parts], combine)
+    united = split_top(text, r"\\cup(?![a-z])")
+    if len(united) > 1 and all(relations(part)[1] for part in united):
+        return _combined(united, _union)
     commas = split_top(text, r"[,;]")
     if len(commas) > 1 and any(relations(part)[1] for part in commas):
         return _listed_conditions(commas)

@@ -34,6 +34,9 @@ def special_form(gold: str, prediction: str) -> Match | None:
         match = _time_or_ratio(gold, prediction)
         if match is not None:
             return match
+    letters = [_option_letters(text) for text in (gold, prediction)]
+    if letters[0] and letters[1] and max(map(len, letters)) > 1:
+        return Match(letters[0] == letters[1], "option letters")
     if choice := _OPTION.fullmatch(without_text_commands(gold).strip()):
         letter = chosen_letter(prediction, ())
         if letter:
@@ -51,6 +54,13 @@ def special_form(gold: str, prediction: str) -> Match | None:
         same = _plain_dots(gold) == _plain_dots(prediction)
         return Match(True if same else False if _UNDETERMINED.search(gold) else None, "compared as a string only")
     return None
+
+
+def _option_letters(text: str) -> str:
+    """Return the letters of `A, C`, `(A) and (C)` or `AC` in order, or an empty text."""
+    plain = re.sub(r"[(),;\s]|\band\b|&", "", without_text_commands(text))
+    is_list = bool(re.fullmatch(r"[A-H]{1,8}", plain)) and len(set(plain)) == len(plain)
+    return "".join(sorted(plain)) if is_list else ""
 
 
 def _text(gold: str, prediction: str) -> Match | None:

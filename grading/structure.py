@@ -20,11 +20,13 @@ _MATRIX = re.compile(
     r"(.*?)\\end\{[a-zA-Z]*\}\s?\\?[\])}|]?",
     re.DOTALL,
 )
+_CASES = re.compile(r"\\begin\{(?:cases|array|aligned)\}(?:\{[lcr]\})?(.*?)\\end\{(?:cases|array|aligned)\}", re.DOTALL)
 _ANGLE = re.compile(r"(?:\\langle|<)\s?(.*?)\s?(?:\\rangle|>)", re.DOTALL)
 _TRANSPOSED = re.compile(r"(.*[)\]])\s?\^\s?\{?\s?(?:T|\\top|\\mathrm\s?\{T\}|\\intercal|\\prime)\s?\}?", re.DOTALL)
 _POINT_NAME = re.compile(r"[A-Z](?:_\{?\w\}?)?'?\s?(?==?\s?\([^()]*,)=?\s?")
 _NAME = re.compile(
-    r"[^0-9_+\-*/^=<>]*(?:[_^](?:\w|\{\w{1,3}\})[^0-9_+\-*/^=<>]*)*|\\?[A-Za-z]{1,20}(?:_\{?\w{1,3}\}?)?\([^()=]*\)"
+    r"[^0-9_+\-*/^=<>]*(?:[_^](?:\w|\{\w{1,3}\})[^0-9_+\-*/^=<>]*)*"
+    r"|\\?[A-Za-z]{1,20}(?:_\{?\w{1,3}\}?)?'{0,3}\s?\([^()=]*\)|[A-Za-z]_\{[^{}=]{1,40}\}"
 )
 _FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
 _SUM_OF_NAMES = re.compile(
@@ -62,6 +64,9 @@ def shape_of(text: str) -> Shape | None:
         if rows and len({len(row) for row in rows}) == 1:
             cells = tuple(cell.strip() for row in rows for cell in row)
             return Shape("matrix", cells, f"{len(rows)}×{len(rows[0])}")
+    if cases := _CASES.fullmatch(text.strip()):
+        rows = [row.strip(" ,.") for row in re.split(r"\\\\", cases.group(1)) if row.strip()]
+        return Shape("list", tuple(rows)) if len(rows) > 1 and "&" not in text else None
     if transposed := _TRANSPOSED.fullmatch(text):
         inner = shape_of(transposed.group(1))
         return inner if inner and inner.kind == "tuple" else None
