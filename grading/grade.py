@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
 from grading.choice import chosen_letter, letters
-from grading.clean import clean, split_list, squeezed
+from grading.clean import clean, split_list
 from grading.equivalence import Match, equivalent, equivalent_list, is_list
 from grading.extract import GUESSES, Extraction, extract, final_part
 from grading.structure import without_name
@@ -124,10 +124,10 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
 
 def _unextracted(text: str, gold: Gold) -> str:
     """Say so where the gold stands near the end of a text that gave no answer, or only a guessed one."""
-    tail = squeezed(text[-MAX_ANSWER_CHARACTERS:].replace("$", ""))
+    tail = text[-MAX_ANSWER_CHARACTERS:].replace("$", "")
     for one in gold.alternatives or (gold.answer,):
-        wanted = squeezed(one.replace("$", ""))
-        if gold.kind == "math" and wanted and re.search(rf"(?<![\w.,]){re.escape(wanted)}(?![\w]|[.,]\d)", tail):
+        wanted = r"\s*".join(re.escape(character) for character in re.sub(r"[\s$]", "", one)[:200])
+        if gold.kind == "math" and wanted and re.search(rf"(?<![\w.,\\]){wanted}(?![\w]|[.,]\d)", tail):
             return f"; {UNEXTRACTED}"
     return ""
 

@@ -23,6 +23,8 @@ _SCIENTIFIC = re.compile(
 )
 _DOTS = re.compile(r"(\d{0,9}\.\d{1,40})\s?\\[lc]?dots")
 _PERIOD = re.compile(r"(\d*)\.(\d*?)(\d{1,6}?)\3{2,}")
+_LARGE_NUMBERS = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_LARGE = re.compile(r"(?<=[\d }])\s?(?:\\text\s?\{\s?)?(hundred|thousand|million|billion|trillion)\s?\}?$")
 _GROUP = r"(?:\{\s?(-?[\d,.]+)\s?\}|\s?(\d))"
 _FRAC = re.compile(rf"(\d*)\s?\\frac{_GROUP}{_GROUP}")
 _SLASH = re.compile(r"(?:(\d+) )?([\d,.]+)\s?/\s?(-?[\d,.]+)")
@@ -48,10 +50,16 @@ def read_number(text: str) -> Number | None:
     text = text.removesuffix("percent").rstrip("% ").removesuffix("\\").rstrip()
     if re.search(rf"\d{{{MAX_DIGITS + 1}}}", text):
         return None
+    large = _LARGE.search(text)
+    text = text[: large.start()].rstrip() if large else text
     sign = -1 if text.startswith("-") else 1
     text = text[1:].lstrip() if text[:1] in ("-", "+") else text
     number = _unsigned(text)
-    return None if number is None else replace(number, value=sign * number.value, percent=percent)
+    if number is None:
+        return None
+    return replace(
+        number, value=sign * number.value * (_LARGE_NUMBERS[large.group(1)] if large else 1), percent=percent
+    )
 
 
 def _unsigned(text: str) -> Number | None:

@@ -6,7 +6,7 @@ import re
 
 from grading.choice import chosen_letter
 from grading.clean import squeezed, without_text_commands
-from grading.evaluate import constant_value, inexact
+from grading.evaluate import Value, constant_value, inexact
 from grading.formula import read_formula
 from grading.numbers import read_number
 from grading.sets import looks_like_a_set, read_set, relations
@@ -126,5 +126,5 @@ def _time_or_ratio(gold: str, prediction: str) -> Match | None:
     return Match(bool(same), "ratios")
 
 
-def _inexact_all(values: list[object]) -> list[object]:
+def _inexact_all(values: list[Value]) -> list[Value]:
     return [inexact(value) for value in values]

@@ -60,13 +60,14 @@ def shape_of(text: str) -> Shape | None:
     if text[:1].isdigit() and read_number(text):
         return None
     if matrix := _MATRIX.fullmatch(text.strip()):
-        rows = [row.split("&") for row in re.split(r"\\\\|\\cr", matrix.group(1)) if row.strip()]
+        lines: list[str] = re.split(r"\\\\|\\cr", matrix.group(1))
+        rows = [line.split("&") for line in lines if line.strip()]
         if rows and len({len(row) for row in rows}) == 1:
             cells = tuple(cell.strip() for row in rows for cell in row)
             return Shape("matrix", cells, f"{len(rows)}×{len(rows[0])}")
     if cases := _CASES.fullmatch(text.strip()):
-        rows = [row.strip(" ,.") for row in re.split(r"\\\\", cases.group(1)) if row.strip()]
-        return Shape("list", tuple(rows)) if len(rows) > 1 and "&" not in text else None
+        parts = [line.strip(" ,.") for line in re.split(r"\\\\", cases.group(1)) if line.strip()]
+        return Shape("list", tuple(parts)) if len(parts) > 1 and "&" not in text else None
     if transposed := _TRANSPOSED.fullmatch(text):
         inner = shape_of(transposed.group(1))
         return inner if inner and inner.kind == "tuple" else None

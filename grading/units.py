@@ -11,6 +11,7 @@ from functools import lru_cache
 
 _NOT_UNITS = (
     "pi|sqrt|cbrt|sin|cos|tan|cot|sec|csc|log|ln|exp|mod|over|choose|times|plus|minus|and|or|to|factorial|squared|cubed|"
+    "halves|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?|hundredths?|thousandths?|more|less|modulo|"
     "hundred|thousand|million|billion|trillion|dozen|percent|half|infinity|infty|base|dots|ldots|cdots|theta|alpha|beta|"
     "gamma|lambda|omega|sinh|cosh|tanh|arcsin|arccos|arctan"
 )
@@ -25,7 +26,9 @@ _PLAIN = (
 _UNIT = re.compile(
     rf"\s?(?:\^\s?\\circ\s?(?:[CFK]|{_TEXT})?|(?:{_TEXT})(?:\s?/?\s?{_TEXT}){{0,3}}|{_PLAIN}|(?<=\d) [mgshlL])$"
 )
-_NO_UNIT_TEXT = re.compile(r"\\\w+\s?\{\s*(?:(?:and|or|i|e|if|when|for|base|mod)\b|[0-9().,]+|[A-Z]\s*\})")
+_NO_UNIT_TEXT = re.compile(
+    rf"\\\w+\s?\{{\s*(?:(?:and|or|i|e|if|when|for|base|mod|{_NOT_UNITS})\b|[0-9().,]+|[A-Z]\s*\}})"
+)
 _MATHS_TEXT = re.compile(
     r"\\(?:mathrm|text|rm|operatorname)\s?\{\s*(?:[eid]|sin|cos|tan|ln|log|exp|two|ten|eight)\s*\}"
 )
