@@ -15,13 +15,14 @@ MAX_DEPTH = 30
 MAX_DIGIT_RUN = 400
 MAX_POWER = 10_000
 """Largest number allowed as an exponent."""
-MAX_FACTORIAL = 1_000
+MAX_FACTORIAL = 3_000
 """Largest number whose factorial may be evaluated."""
 
 _POWER = re.compile(r"(?:\^|\*\*)\s?(?:\{\s?)?[+-]?(\d[\d,]*)")
 _POWER_IN_POWER = re.compile(r"(?:\^|\*\*)\s?[{(]?[^{}()^]{0,40}\d[)}]?\s?(?:\^|\*\*)\s?[{(]?\s?\d")
 _POWER_OF_POWER = re.compile(r"(?:\^|\*\*)\s?(?:\d|[{(]\s?\d+\s?[)}])\s?[)}]\s?(?:\^|\*\*)\s?[{(]?\s?\d")
-_FACTORIAL = re.compile(r"(\d?)(\d*|[a-zA-Z]?)\s?!(!?)")
+_FACTORIAL = re.compile(r"(?<!\d)(\d{0,500}|[a-zA-Z])\s?!(!?)")
+_SMALL_BRACKET = re.compile(r"\((?!.*\d{3})[^()!^]{0,30}[a-zA-Z][^()!^]{0,30}\)$")
 _BIG_ITERATION = re.compile(r"\\(?:binom|[dt]binom|sum|prod|Gamma|gamma|zeta|gcd|lcm)(?![a-zA-Z])")
 _BIG_NUMBER = re.compile(r"\d{6}|\^\s?\{?\d{2}")
 
@@ -46,12 +47,15 @@ def why_not_parsed(answer: str) -> str | None:
 
 
 def _is_large_factorial(match: re.Match[str]) -> bool:
-    before, operand, double = match.groups()
-    if double or operand == "":
-        return True  # a factorial of a bracket or of a factorial: its size is not known without evaluating it
-    if not operand.isdigit():
-        return False
-    return int(before + operand if before.isdigit() else operand) > MAX_FACTORIAL
+    operand, double = match.groups()
+    if double:
+        return True
+    if operand == "":
+        before = match.string[max(0, match.start() - 60) : match.start()].rstrip()
+        return not _SMALL_BRACKET.search(
+            before
+        )  # a factorial of a bracket or of a factorial: its size is not known without evaluating it
+    return operand.isdigit() and int(operand) > MAX_FACTORIAL
 
 
 def is_balanced(answer: str) -> bool:

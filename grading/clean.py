@@ -8,42 +8,85 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "÷": "/", "π": r"\pi ", "∞": r"\infty ",
-    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-    "°": r"^\circ ", "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⅔": r"\frac{2}{3}", "，": ",", "（": "(", "）": ")", "％": "%", "＝": "=", "．": ".", "：": ":",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
+    "÷": "/", "⁄": "/", "∕": "/", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
+    "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "∉": r"\notin ", "∖": r"\setminus ", "°": r"^\circ ", "º": r"^\circ ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}",
+    "，": ",", "、": ",", "；": ";", "。": ".", "（": "(", "）": ")", "％": "%", "＝": "=", "．": ".", "：": ":",
+    "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "∧": r"\wedge ", "∨": r"\vee ", "√": r"\sqrt ",
+    "∛": r"\sqrt[3]", "∠": r"\angle ", "…": r"\ldots ", "⋯": r"\ldots ", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "→": r"\to ", "€": "", "£": "", "¥": "",
+    "ϕ": r"\phi ", "ϵ": r"\epsilon ", "µ": r"\mu ",
 }  # fmt: skip
-SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+")
-_UNICODE_ROOT = re.compile(r"√\s?(?:\(([^()]{1,200})\)|(\d+|[a-z]))")
-_PLAIN_ROOT = re.compile(r"(?<![\\a-zA-Z])sqrt\s?\(([^()]{1,200})\)")
-_PLAIN_PI = re.compile(r"(?<![\\a-zA-Z])pi(?![a-zA-Z])")
-_SPACING = re.compile(r"(?<!\\)\\(?:! ?|[,;:> ])|\\q?quad(?![a-zA-Z])|~")
-_SIZING = re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])")
+_LETTER_NAMES = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega "
+    "Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega"
+)
+GREEK = dict(zip("αβγδεζηθικλμνξρστυφχψωΓΔΘΛΞΣΦΨΩ", re.findall(r"\w+", _LETTER_NAMES), strict=True))
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿˣⁱ", "0123456789-+nxi")
+SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿˣⁱ]+")
+_SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_VULGAR = re.compile("[¼-¾⅐-⅞]")
+_UNICODE_ROOT = re.compile(r"([√∛])\s?(?:\(([^()]{1,200})\)|(\d+(?:\.\d+)?|[a-zπ]))")
+_SPACING = re.compile(
+    r"(?<!\\)\\(?:! ?|[,;:> /]|thinspace(?![a-z]))|\\q?quad(?![a-zA-Z])|~|\\h(?:space|fill)\*?(?:\{[^{}]*\})?"
+)
+_THIN = re.compile(r"(?<=\d)\s?\\[,;:>!]\s?(?=\d{3}(?!\d))|(?<=\d)\s?\{,\}\s?(?=\d{3})|\\! ?")
+_SIZING = re.compile(r"\\(?:left|right|[bB]igg?[lrm]?|middle|displaystyle|textstyle|limits|nolimits)(?![a-zA-Z])\.?")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_SHORT_FRACTION = re.compile(r"\\frac\s?(\d)\s?(\d)")
+_SHORT_ROOT = re.compile(r"\\sqrt\s?(\d)")
+_TEXT_DIGITS = re.compile(r"\\(?:text|mathrm|mbox)\s?\{\s?(\d[\d.,]{0,30})\s?\}")
+_WHOLE_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox)\s?\{([^{}]*)\}")
+_BARE_COMMAND = re.compile(r"(?<![\\a-zA-Z])[dtc]?(frac|sqrt)(?=\s?[\[{])")
+_ESCAPED_TWICE = re.compile(r"\\\\(?=[a-zA-Z]{2,})")
 _PLAIN_FENCE = re.compile(r"(?<!\\)\\[()]")
-_TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mbox|mathrm|mathbf|operatorname)\s?\{([^{}]*)\}")
+_TEXT_COMMAND = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox|mathrm|mathbf|mathit|operatorname)\*?\s?\{([^{}]*)\}"
+)
+_BOLD = re.compile(r"^\\(?:math|text)bf\s?\{(.*)\}$|^\\(?:boldsymbol|bm|displaystyle)\s?\{(.*)\}$", re.DOTALL)
 _THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
-_MEMBER = re.compile(r"^[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")
+_WORD_BETWEEN = re.compile(
+    r"\\(?:text|mbox|textrm|mathrm)\s?\{\s*,?\s*(?:and|or)\s*\}|(?<=[\s,])(?:and|or)(?=[\s\\])|\\(?:vee|lor)(?![a-z])"
+)
 
 
+@lru_cache(maxsize=4096)
 def clean(answer: str) -> str:
     """Return the answer with one notation for one thing: no dollar signs, spacing, sizing or final period."""
     text = _ascii_maths(answer)
-    text = _FRACTION.sub(r"\\frac", _SIZING.sub("", text.replace("\\\\[", "\\\\ [")))
-    text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "%")
-    text = _SPACING.sub(lambda m: "" if m.group().startswith((r"\!", r"\,")) else " ", text)
+    text = _clean_latex(text) if "\\" in text else text.replace("$", "").replace("~", " ")
+    text = text.replace("**", "^") if re.search(r"[\w)]\s?\*\*\s?[\w(-]", text) else text.replace("**", "")
+    text = re.sub(r"(\^|\s|^)\\displaystyle(?![a-zA-Z])|(?<!\\)\\(?=\s|$)", r"", text)
+    text = _TEXT_DIGITS.sub(r"\1", text)
+    if (whole := _WHOLE_TEXT.fullmatch(text.strip())) and re.search(r"[\d=,]", whole.group(1)):
+        text = whole.group(1)
+    text = _BARE_COMMAND.sub(r"\\\1", text)
+    text = re.sub(r"(?<=\d)\.\.\.+", r"\\ldots", text)
+    text = re.sub(r"\s+", " ", text).strip().rstrip(".,;: ").strip().strip("`").strip()
+    if bold := _BOLD.match(text):
+        inner = bold.group(1) or bold.group(2) or ""
+        text = inner if len(inner) > 1 or inner.isdigit() else text
+    return text
+
+
+def _clean_latex(text: str) -> str:
+    if r"\begin" not in text:
+        text = _ESCAPED_TWICE.sub(r"\\", text)
+    text = _FRACTION.sub(r"\\frac", text.replace("\\\\[", "\\\\ ["))
+    text = _SHORT_ROOT.sub(r"\\sqrt{\1}", _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text))
+    text = _SIZING.sub("", text)
+    text = text.replace(r"\$", "").replace("$", "").replace(r"\%", "%").replace(r"\#", "#")
+    text = _SPACING.sub(" ", _THIN.sub("", text))
     text = _PLAIN_FENCE.sub("", text)
-    if text.startswith(r"\[") and text.endswith(r"\]"):
-        text = text[2:-2]
-    text = text.replace("**", "^") if re.search(r"[\w)]\*\*[\w(]", text) else text.replace("**", "")
-    text = re.sub(r"\\displaystyle(?![a-zA-Z])|(?<!\\)\\(?=\s|$)", "", text)
-    text = _PLAIN_PI.sub(r"\\pi ", _PLAIN_ROOT.sub(r"\\sqrt{\1}", text))
-    text = text.replace(r"^{\circ}", r"^\circ")
-    text = re.sub(r"\s+", " ", text).strip().rstrip(".,;: ").strip()
-    return _MEMBER.sub("", text)
+    if text.strip().startswith(r"\[") and text.strip().endswith(r"\]"):
+        text = text.strip()[2:-2]
+    text = re.sub(r"\\(?:lbrace|rbrace)(?![a-z])", lambda m: r"\{" if "lb" in m.group() else r"\}", text)
+    return re.sub(r"\^\s?\{\s?\\circ\s?\}|\\degree(?![a-z])|\\text\{\s?°\s?\}", r"^\\circ", text)
 
 
 def _ascii_maths(answer: str) -> str:
@@ -51,24 +94,38 @@ def _ascii_maths(answer: str) -> str:
     if answer.isascii():
         return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", " ", answer)
     answer = _SUPERSCRIPT_RUN.sub(lambda m: "^{" + m.group().translate(SUPERSCRIPTS) + "}", answer)
-    answer = _UNICODE_ROOT.sub(lambda m: r"\sqrt{" + (m.group(1) or m.group(2)) + "}", answer)
+    answer = _SUBSCRIPT_RUN.sub(lambda m: "_{" + m.group().translate(SUBSCRIPTS) + "}", answer)
+    answer = _VULGAR.sub(_fraction, answer)
+    answer = _UNICODE_ROOT.sub(lambda m: rf"\sqrt{'[3]' * (m[1] == '∛')}{{{m[2] or m[3]}}}", answer)
     return "".join(_plain_character(character) for character in answer)
 
 
+def _fraction(match: re.Match[str]) -> str:
+    top, _, bottom = unicodedata.normalize("NFKC", match.group()).partition("⁄")
+    return rf"\frac{{{top}}}{{{bottom}}}" if bottom else match.group()
+
+
+@lru_cache(maxsize=1024)
 def _plain_character(character: str) -> str:
+    if character.isascii():
+        return _ascii_maths(character)
     if character in SYMBOLS:
         return SYMBOLS[character]
+    if character in GREEK:
+        return f"\\{GREEK[character]} "
     category = unicodedata.category(character)
     if category == "Nd":
         return str(unicodedata.digit(character))
     if category in {"Cf", "Cs", "Co", "Cn"}:
         return ""
-    return " " if category in {"Cc", "Zs", "Zl", "Zp"} else character
+    if category in {"Cc", "Zs", "Zl", "Zp"}:
+        return " "
+    return unicodedata.normalize("NFKC", character)
 
 
 def squeezed(text: str) -> str:
     """Return the text without white space, for comparison as a string; a lone `{5}` group loses its braces."""
-    text = re.sub(r"\s+", "", text)
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
     return re.sub(r"([\^_])\{(\w)\}", r"\1\2", text)
 
 
@@ -95,7 +152,7 @@ def split_list(text: str) -> list[str]:
     """
     inner = re.fullmatch(r"\\\{(.*)\\\}", text, re.DOTALL)
     text = inner.group(1) if inner else text
-    text = re.sub(r"\\(?:text|mbox|textrm)\s?\{\s*,?\s*(?:and|or)\s*\}|(?<=\s)(?:and|or)(?=\s)", " ; ", text)
+    text = _WORD_BETWEEN.sub(" ; ", text)
     spaced = any(c == "," and d == 0 and text[i + 1 : i + 2] == " " for i, (c, d) in enumerate(depth_at_each(text)))
     parts, current = [], ""
     for index, (character, depth) in enumerate(depth_at_each(text)):
@@ -108,10 +165,23 @@ def split_list(text: str) -> list[str]:
     return [part for part in (p.strip().strip(".") for p in [*parts, current]) if part]
 
 
-def outer_brackets(text: str) -> str | None:
-    r"""Return `()`, `[]`, `[)`, `(]` or `{}` where one pair encloses a whole list with a comma, else None."""
+def split_top(text: str, pattern: str) -> list[str]:
+    """Split at every match of a pattern outside brackets; `(` and `]` close each other, as in half-open intervals."""
+    if not re.search(pattern, text):
+        return [text]
+    depths = [depth for _, depth in depth_at_each(text)]
+    parts, start = [], 0
+    for match in re.finditer(pattern, text):
+        if depths[match.start()] == 0:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    return [*parts, text[start:].strip()]
+
+
+def is_enclosed(text: str) -> bool:
+    """Whether the first bracket of a text closes with its last character."""
     body = text.replace(r"\{", "{").replace(r"\}", "}").strip()
-    if len(body) < 3 or body[0] not in "([{" or body[-1] not in ")]}" or "," not in body:
-        return None
+    if len(body) < 2 or body[0] not in "([{" or body[-1] not in ")]}":
+        return False
     depths = [depth for _, depth in depth_at_each(body)]
-    return body[0] + body[-1] if min(depths[1:-1]) > 0 else None
+    return len(body) == 2 or min(depths[1:-1]) > 0

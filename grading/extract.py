@@ -17,9 +17,16 @@ MAX_ANSWER_CHARACTERS = 2_000
 
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[\\{}]|[{}]")
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
-_FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=)[*_:]{0,4}\s{0,3}")
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s{0,3}(\\?[^\s{}$\\]{1,40})")
+_TAG = re.compile(r"(?i)<answer>\s{0,8}")
+_FINAL = re.compile(r"(?i)final answer[*_]{0,3}\s{0,3}(?:is|:|=|[*_#]{0,3}\n)[*_:]{0,4}\s{0,3}")
 _PHRASE = re.compile(
-    r"(?i)(?:\b(?:correct |right )?(?:answer|option|choice)\s{1,3}(?:is|=)|\banswer[*_]{0,3}\s{0,3}:)[*_:]{0,4}\s{0,3}"
+    r"(?i)(?:\b(?:correct |right )?(?:answer|option|choice)(?: to (?:the|this) (?:question|problem))?\s{1,3}(?:is|="
+    r"|would be|should be|must be)|\banswers?[*_]{0,3}\s{0,3}:|答案(?:是|为|：|:))[*_:]{0,4}\s{0,3}"
+)
+_FILLER = re.compile(
+    r"(?i)(?:(?:therefore|thus|then|hence|simply|just|exactly|indeed|clearly|approximately|about|equal to|given by"
+    r"|option|choice|the number|the value|the letter)[,:]? |: ?)+"
 )
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|,? (?:because|since|which|so|as) |\*\*")
 _MATH = re.compile(
@@ -31,6 +38,17 @@ _BOLD_LETTER = re.compile(r"\*\*\s?\(?([A-Z])\)?[.):]?\s?\*\*|\*\*\s?\(?([A-Z])[
 _PAREN_LETTER = re.compile(r"\(([A-Z])\)")
 _LETTER_LINE = re.compile(r"^\s{0,8}\(?([A-Z])[.):]?\s{0,8}$", re.MULTILINE)
 
+_BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
+_PROSE = re.compile(
+    r"(?i)\b(?:is|are|was|so|we|thus|therefore|get|gets|then|equals?|because|have|hence|since|know|need|find|let|this|that"
+    r"|it|gives?|must|now|total|answer|would|can|will)\b"
+)
+_LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
+MAX_WHOLE_CHARACTERS = 300
+"""A longer reply is not taken for an answer as a whole."""
+
+GUESSES = frozenset({"last_bold", "last_formula", "last_number", "bold_letter", "letter_line", "paren_letter"})
+"""Rules that take what stands last for want of anything more explicit."""
 CHOICE_GUESSES = (("bold_letter", _BOLD_LETTER), ("letter_line", _LETTER_LINE), ("paren_letter", _PAREN_LETTER))
 
 
@@ -40,7 +58,8 @@ class Extraction:
 
     text: str
     rule: str
-    """`boxed`, `hashes`, `final_answer`, `answer_is`, `bold_letter`, `letter_line`, `paren_letter` or `last_number`."""
+    """`boxed`, `answer_tag`, `hashes`, `final_answer`, `answer_is`, `whole` (the reply is nothing but an answer),
+    `last_bold`, `last_formula`, `last_number`; for choices also `bold_letter`, `letter_line`, `paren_letter`."""
     boxes: tuple[str, ...] = ()
     """All boxes of the text in order, where the rule is `boxed`: parts of an answer may stand in a box each."""
 
@@ -64,11 +83,18 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
         return Extraction(filled[-1], "boxed", filled)
     if unclosed:
         return None  # it tried to box an answer: any other number in the text is a guess
-    for rule, pattern in (("hashes", _HASHES), ("final_answer", _FINAL), ("answer_is", _PHRASE)):
-        candidate = _phrase(_rest_of_line(pattern, text))
-        if candidate:
+    if bare := _last(_BARE_BOX, text):
+        return Extraction(bare.rstrip(".,;"), "boxed", (bare.rstrip(".,;"),))
+    for rule, pattern in (("answer_tag", _TAG), ("hashes", _HASHES), ("final_answer", _FINAL), ("answer_is", _PHRASE)):
+        candidate = _phrase(_rest_of_line(pattern, text).partition("</")[0])
+        if candidate and (rule != "hashes" or not _is_heading(candidate)):
             return Extraction(candidate[: MAX_ANSWER_CHARACTERS + 1], rule)
     return _guess(text, is_choice) if is_finished else None
+
+
+def _is_heading(candidate: str) -> bool:
+    """Whether what follows `####` is a heading of Markdown and not an answer."""
+    return not re.match(r"[-+−]?[\d.$\\(\[]|\S{1,12}$", candidate)
 
 
 def find_boxes(text: str) -> tuple[list[str], bool]:
@@ -109,6 +135,7 @@ def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
 def _phrase(line: str) -> str:
     """Cut the rest of a line down to the answer: the formulas it starts with, else up to the sentence's end."""
     line = line.strip().lstrip("*_: ").strip()
+    line = _FILLER.sub("", line, count=1) if _FILLER.match(line) else line
     formulas, position = [], 0
     while math := _MATH.match(line, position):
         formulas.append(next(group for group in math.groups() if group).strip())
@@ -117,15 +144,56 @@ def _phrase(line: str) -> str:
     if formulas:
         return ", ".join(formulas)
     end = _SENTENCE_END.search(line, 1) if line else None
-    return (line[: end.start()] if end else line).strip().strip("*_`\"' ")
+    sentence = (line[: end.start()] if end else line).strip().strip("*_`\"' ")
+    inside = _MATH.findall(sentence) if len(sentence.split()) > 3 and not sentence[:1].isdigit() else []
+    return next(group for group in inside[0] if group).strip() if len(inside) == 1 else sentence
 
 
 def _guess(text: str, is_choice: bool) -> Extraction | None:
-    if not is_choice:
-        numbers = [match.group() for match in _LAST_NUMBER.finditer(text[-MAX_ANSWER_CHARACTERS:])]
-        return Extraction(numbers[-1], "last_number") if numbers else None
-    for rule, pattern in CHOICE_GUESSES:
-        letter = _last(pattern, text)
-        if letter:
-            return Extraction(letter, rule)
-    return None
+    if is_choice:
+        for rule, pattern in CHOICE_GUESSES:
+            letter = _last(pattern, text)
+            if letter:
+                return Extraction(letter, rule)
+        return Extraction(text.strip(), "whole") if _is_answer_only(text) else None
+    if _is_answer_only(text):
+        return Extraction(_whole(text.strip()), "whole")
+    tail = text[-MAX_ANSWER_CHARACTERS:]
+    found = [
+        (match.start(), rule, next((group for group in match.groups() if group), match.group()).strip())
+        for rule, pattern in (("last_bold", _BOLD), ("last_formula", _MATH), ("last_number", _LAST_NUMBER))
+        for match in list(pattern.finditer(tail))[-1:]
+    ]
+    found = [entry for entry in found if entry[1] != "last_bold" or _is_answer_only(entry[2])]
+    return _innermost(found, tail) if found else None
+
+
+def _innermost(found: list[tuple[int, str, str]], tail: str) -> Extraction:
+    """Take what stands last; a number inside a formula or bold text is that formula or text."""
+    last = max(found)
+    for start, rule, answer in sorted(found):
+        if start <= last[0] < start + len(answer) + 6 and answer in tail[start:]:
+            return Extraction(answer, rule)
+    return Extraction(last[2], last[1])
+
+
+def _whole(line: str) -> str:
+    """Drop the fences of formulas from a reply that is nothing but an answer."""
+    line = line.strip("`").removesuffix(".").strip()
+    formula = _MATH.fullmatch(line)
+    if formula:
+        return next(group for group in formula.groups() if group).strip()
+    return re.sub(r"\\[()\[\]](?!.*\\right)", " ", line) if re.match(r"\\[(\[]", line) else line
+
+
+def _is_answer_only(text: str) -> bool:
+    """Whether a reply is one short line without a sentence."""
+    line = text.strip()
+    if not line or len(line) > MAX_WHOLE_CHARACTERS or "\n" in line or r"\boxed" in line:
+        return False
+    plain = _LATEX_TEXT.sub(" ", _MATH.sub(" ", line))
+    if plain == line and len(plain.split()) <= 8 and not re.search(r"\d|\b(?:I|we)\b", plain):
+        return True  # a few words: «There is no solution»
+    if re.match(r"[A-Za-z]{2}", plain) and "=" in plain and len(re.findall(r"[A-Za-z]{3,}", plain)) > 2:
+        return False  # a calculation within a sentence
+    return not _PROSE.search(plain) or len(plain.split()) <= 1

@@ -7,6 +7,7 @@ charged with `wrong` where an answer was read and compared; what failed on this 
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,14 +16,18 @@ from typing import Literal, get_args
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
 from grading.choice import chosen_letter, letters
-from grading.clean import clean, split_list, squeezed
-from grading.equivalence import Match, equivalent, equivalent_list
-from grading.extract import Extraction, extract, final_part
-from grading.numbers import read_number
+from grading.clean import clean, split_list
+from grading.equivalence import Match, equivalent, equivalent_list, is_list
+from grading.extract import GUESSES, Extraction, extract, final_part
+from grading.structure import without_name
 
-GRADER_VERSION = "1"
+GRADER_VERSION = "2"
 """Raised with every change that can change a verdict."""
-LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime")
+MAX_BOXES = 50
+"""More boxes than this are never read together."""
+UNEXTRACTED = "the gold stands in the text unextracted"
+"""At the end of a grade's detail: worth a person's look."""
+LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath")
 
 Verdict = Literal[
     "correct", "wrong", "no_answer", "unparsable", "truncated", "error", "grader_timeout", "bad_gold", "not_run"
@@ -105,14 +110,26 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
     missing: Verdict = "truncated" if is_cut_off else "no_answer"
     text = final_part(submission.text, submission.thinks)
     if text is None:
-        return missing, None, "the chain of thought never ends"
+        return missing, None, "the chain of thought never ends" + _unextracted(submission.text, gold)
     extraction = extract(text, gold.kind == "choice", is_finished=not is_cut_off)
     if extraction is None:
-        return missing, None, "no rule finds an answer"
+        return missing, None, "no rule finds an answer" + _unextracted(text, gold)
     match = _compare(extraction, gold)
-    if match.is_equal is None:
-        return "unparsable", extraction, match.reason
-    return ("correct" if match.is_equal else "wrong"), extraction, match.reason
+    if match.is_equal:
+        return "correct", extraction, match.reason
+    is_guess = match.is_equal is None or extraction.rule in GUESSES
+    detail = match.reason + (_unextracted(text, gold) if is_guess else "")
+    return ("unparsable" if match.is_equal is None else "wrong"), extraction, detail
+
+
+def _unextracted(text: str, gold: Gold) -> str:
+    """Say so where the gold stands near the end of a text that gave no answer, or only a guessed one."""
+    tail = text[-MAX_ANSWER_CHARACTERS:].replace("$", "")
+    for one in gold.alternatives or (gold.answer,):
+        wanted = r"\s*".join(re.escape(character) for character in re.sub(r"[\s$]", "", one)[:200])
+        if gold.kind == "math" and wanted and re.search(rf"(?<![\w.,\\]){wanted}(?![\w]|[.,]\d)", tail):
+            return f"; {UNEXTRACTED}"
+    return ""
 
 
 @lru_cache(maxsize=1024)
@@ -143,34 +160,47 @@ def _compare(extraction: Extraction, gold: Gold) -> Match:
         return Match(letter == gold.answer.strip().strip("()").upper(), f"option {letter}")
     if len(extraction.text) > MAX_ANSWER_CHARACTERS:
         return Match(None, f"longer than {MAX_ANSWER_CHARACTERS} characters")
-    golds = list(gold.answers) or _listed(gold.answer)
-    if golds and not gold.alternatives:
-        return _compare_list(extraction, golds, gold)
     wanted = gold.alternatives or (gold.answer,)
-    matches = [equivalent(one, extraction.text, gold.tolerance, gold.unit) for one in wanted]
+    matches = [_compare_one(extraction, one, gold) for one in wanted]
+    if gold.answers and not gold.alternatives and not matches[0].is_equal:
+        matches.append(_compare_parts(extraction, gold))
     return max(matches, key=lambda match: (match.is_equal is True, match.is_equal is not None))
 
 
-def _listed(answer: str) -> list[str]:
-    """Return the parts of a gold that is a bare list (`1,-2`), else an empty list."""
-    cleaned = clean(answer)
-    parts = [] if read_number(cleaned) or squeezed(cleaned).startswith(r"\text") else split_list(cleaned)
-    return parts if len(parts) > 1 and not any("dots" in part or part == "..." for part in parts) else []
+def _compare_one(extraction: Extraction, wanted: str, gold: Gold) -> Match:
+    """Compare with the last box, then, where several are asked for, with all boxes and with all that differ."""
+    match = equivalent(wanted, extraction.text, gold.tolerance, gold.unit)
+    if match.is_equal or len(extraction.boxes) < 2 or not is_list(wanted):
+        return match
+    for boxes in _box_lists(extraction):
+        joined = ", ".join(boxes)
+        if len(joined) <= MAX_ANSWER_CHARACTERS and equivalent(wanted, joined, gold.tolerance, gold.unit).is_equal:
+            return Match(True, "all boxes together")
+    return match
 
 
-def _compare_list(extraction: Extraction, golds: list[str], gold: Gold) -> Match:
-    """Try the last box, then all boxes together, once with and once without repeated ones."""
-    texts = [[extraction.text]]
-    if len(extraction.boxes) > 1:
-        texts += [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]
-    wanted = [clean(part).removeprefix("and ") for part in golds]
+def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
+    """Compare a gold whose parts are known: last box, then all boxes together."""
+    wanted = [clean(part).removeprefix("and ") for part in gold.answers]
     first: Match | None = None
-    for boxes in texts:
-        parts = [part for box in boxes for part in split_list(clean(box[:MAX_ANSWER_CHARACTERS]))]
-        match = equivalent_list(wanted, parts, gold.tolerance, gold.unit)
+    for boxes in ([extraction.text], *_box_lists(extraction)):
+        parts = [without_name(part) for box in boxes for part in _parts(box)]
+        named = wanted if any("=" in part for part in parts) else [without_name(part) for part in wanted]
+        match = equivalent_list(named, parts, gold.tolerance, gold.unit)
         if match.is_equal:
             return match
         first = first or match
-    if not gold.answers and squeezed(clean(gold.answer)) == squeezed(clean(extraction.text)):
-        return Match(True, "same string")
-    return first or Match(None, "no parts")
+    assert first is not None
+    return first
+
+
+def _parts(box: str) -> list[str]:
+    text = clean(box[:MAX_ANSWER_CHARACTERS])
+    return split_list(without_name(text)) if len(text) < len(box) + MAX_ANSWER_CHARACTERS else []
+
+
+def _box_lists(extraction: Extraction) -> list[list[str]]:
+    """All boxes, and all boxes without repeated ones; long enough lists are no answer."""
+    if not 2 <= len(extraction.boxes) <= MAX_BOXES:
+        return []
+    return [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]

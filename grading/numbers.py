@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
+
+from grading.units import without_unit
 
 MAX_DIGITS = 400
 """Longest run of digits that is read as a number."""
@@ -18,20 +21,13 @@ _DECIMAL = re.compile(_UNSIGNED)
 _SCIENTIFIC = re.compile(
     rf"({_UNSIGNED})(?:[eE]([+-]?\d{{1,4}})|\s?(?:\\times|\\cdot|\*|x)\s?10\^(?:\{{\s?(-?\d{{1,4}})\s?\}}|(-?\d{{1,4}})))"
 )
+_DOTS = re.compile(r"(\d{0,9}\.\d{1,40})\s?\\[lc]?dots")
+_PERIOD = re.compile(r"(\d*)\.(\d*?)(\d{1,6}?)\3{2,}")
+_LARGE_NUMBERS = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_LARGE = re.compile(r"(?<=[\d }])\s?(?:\\text\s?\{\s?)?(hundred|thousand|million|billion|trillion)\s?\}?$")
 _GROUP = r"(?:\{\s?(-?[\d,.]+)\s?\}|\s?(\d))"
 _FRAC = re.compile(rf"(\d*)\s?\\frac{_GROUP}{_GROUP}")
 _SLASH = re.compile(r"(?:(\d+) )?([\d,.]+)\s?/\s?(-?[\d,.]+)")
-_NOT_UNITS = (
-    "pi|sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|mod|over|choose|times|plus|minus|and|or|to|factorial|squared|cubed|"
-    "hundred|thousand|million|billion|trillion|dozen|percent|half|infinity|base|dots|ldots|cdots"
-)
-_SHORT = "cm|mm|km|kg|mg|ml|hr|ft|in|am|pm|km/h|m/s"
-_UNIT_TEXT = r"\\(?:text(?:rm)?|mbox|mathrm)\s?\{\s*[A-Za-z/. ]*(?:\^\{?\d\}?)?\s*\}"
-_UNIT = re.compile(
-    rf"\s?(?:\^\\circ\s?[CF]?|(?:{_UNIT_TEXT})(?:\s?\^\{{?\d\}}?|\s?²|\s?³)?"
-    rf"|(?!\s?(?:{_NOT_UNITS})\b)(?:\s[a-z]{{3,20}}|(?<![\\a-zA-Z])[a-z]{{4,20}}|\s?(?<![\\a-zA-Z])(?:{_SHORT}))"
-    r"(?: (?:per )?[a-z]{2,20}){0,2})$"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +43,23 @@ class Number:
     """Digits after that point."""
 
 
-def without_unit(text: str) -> str:
-    r"""Drop one unit at the end (`5 cm`, `5\text{ cm}^2`, `90^\circ`), where something with a digit is before it."""
-    match = _UNIT.search(text[-120:])
-    if match is None:
-        return text
-    head = text[: len(text) - (len(text[-120:]) - match.start())].rstrip()
-    return head if re.search(r"\d\W*$|\d.*[})a-z]$", head) and head[-1] not in "+-*/^_=" else text
-
-
 def read_number(text: str) -> Number | None:
     """Read a cleaned answer as one exact number, or return None; units and percent signs may follow it."""
     text = without_unit(text).strip()
     percent = text.endswith(("%", "percent"))
-    text = text.removesuffix("percent").rstrip("% ")
+    text = text.removesuffix("percent").rstrip("% ").removesuffix("\\").rstrip()
     if re.search(rf"\d{{{MAX_DIGITS + 1}}}", text):
         return None
+    large = _LARGE.search(text)
+    text = text[: large.start()].rstrip() if large else text
     sign = -1 if text.startswith("-") else 1
     text = text[1:].lstrip() if text[:1] in ("-", "+") else text
     number = _unsigned(text)
-    return None if number is None else replace(number, value=sign * number.value, percent=percent)
+    if number is None:
+        return None
+    return replace(
+        number, value=sign * number.value * (_LARGE_NUMBERS[large.group(1)] if large else 1), percent=percent
+    )
 
 
 def _unsigned(text: str) -> Number | None:
@@ -75,6 +68,8 @@ def _unsigned(text: str) -> Number | None:
         significant = len(digits.replace(".", "").lstrip("0")) if "." in digits else None
         places = len(digits.partition(".")[2])
         return Number(Fraction(digits.rstrip(".")), decimal_digits=significant, places=places)
+    if match := _DOTS.fullmatch(text):
+        return _with_dots(match.group(1))
     if match := _SCIENTIFIC.fullmatch(text):
         exponent = int(match.group(2) or match.group(3) or match.group(4))
         if abs(exponent) <= MAX_EXPONENT:
@@ -85,6 +80,15 @@ def _unsigned(text: str) -> Number | None:
     if match := _SLASH.fullmatch(text):
         return _mixed(match.group(1) or "", match.group(2), match.group(3))
     return None
+
+
+def _with_dots(digits: str) -> Number | None:
+    """Read `0.333…` as 1/3 and `3.14159…` as a decimal that goes on."""
+    if match := _PERIOD.fullmatch(digits):
+        whole, fixed, period = match.groups()
+        value = Fraction(int(whole + fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
+        return Number(value / 10 ** len(fixed))
+    return _unsigned(digits)
 
 
 def _mixed(whole: str, top: str, bottom: str) -> Number | None:
@@ -114,7 +118,7 @@ def same_number(gold: Number, prediction: Number, tolerance: float | None = None
     wanted, given = gold.value, prediction.value
     if tolerance is not None and abs(wanted - given) <= Fraction(str(tolerance)):
         return True
-    if wanted == given or _rounds_to(wanted, prediction):
+    if wanted == given or _rounds_to(wanted, prediction) or _rounds_to(given, gold):
         return True
     if gold.percent and not prediction.percent:
         return given * 100 == wanted
@@ -123,10 +127,17 @@ def same_number(gold: Number, prediction: Number, tolerance: float | None = None
 
 def _rounds_to(wanted: Fraction, given: Number) -> bool:
     """Whether a decimal is the rounding or truncation of a fraction without a finite decimal."""
+    return not _is_finite_decimal(wanted) and rounds_to_value(wanted, given)
+
+
+def rounds_to_value(value: Any, given: Number) -> bool:
+    """Whether a decimal of enough digits is the rounding or truncation of a value, a Fraction or mpmath's number."""
     digits = given.decimal_digits
-    if digits is None or digits < ENOUGH_DIGITS or _is_finite_decimal(wanted):
+    if digits is None or given.percent or digits < ENOUGH_DIGITS - (given.places > ENOUGH_DIGITS):
         return False
-    return abs(wanted - given.value) < Fraction(1, 10**given.places)
+    if isinstance(value, Fraction):
+        return not _is_finite_decimal(value) and abs(value - given.value) < Fraction(1, 10**given.places)
+    return bool(abs(value * 10**given.places - given.value.numerator * 10**given.places / given.value.denominator) < 1)
 
 
 def _is_finite_decimal(value: Fraction) -> bool:

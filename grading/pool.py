@@ -191,11 +191,11 @@ def _start_pool(workers: int, memory_limit_bytes: int) -> Any:
 
 
 def _start_worker(memory_limit_bytes: int) -> None:
-    from grading import equivalence
+    from grading import symbolic
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it at once even inside C code
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    equivalence.load()  # before any task's clock starts
+    symbolic.load()  # before any task's clock starts
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = memory_limit_bytes if hard == resource.RLIM_INFINITY else min(memory_limit_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -1,5 +1,5 @@
 """Loads the symbolic libraries on import: named as the module that grader processes are forked from."""
 
-from grading.equivalence import load
+from grading.symbolic import load
 
 load()

@@ -1,0 +1,133 @@
+"""The door to math-verify and sympy, for what the readers of this package do not know. Loaded lazily.
+
+math-verify decides, and what it calls equal is checked again where it is known to err: numbers by relative error,
+equations by a constant ratio, free `i` as the imaginary unit, and no number picked out of what does not parse.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from grading.bounds import is_balanced, why_not_parsed
+
+_IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
+RELATIVE_ERROR = 1e-6
+"""Allowed where one side contains a rounded decimal."""
+SYMBOLIC_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What the symbolic libraries raise on expressions that they cannot compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The outcome of one comparison."""
+
+    is_equal: bool | None
+    """None: the answer could not be read."""
+    reason: str
+
+
+def load() -> tuple[Any, Any, Any, Any]:
+    """Import the symbolic libraries; return math-verify's `parse`, `verify` and LaTeX configuration, and sympy."""
+    return _libraries()
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> tuple[Any, Any, Any, Any]:
+    import sympy
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own time limits are off
+    logging.getLogger("latex2sympy2_extended").setLevel(logging.ERROR)
+    config = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+    parse(r"\boxed{\frac{1}{2}+x}", extraction_config=config, parsing_timeout=None)  # the first parse builds its tables
+    return parse, verify, config, sympy
+
+
+def compare_symbols(gold: str, prediction: str, tolerance: float | None) -> Match:
+    """Compare two cleaned answers by math-verify."""
+    if not is_balanced(prediction):
+        return Match(None, "unbalanced braces")
+    if why_not_parsed(gold) or not is_balanced(gold):
+        return Match(False, "the gold is compared as a string only")
+    wanted, given = _parsed_gold(gold), _parsed(prediction)
+    if not given or (isinstance(given[0], str) and wanted and not isinstance(wanted[0], str)):
+        return Match(None, "does not parse")
+    if not wanted or isinstance(wanted[0], str):
+        return Match(False, "the gold is compared as a string only")
+    try:
+        if _IMAGINARY.search(gold) or _IMAGINARY.search(prediction):
+            complex_match = _complex(wanted[0], given[0])
+            if complex_match is not None:
+                return Match(complex_match, "complex numbers")
+        if tolerance is not None and _is_number(wanted[0]) and _is_number(given[0]):
+            return Match(bool(abs((wanted[0] - given[0]).evalf(30)) <= tolerance), "within the tolerance")
+        verify = _libraries()[1]
+        is_equal = verify(wanted, given, timeout_seconds=None) and _is_confirmed(wanted[0], given[0])
+    except SYMBOLIC_ERRORS as error:
+        return Match(False, f"not comparable: {type(error).__name__}")
+    return Match(bool(is_equal), "symbols")
+
+
+def _parsed(text: str) -> list[Any]:
+    parse, _, config, _ = _libraries()
+    options = {"extraction_config": config, "fallback_mode": "no_fallback", "extraction_mode": "first_match"}
+    parsed: list[Any] = parse(rf"\boxed{{{text}}}", parsing_timeout=None, **options)
+    return parsed
+
+
+@lru_cache(maxsize=512)
+def _parsed_gold(gold: str) -> list[Any]:
+    return _parsed(gold)
+
+
+def _complex(gold: Any, prediction: Any) -> bool | None:
+    """Compare with every free `i` as the imaginary unit; None where one side is no plain expression."""
+    sympy = _libraries()[3]
+    if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):
+        return None
+    sides = [side.subs({s: sympy.I for s in side.free_symbols if s.name == "i"}) for side in (gold, prediction)]
+    difference = sympy.expand(sides[0] - sides[1])
+    return bool(difference == 0 or sympy.simplify(difference) == 0)
+
+
+def _is_number(value: Any) -> bool:
+    return bool(getattr(value, "is_number", False))
+
+
+def _is_confirmed(gold: Any, prediction: Any) -> bool:
+    """Check again what math-verify calls equal: numbers by relative error, equations by a constant ratio."""
+    sympy = _libraries()[3]
+    if isinstance(prediction, sympy.Eq):
+        return isinstance(gold, sympy.Eq) and _is_same_equation(gold, prediction)
+    if not (_is_number(gold) and _is_number(prediction)):
+        return True
+    error = abs((gold - prediction).evalf(30))
+    if error == 0 or sympy.simplify(gold - prediction) == 0:
+        return True
+    allowed = RELATIVE_ERROR if prediction.has(sympy.Float) or gold.has(sympy.Float) else 1e-12
+    return bool(error <= allowed * abs(gold.evalf(30)))
+
+
+def _is_same_equation(gold: Any, prediction: Any) -> bool:
+    sympy = _libraries()[3]
+    if gold == prediction:
+        return True
+    if gold.free_symbols != prediction.free_symbols or not gold.free_symbols:
+        return False
+    sides = [sympy.together(sympy.expand(eq.lhs - eq.rhs)) for eq in (gold, prediction)]
+    if sides[1] == 0:
+        return False
+    ratio = sympy.simplify(sides[0] / sides[1])
+    return bool(ratio.is_number and ratio != 0)

@@ -1,0 +1,43 @@
+"""Tables of cases: gold, text and the verdict that a person gives. `cases/` has one file per form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grading import Gold, Submission, grade
+
+ROWS = [
+    pytest.param(json.loads(line), id=f"{path.stem}:{number}")
+    for path in sorted((Path(__file__).parent / "cases").glob("*.jsonl"))
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+    if line
+]
+
+
+def gold_of(row: dict[str, Any]) -> Gold:
+    return Gold(
+        row["gold"],
+        kind=row.get("kind", "math"),
+        answers=tuple(row.get("answers", ())),
+        alternatives=tuple(row.get("alternatives", ())),
+        choices=tuple(row.get("choices", ())),
+        unit=row.get("unit"),
+        tolerance=row.get("tolerance"),
+    )
+
+
+def test_there_are_many_cases_of_both_kinds() -> None:
+    verdicts = [param.values[0]["verdict"] for param in ROWS]  # type: ignore[index]
+    assert len(verdicts) >= 400
+    assert min(verdicts.count("correct"), len(verdicts) - verdicts.count("correct")) >= 150
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_verdict_is_the_one_a_person_gives(row: dict[str, Any]) -> None:
+    submission = Submission(row["text"], row.get("stop_reason", "answered"), row.get("thinks", False))
+    result = grade(submission, gold_of(row))
+    assert result.verdict == row["verdict"], result
