@@ -6,6 +6,7 @@
     runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
     runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
+    runs/<run_id>/second_grades/     likewise, of the independent second grader; these never count
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
 
 Files other than journals appear whole or not at all: written to a temporary name, then renamed.
@@ -67,6 +68,11 @@ class RunFolder:
     def grades_dir(self) -> Path:
         """Grades by grader version."""
         return self.path / "grades"
+
+    @property
+    def second_grades_dir(self) -> Path:
+        """Grades of the second grader by its version."""
+        return self.path / "second_grades"
 
     @property
     def logs_dir(self) -> Path:

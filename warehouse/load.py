@@ -32,7 +32,7 @@ from warehouse.display import printable
 from warehouse.records import FileRecord, LoadReport, SkippedFile
 from warehouse.staging import UNREADABLE, Staged, fingerprints, read_plan, stage
 
-_TABLES = ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "loaded_file")
+_TABLES = ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "loaded_file")
 _INSERT = Path(__file__).with_name("insert.sql")
 
 

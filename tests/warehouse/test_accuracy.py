@@ -115,3 +115,54 @@ def test_an_older_grader_asked_again_counts_again(tmp_path: Path) -> None:
     with reader(database) as connection:
         assert verdict_of(connection, sample.sample_id) == ("unparsable", True, "1")
         assert connection.execute("SELECT count(*) FROM grade").fetchall() == [(2,)]
+
+
+def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    runs.write_grades(folder, {unit.sample_id: "wrong" for unit in units}, "1 sympy=1")
+    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:4]}, "2 sympy=1")
+    load_run(folder, database)
+    for variable, version, correct, wrong, ungraded in (
+        (None, "2 sympy=1", 4, 0, 2),
+        ("1 sympy=1", "1 sympy=1", 0, 6, 0),
+        ("another", None, 0, 0, 6),
+    ):
+        with reader(database) as connection:
+            if variable:
+                connection.execute("SET VARIABLE grader_version = ?", [variable])
+            ask = Ask(connection)
+            counts = {row["verdict"]: row["num_samples"] for row in ask("verdict_counts", folder)}
+            assert counts == {v: {"correct": correct, "wrong": wrong, "not_run": ungraded}.get(v, 0) for v in VERDICTS}
+            [score] = ask("pass_at_1", folder)
+            assert (score["grader_version"], score["num_grader_versions"]) == (version, 2)
+            assert (score["num_samples"], score["num_correct"], score["num_ungraded"]) == (6, correct, ungraded)
+            assert sum(row["num_samples"] for row in ask("problem_score", folder)) == 6
+            found = [
+                (row["grader_version"], row["num_grades"], row["counts"]) for row in ask("grader_versions", folder)
+            ]
+            assert found == [("1 sympy=1", 6, variable == "1 sympy=1"), ("2 sympy=1", 4, variable is None)]
+
+
+def test_the_second_grader_never_counts_and_its_disagreements_are_listed(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    first = ("correct", "correct", "wrong", "wrong", "no_answer", "correct")
+    second = ("correct", "wrong", "correct", "no_answer", "unparsable", "grader_timeout")
+    runs.write_grades(folder, {u.sample_id: v for u, v in zip(units, first, strict=True)})
+    runs.write_grades(folder, {u.sample_id: "wrong" for u in units}, "second-0", second=True)
+    runs.write_grades(folder, {u.sample_id: v for u, v in zip(units, second, strict=True)}, "second-1", second=True)
+    load_run(folder, database)
+    with reader(database) as connection:
+        ask = Ask(connection)
+        [score] = ask("pass_at_1", folder)
+        assert (score["num_correct"], score["num_grader_versions"], score["grader_version"]) == (3, 1, "1")
+        found = {row["sample_id"]: row for row in ask("grader_disagreements", folder)}
+    assert [(u.sample_id in found and found[u.sample_id]["matter"]) for u in units] == [
+        False, "score", "score", "kind", "undecided", "undecided",
+    ]  # fmt: skip
+    row = found[units[1].sample_id]
+    assert (row["verdict"], row["second_verdict"], row["second_grader_version"]) == ("correct", "wrong", "second-1")
+    assert (row["gold"], row["extracted"], row["reason"], row["second_reason"]) == ("4", "2", "equal", "equal")
