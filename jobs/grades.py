@@ -1,10 +1,11 @@
 """Grades as they lie in a run folder: one file per grader version, none ever written over another's.
 
-The version whose file changed last is the newest and counts by default, here and in the warehouse.
+The version that graded last is the newest and counts by default, here and in the warehouse.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,13 +60,20 @@ def file_name(version: str) -> str:
 
 def grade_files(folder: Path) -> list[GradeFile]:
     """The grader versions in a folder, oldest first. Raises GradesError."""
-    paths = sorted(folder.glob("*.parquet"), key=lambda path: (path.stat().st_mtime_ns, path.name))
     found = []
-    for path in paths:
+    for path in sorted(folder.glob("*.parquet")):
         rows = _rows(path, ["grader_version"])
         if rows:
-            found.append(GradeFile(rows[0]["grader_version"], path, len(rows), path.stat().st_mtime))
-    return found
+            found.append(GradeFile(rows[0]["grader_version"], path, len(rows), graded_at(path)))
+    return sorted(found, key=lambda file: file.changed_at)
+
+
+def graded_at(path: Path) -> float:
+    """When a file of grades was last written, as it says itself, else by the file system; a copy keeps the former."""
+    try:
+        return float(json.loads(parts.read_metadata(path)["grader"])["graded_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return path.stat().st_mtime
 
 
 def find(files: list[GradeFile], given: str) -> GradeFile:

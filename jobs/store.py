@@ -135,6 +135,12 @@ class RunFolder:
         return [[Unit(**unit) for unit in shard] for shard in json.loads(self.shards_path.read_bytes())]
 
 
+def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
+    """Run folders among the given paths and directly below them; a plan that is not yet whole is left out."""
+    found = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if RunFolder(p).exists()]
+    return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in found}.values())
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old content or the new, whatever is killed and whenever."""
     path.parent.mkdir(parents=True, exist_ok=True)

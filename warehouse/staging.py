@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from harness.problem import Problem
 from jobs import parts
+from jobs.grades import graded_at
 from jobs.spec import RunSpec
 from jobs.store import RunFolder
 from warehouse import convert
@@ -76,7 +77,8 @@ def fingerprints(folder: RunFolder, known: dict[str, FileRecord]) -> list[FileRe
     paths = plan + [path for derived in folders for path in sorted(derived.glob("*.parquet"))]
     last = max((file.load_order for file in known.values()), default=0)
     files: list[FileRecord] = []
-    for path in sorted(paths, key=lambda p: (p.stat().st_mtime_ns, p.name)):
+    times = {path: graded_at(path) if path.parent in folders[1:] else path.stat().st_mtime for path in paths}
+    for path in sorted(paths, key=lambda p: (times[p], p.name)):
         name = path.relative_to(folder.path).as_posix()
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
