@@ -106,9 +106,17 @@ def _rationals(wanted: str, given: str, tolerance: float | None) -> Decision | N
     is_share = is_share or (bool(numbers[0][4]) and not numbers[1][4] and values[0] == 100 * values[1])
     if is_close or is_share:
         return Decision(True, "same number")
-    if "." in given and values[0].denominator > 1 and error <= abs(values[0]) * Fraction(1, 10**6):
-        return Decision(None, "a rounded number")
+    if "." in given and not _is_finite(values[0].denominator) and error <= abs(values[0]) * Fraction(1, 10**6):
+        return Decision(True, "a rounded number")
     return Decision(False, f"{values[1]} is not {values[0]}")
+
+
+def _is_finite(denominator: int) -> bool:
+    """Whether a fraction with this denominator has a finite decimal, which is then not to be rounded."""
+    for prime in (2, 5):
+        while denominator % prime == 0:
+            denominator //= prime
+    return denominator == 1
 
 
 def _same(wanted: str, given: str, tolerance: float | None) -> bool:
@@ -211,7 +219,7 @@ def _same_expression(ours: Any, theirs: Any, given: str, tolerance: float | None
         return False
     if ours.is_infinite or theirs.is_infinite:
         return False
-    if ours.is_Rational and theirs.is_Rational and "." not in given and tolerance is None:
+    if ours.is_Rational and theirs.is_Rational and tolerance is None and ("." not in given or _is_finite(int(ours.q))):
         return False
     allowed = RELATIVE_ERROR if re.search(r"\.\d", given) and not ours.free_symbols else _EXACT_ERROR
     for point in _POINTS:
