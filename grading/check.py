@@ -71,13 +71,14 @@ def _answer(boxed: str) -> Submission:
 def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
     """The golds that the grader recognises in another way of writing them; options of a choice are no formulas."""
     known = {one.problem_id for one in checked if one.gold.kind == "choice"}
-    probes = [
-        (one.problem_id, one.gold, text) for one in checked if one.kind != "rejected" for text in rewritten(one.boxed)
-    ]
-    items = ((_answer(text), gold) for _, gold, text in probes)
-    for (name, _, _), grade in zip(probes, grade_many(items, workers=workers), strict=True):
-        if grade.verdict == "correct" and grade.detail != "same string":
-            known.add(name)
+    ways = {one.problem_id: rewritten(one.boxed) for one in checked if one.kind != "rejected"}
+    golds = {one.problem_id: one.gold for one in checked}
+    for turn in range(max(map(len, ways.values()), default=0)):
+        asked = [name for name in ways if name not in known and turn < len(ways[name])]
+        items = ((_answer(ways[name][turn]), golds[name]) for name in asked)
+        for name, grade in zip(asked, grade_many(items, workers=workers), strict=True):
+            if grade.verdict == "correct" and grade.detail != "same string":
+                known.add(name)
     return known
 
 

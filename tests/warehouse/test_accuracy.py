@@ -14,6 +14,8 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
+from warehouse.query import named_queries
+from warehouse.summary import summary
 
 
 def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
@@ -166,3 +168,36 @@ def test_the_second_grader_never_counts_and_its_disagreements_are_listed(tmp_pat
     row = found[units[1].sample_id]
     assert (row["verdict"], row["second_verdict"], row["second_grader_version"]) == ("correct", "wrong", "second-1")
     assert (row["gold"], row["extracted"], row["reason"], row["second_reason"]) == ("4", "2", "equal", "equal")
+
+
+def test_wherever_verdicts_are_shown_they_sum_to_problems_times_samples(loaded: Loaded, ask: Ask) -> None:
+    """Every view and query with a column `verdict`, whoever adds one: counts of samples, or one row per sample."""
+    of_views = """
+        SELECT table_name FROM duckdb_columns()
+        WHERE column_name = 'verdict' AND table_name IN (SELECT view_name FROM duckdb_views())
+    """
+    shown = {str(name): f"FROM {name}" for (name,) in ask.connection.execute(of_views).fetchall()}
+    shown |= {name: path.read_text(encoding="utf-8").rstrip().rstrip(";") for name, path in named_queries().items()}
+    checked = set()
+    for name, sql in shown.items():
+        columns = [column[0] for column in ask.connection.execute(f"SELECT * FROM ({sql}) LIMIT 0").description or ()]
+        if "verdict" not in columns or name in NO_SUMS:
+            continue
+        checked.add(name)
+        count = "sum(num_samples)" if "num_samples" in columns else "count(DISTINCT sample_id)"
+        for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
+            asked = f"SELECT {count} FROM ({sql}) WHERE run_id = ?"
+            [(total,)] = ask.connection.execute(asked, [folder.path.name]).fetchall()
+            assert total == folder.spec().num_problems * folder.spec().samples, name
+    assert checked == {"sample_grade", "verdict_counts", "acceptance_and_accuracy"}
+
+
+NO_SUMS = {"grader_disagreements", "doubtful_grades"}
+"""Lists of the samples that deserve a look, and no report."""
+
+
+def test_the_summary_shows_all_nine_verdicts(loaded: Loaded) -> None:
+    for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
+        [run] = summary(loaded.database, [folder.path.name])
+        assert set(run.verdicts) == set(VERDICTS)
+        assert sum(run.verdicts.values()) == run.n * run.k == folder.spec().num_problems * folder.spec().samples
