@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from harness.problem import Problem
 
 Kind = Literal["understood", "words", "only a string", "rejected"]
-_WHOLE_NUMBER = re.compile(r"(?<![\d.,_^{\\a-zA-Z])(?<!_\{)\d{1,6}(?![\d.,]*[\d_])(?!\s*!)")
+_WHOLE_NUMBER = re.compile(r"(?<![\d.^_{\\a-zA-Z])(?<!\d,)\d{1,6}(?![\d_]|\.\d|,\d{3}(?!\d)|\s*!)")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{([^{}]*)\}")
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z' ,.-]*[A-Za-z]|[A-Z]")
 

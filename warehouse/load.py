@@ -55,7 +55,7 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
     _check_folder(connection, folder)
     known = _known_files(connection, run_id)
     try:
-        files = fingerprints(folder, known)
+        files = fingerprints(folder)
         if {f.name: f.sha256 for f in files} == {name: f.sha256 for name, f in known.items()}:
             return _report(connection, run_id, Staged(list(known.values())), started, unchanged=True)
         plan = read_plan(folder)

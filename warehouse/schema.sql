@@ -306,7 +306,7 @@ COMMENT ON COLUMN grade.extracted IS 'The answer as it stands in the text';
 COMMENT ON COLUMN grade.rule IS 'The rule that found the answer';
 COMMENT ON COLUMN grade.detail IS 'One line for a person: what decided';
 COMMENT ON COLUMN grade.seconds IS 'Time that grading took';
-COMMENT ON COLUMN grade.load_order IS 'The version with the highest is the newest: its file was new or changed last';
+COMMENT ON COLUMN grade.load_order IS 'The version with the highest is the newest: it graded last';
 
 CREATE TABLE second_grade (
     run_id VARCHAR,
@@ -347,7 +347,7 @@ COMMENT ON COLUMN loaded_file.run_id IS 'The run';
 COMMENT ON COLUMN loaded_file.name IS 'Path within the run folder';
 COMMENT ON COLUMN loaded_file.size_bytes IS 'Size';
 COMMENT ON COLUMN loaded_file.sha256 IS 'Fingerprint of the content';
-COMMENT ON COLUMN loaded_file.load_order IS 'Rises with every file that is new or changed';
+COMMENT ON COLUMN loaded_file.load_order IS 'Place among the run''s files in the order in which they were written, from 1';
 COMMENT ON COLUMN loaded_file.num_rows IS 'Rows read, duplicates included';
 COMMENT ON COLUMN loaded_file.error IS 'Why the file was skipped; NULL where it was read';
 COMMENT ON COLUMN loaded_file.loaded_at IS 'When this content was first loaded (UTC)';

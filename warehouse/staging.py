@@ -70,23 +70,17 @@ class Staged:
         return tuple(SkippedFile(f.name, f.error) for f in self.files if f.error is not None)
 
 
-def fingerprints(folder: RunFolder, known: dict[str, FileRecord]) -> list[FileRecord]:
-    """Every file of a run that the warehouse reads, by name. A new or changed one comes last in load order."""
+def fingerprints(folder: RunFolder) -> list[FileRecord]:
+    """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
-    folders = (folder.parts_dir, folder.grades_dir, folder.second_grades_dir)
-    paths = plan + [path for derived in folders for path in sorted(derived.glob("*.parquet"))]
-    last = max((file.load_order for file in known.values()), default=0)
+    grades = [path for derived in (folder.grades_dir, folder.second_grades_dir) for path in derived.glob("*.parquet")]
+    times = {path: path.stat().st_mtime for path in (*plan, *folder.parts_dir.glob("*.parquet"))}
+    times |= {path: graded_at(path) for path in grades}
     files: list[FileRecord] = []
-    times = {path: graded_at(path) if path.parent in folders[1:] else path.stat().st_mtime for path in paths}
-    for path in sorted(paths, key=lambda p: (times[p], p.name)):
-        name = path.relative_to(folder.path).as_posix()
+    for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-        if name in known and known[name].sha256 == sha256:
-            files.append(known[name])
-        else:
-            last += 1
-            files.append(FileRecord(name, path.stat().st_size, sha256, last))
+        files.append(FileRecord(path.relative_to(folder.path).as_posix(), path.stat().st_size, sha256, order))
     return sorted(files, key=lambda file: file.name)
 
 
