@@ -78,12 +78,10 @@ def graded_at(path: Path) -> float:
 
 def find(files: list[GradeFile], given: str) -> GradeFile:
     """The version that is named in full, by its first word, or by its beginning. Raises GradesError."""
-    for names in (
-        lambda version: version == given,
-        lambda version: version.partition(" ")[0] == given,
-        lambda version: version.startswith(given),
-    ):
-        matches = [file for file in files if names(file.version)]
+    exact = [file for file in files if file.version == given]
+    first_words = [file for file in files if file.version.partition(" ")[0] == given]
+    beginnings = [file for file in files if file.version.startswith(given)]
+    for matches in (exact, first_words, beginnings):
         if len(matches) == 1:
             return matches[0]
         if matches:

@@ -111,12 +111,16 @@ class _Memory:
 MEASUREMENTS = {"bare": bare, "in_process": in_process, "pool": pool}
 
 
+def _gold(fields: dict[str, Any]) -> Gold:
+    for name in ("answers", "alternatives", "choices"):
+        fields[name] = tuple(fields[name])
+    return Gold(**fields)
+
+
 def main() -> None:
     """Prints one JSON object."""
     given = json.load(sys.stdin)
-    golds = [
-        Gold(**{k: tuple(v) if isinstance(v, list) else v for k, v in gold.items()}) for gold in given.pop("golds")
-    ]
+    golds = [_gold(fields) for fields in given.pop("golds")]
     measure: Any = MEASUREMENTS[sys.argv[1]]
     print(json.dumps(measure(golds, **given)))
 
