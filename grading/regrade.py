@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN = 50
 """Samples that are listed unless --all is given; the counts are always over all of them."""
+UNREADABLE = (OSError, ValueError, TypeError, KeyError)
+"""What reading a damaged run folder raises, or one of another version of the harness."""
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
@@ -46,10 +48,11 @@ def main(
     is_second: bool,
     is_all: bool,
     workers: int | None,
-) -> None:
+) -> int:
     """Grade run folders (or folders of them) with this grader version; grades of other versions stay.
 
-    VERSION is a version's name, its first word or its beginning. Exit code 2: a mistake, or nothing could be done.
+    VERSION is a version's name, its first word or its beginning. Exit code 1: a run was left out and named; 2: a
+    mistake, or nothing could be done.
     """
     from jobs.grades import GradesError
     from jobs.store import run_folders
@@ -60,21 +63,26 @@ def main(
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
     shown = None if is_all else SHOWN
-    try:
-        for run in folders:
+    whole: list[RunFolder] = []
+    for run in folders:
+        try:
             if is_listing:
                 _print_versions(run)
-                continue
-            if new is None:
+            elif new is None:
                 _regrade(run, workers)
-            if is_diff:
+            if is_diff and not is_listing:
                 _print_diff(run, old, new, shown)
-            if is_second:
+            if is_second and not is_listing:
                 _second(run, workers, shown)
-        if database is not None and not is_listing:
-            _load(folders, database)
-    except GradesError as error:
-        raise click.ClickException(str(error)) from error
+            whole.append(run)
+        except GradesError as error:
+            raise click.ClickException(f"{run.path.name}: {error}") from error
+        except UNREADABLE as error:  # a run of another version of the harness, or damaged: the others are graded
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
+    if database is not None and not is_listing:
+        _load(whole, database)
+    return int(len(whole) < len(folders))
 
 
 def _regrade(run: RunFolder, workers: int | None) -> None:

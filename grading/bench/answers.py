@@ -35,7 +35,7 @@ def _answer(golds: Sequence[Gold], number: int, sample: int) -> str:
     if sample % 4 == 2:
         return rewritten(own)
     if sample % 4 == 3:
-        return _written(golds[(number + 1 + 7 * sample) % len(golds)])
+        return _written(golds[(number + 1 + 7 * sample % (len(golds) - 1)) % len(golds)])
     return own
 
 

@@ -8,11 +8,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from grading.bench.answers import answers
-from grading.grade import Gold, Grade, Submission, grade
+from grading.bench.timed import timed
+from grading.grade import Gold, grade
 
 _SAMPLING_SECONDS = 0.2
 
@@ -65,13 +65,6 @@ def pool(golds: Sequence[Gold], samples: int, workers: int, time_limit_seconds: 
         "longest_gap_seconds": longest,
         **memory.stop(),
     }
-
-
-def timed(submission: Submission, gold: Gold) -> Grade:
-    """A grade with the processor time that it took in the place of its wall time; what a worker runs here."""
-    used = time.process_time()
-    result = grade(submission, gold)
-    return replace(result, seconds=time.process_time() - used)
 
 
 def _spent(number: int, wall_seconds: float, cpu_seconds: float) -> dict[str, Any]:

@@ -217,6 +217,18 @@ def test_a_damaged_file_of_grades_is_one_line(run: RunFolder) -> None:
     assert "1.parquet cannot be read" in result.stderr
 
 
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFolder, tmp_path: Path) -> None:
+    broken = RunFolder(run.path.parent / "a-broken")
+    broken.create(run.spec(), run.problems(), run.shards())
+    (broken.journal_dir / "0.jsonl").write_text('{"event": "start"}\n')
+    result = regrade(run.path.parent, "--database", tmp_path / "w.duckdb")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "WARNING: a-broken cannot be read and is LEFT OUT" in result.stderr
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert connection.execute("SELECT run_id FROM run").fetchall() == [(run.path.name,)]
+
+
 def test_a_version_is_found_by_name_first_word_or_beginning(run: RunFolder) -> None:
     finish(run, workers=1)
     for version in ("7 sympy=1", "77 sympy=1", "8 a", "8 b"):
