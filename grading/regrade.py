@@ -137,7 +137,7 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, shown: int | N
     total = sum(len(shard) for shard in run.shards())
     click.echo(f"\n{run.path.name}: {len(moved)} of {total} verdicts moved")
     click.echo(f"  from {before.version}\n  to   {after.version}")
-    _print_changes(moved, shown)
+    _print_changes(moved, shown, ("old verdict", "new verdict"))
 
 
 def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[GradeFile | None, GradeFile | None]:
@@ -177,19 +177,20 @@ def _second(run: RunFolder, workers: int | None, shown: int | None) -> None:
         f"  against {first.version}\n  {len(disputed)} disagreements that move the score, {others} about the way of "
         f"not being correct, {len(undecided)} that the second grader cannot decide, of {len(read_grades(second))}"
     )
-    _print_changes([*disputed, *(c for c in found if c not in disputed)], shown)
+    ordered = [*disputed, *(c for c in found if c not in disputed)]
+    _print_changes(ordered, shown, ("first grader", "second grader"))
 
 
 UNDECIDED = frozenset({"unparsable", "grader_timeout", "bad_gold"})
 """Verdicts of the second grader that say nothing about the answer."""
 
 
-def _print_changes(found: Sequence[Change], shown: int | None) -> None:
+def _print_changes(found: Sequence[Change], shown: int | None, graders: tuple[str, str]) -> None:
     """Counts by pair of verdicts, then the samples with both answers and both reasons."""
     if not found:
         return
     _print_table(
-        ("old verdict", "new verdict", "samples"),
+        (*graders, "samples"),
         ((*pair, str(number)) for pair, number in Counter(change.verdicts for change in found).most_common()),
     )
     _print_table(_COLUMNS, (_row(change) for change in found[:shown]))

@@ -41,7 +41,9 @@ def warnings(run: RunSummary) -> list[str]:
             f" (over graded samples only: {percent(run.graded_pass_at_1)})."
         )
     if run.num_ungraded:
-        found.append(f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_of(run)}.")
+        found.append(
+            f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
+        )
     found += [f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped]
     return found
 
@@ -117,7 +119,7 @@ def _grader(run: RunSummary) -> str:
     return f"{version} (the newest; {others} other version(s) kept, not counted)" if others > 0 else version
 
 
-def _of(run: RunSummary) -> str:
+def _by_grader(run: RunSummary) -> str:
     return f" of the newest grader version ({run.grader_version})" if run.grader_version else ""
 
 
