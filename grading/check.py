@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from harness.problem import Problem
 
 Kind = Literal["understood", "words", "only a string", "rejected"]
-_WHOLE_NUMBER = re.compile(r"(?<![\d.^_{\\a-zA-Z])(?<!\d,)\d{1,6}(?![\d_]|\.\d|,\d{3}(?!\d)|\s*!)")
+_WHOLE_NUMBER = re.compile(r"(?<![\d.^_\\a-zA-Z])(?<!(?<!\\)\{)(?<!\d,)\d{1,6}(?![\d_]|\.\d|,\d{3}(?!\d)|\s*!)")
+_OPENING = re.compile(r"(?:\\left)?\s*(?:\(|\[|\\\{)\s*(-?)")
+_THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{([^{}]*)\}")
 _PHRASE = re.compile(r"[A-Za-z][A-Za-z' ,.-]*[A-Za-z]|[A-Z]")
 
@@ -77,14 +79,14 @@ def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
         asked = [name for name in ways if name not in known and turn < len(ways[name])]
         items = ((_answer(ways[name][turn]), golds[name]) for name in asked)
         for name, grade in zip(asked, grade_many(items, workers=workers), strict=True):
-            if grade.verdict == "correct" and grade.detail != "same string":
+            if grade.verdict == "correct":
                 known.add(name)
     return known
 
 
 def rewritten(answer: str) -> list[str]:
-    r"""Other ways of writing the same value: its first whole number as a quotient, a zero or a factor 1 in front, the
-    two sides of an equation changed over.
+    r"""Other ways of writing the same value: its first whole number as a quotient, a zero or a factor 1 in front of it
+    or of its first element, thousands without their commas, the two sides of an equation changed over.
 
     Not every one means the same for every form (`0+(1,2)`): one that is recognised is enough.
     """
@@ -94,6 +96,11 @@ def rewritten(answer: str) -> list[str]:
         value = int(number.group())
         ways.append(rf"{plain[: number.start()]}\frac{{{2 * value}}}{{2}}{plain[number.end() :]}")
     ways += [f"0+{plain}", rf"1\cdot {plain}"]
+    if opening := _OPENING.match(plain):
+        before = plain[: opening.start(1)]
+        ways.append(f"{before}0{opening.group(1) or '+'}{plain[opening.end() :]}")
+    if _THOUSANDS.fullmatch(plain):
+        ways.append(plain.replace(",", ""))
     left, equals, right = plain.partition("=")
     if equals and "=" not in right:
         ways.append(f"{right}={left}")
