@@ -13,10 +13,10 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slurm check bench clean
+.PHONY: help venv demo test test-slurm check bench bench-grading clean
 
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 venv: $(STAMP) ## Build .venv with everything
 
@@ -38,6 +38,9 @@ check: $(STAMP) ## Lint, formatting, types
 
 bench: $(STAMP) ## Measure the harness itself
 	$(VENV)/bin/python -m harness.bench
+
+bench-grading: $(STAMP) ## Measure the grader against bare math-verify; needs MATH-500 (HARNESS_DATA_DIR or the hub)
+	$(VENV)/bin/python -m grading.bench
 
 clean: ## Remove .venv and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build *.egg-info

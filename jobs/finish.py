@@ -3,16 +3,27 @@ at will."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from grading import Gold, Submission, grade_many, grader_version
+from grading import grade as grade_one
+from grading.pool import GradeOne
+from harness import environment
 from harness.problem import Problem
 from jobs import parts
+from jobs.grades import file_name
 from jobs.state import compact
 from jobs.store import RunFolder
+
+_TEXT_COLUMNS = [
+    "sample_id", "problem_id", "stop_reason", "steps.list.element.text", "draft_prompt", "target_prompt",
+]  # fmt: skip
 
 
 def finish(run: RunFolder, workers: int | None = None) -> int:
@@ -24,17 +35,37 @@ def finish(run: RunFolder, workers: int | None = None) -> int:
 
 def grade(run: RunFolder, workers: int | None = None) -> int:
     """Grade what this grader version has not graded yet; grades of other versions stay beside it."""
-    path = run.grades_dir / f"{_file_name(grader_version())}.parquet"
+    return grade_into(run.grades_dir, run, grader_version(), grade_one, workers)
+
+
+def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:
+    """Write the file of one grader version in `folder`, or add what it lacks; returns how many samples were graded.
+
+    A grade that the file holds already is left as it is. The file's metadata says what graded last and where.
+    """
+    path = folder / file_name(version)
     rows = parts.read_rows(path) if path.exists() else []
     known = {row["sample_id"] for row in rows}
     problems = {p.id: p for p in run.problems()}
-    todo = [sample for sample in finished_samples(run) if sample["sample_id"] not in known]
-    items = ((_submission(sample), _gold(problems[sample["problem_id"]])) for sample in todo)
-    for sample, result in zip(todo, grade_many(items, workers=workers), strict=True):
-        rows.append({"sample_id": sample["sample_id"], "grader_version": grader_version(), **asdict(result)})
-    if todo:
-        parts.write_table(path, parts.GRADES, rows)
-    return len(todo)
+    taken: list[str] = []
+
+    def items() -> Iterator[tuple[Submission, Gold]]:
+        for sample in finished_samples(run):
+            if sample["sample_id"] not in known:
+                taken.append(sample["sample_id"])
+                yield _submission(sample), gold_of(problems[sample["problem_id"]])
+
+    for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
+        rows.append({"sample_id": taken[number], "grader_version": version, **asdict(result)})
+    if taken:
+        manifest = {
+            "grader_version": version,
+            "graded_at": time.time(),
+            "git_commit": environment.git_commit(),
+            "versions": environment.versions(),
+        }
+        parts.write_table(path, parts.GRADES, rows, {"grader": json.dumps(manifest)})
+    return len(taken)
 
 
 def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
@@ -45,17 +76,13 @@ def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
 
 
 def _unseen(part: Path, seen: set[str]) -> Iterator[dict[str, Any]]:
-    columns = ["sample_id", "problem_id", "stop_reason", "steps", "draft_prompt", "target_prompt"]
-    try:
-        rows = parts.read_rows(part, columns)
-    except parts.DAMAGED:
-        return
-    for row in rows:
-        if row["sample_id"] in seen:
-            continue
-        seen.add(row["sample_id"])
-        row["text"] = "".join(step["text"] for step in row.pop("steps"))
-        yield row
+    with contextlib.suppress(*parts.DAMAGED):  # what a damaged file held counts as not finished
+        for row in parts.iterate_rows(part, _TEXT_COLUMNS):
+            if row["sample_id"] in seen:
+                continue
+            seen.add(row["sample_id"])
+            row["text"] = "".join(step["text"] for step in row.pop("steps"))
+            yield row
 
 
 def _submission(sample: dict[str, Any]) -> Submission:
@@ -64,7 +91,8 @@ def _submission(sample: dict[str, Any]) -> Submission:
     return Submission(text=sample["text"], stop_reason=sample["stop_reason"], thinks=thinks)
 
 
-def _gold(problem: Problem) -> Gold:
+def gold_of(problem: Problem) -> Gold:
+    """What a grader is told of a problem."""
     return Gold(
         answer=problem.answer,
         kind=problem.kind,
@@ -74,7 +102,3 @@ def _gold(problem: Problem) -> Gold:
         unit=problem.unit,
         tolerance=problem.tolerance,
     )
-
-
-def _file_name(version: str) -> str:
-    return "".join(c if c.isalnum() or c in ".-" else "_" for c in version)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,13 @@ def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, An
     """All rows of a Parquet file as dictionaries."""
     rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
     return rows
+
+
+def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet file one after the other, a few in memory; a column may be a nested field's path."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
+            yield from batch.to_pylist()
 
 
 def read_metadata(path: Path) -> dict[str, str]:

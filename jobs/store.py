@@ -6,6 +6,7 @@
     runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
     runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
+    runs/<run_id>/second_grades/     likewise, of the independent second grader; these never count
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/submissions.jsonl  which task of which Slurm job was given which shards
     runs/<run_id>/code-*.zip         the code that was submitted
@@ -69,6 +70,11 @@ class RunFolder:
     def grades_dir(self) -> Path:
         """Grades by grader version."""
         return self.path / "grades"
+
+    @property
+    def second_grades_dir(self) -> Path:
+        """Grades of the second grader by its version."""
+        return self.path / "second_grades"
 
     @property
     def logs_dir(self) -> Path:
@@ -138,6 +144,12 @@ class RunFolder:
     def shards(self) -> list[list[Unit]]:
         """The units of each shard."""
         return [[Unit(**unit) for unit in shard] for shard in json.loads(self.shards_path.read_bytes())]
+
+
+def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
+    """Run folders among the given paths and directly below them; a plan that is not yet whole is left out."""
+    found = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if RunFolder(p).exists()]
+    return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in found}.values())
 
 
 def write_atomically(path: Path, content: bytes) -> None:

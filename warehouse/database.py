@@ -21,7 +21,7 @@ WAIT_SECONDS = 60.0
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
 _FOLDER = Path(__file__).parent
-_VIEWS = ("macros", "accuracy", "speculation", "tokens", "speed", "speed_up")
+_VIEWS = ("macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up")
 """Files of views/, each after what it builds on."""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 

@@ -59,4 +59,8 @@ INSERT INTO grade BY NAME
 SELECT * FROM staged_grade SEMI JOIN staged_unit USING (sample_id)
 QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
 
+INSERT INTO second_grade BY NAME
+SELECT * FROM staged_second_grade SEMI JOIN staged_unit USING (sample_id)
+QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
+
 INSERT INTO loaded_file BY NAME SELECT * FROM staged_file;

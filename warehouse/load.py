@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 import pyarrow as pa
 
-from jobs.store import RunFolder
+from jobs.store import RunFolder, run_folders
 from warehouse import convert
 from warehouse.database import (
     WAIT_SECONDS,
@@ -32,7 +31,7 @@ from warehouse.display import printable
 from warehouse.records import FileRecord, LoadReport, SkippedFile
 from warehouse.staging import UNREADABLE, Staged, fingerprints, read_plan, stage
 
-_TABLES = ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "loaded_file")
+_TABLES = ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "loaded_file")
 _INSERT = Path(__file__).with_name("insert.sql")
 
 
@@ -56,7 +55,7 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
     _check_folder(connection, folder)
     known = _known_files(connection, run_id)
     try:
-        files = fingerprints(folder, known)
+        files = fingerprints(folder)
         if {f.name: f.sha256 for f in files} == {name: f.sha256 for name, f in known.items()}:
             return _report(connection, run_id, Staged(list(known.values())), started, unchanged=True)
         plan = read_plan(folder)
@@ -79,12 +78,6 @@ def replace_run(connection: Connection, run_id: str) -> None:
     for table in _TABLES:
         connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
     connection.execute(_INSERT.read_text(encoding="utf-8"))
-
-
-def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
-    """Run folders among the given paths and directly below them; a plan that is not yet whole is left out."""
-    found = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if RunFolder(p).exists()]
-    return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in found}.values())
 
 
 def _check_folder(connection: Connection, folder: RunFolder) -> None:

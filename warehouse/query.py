@@ -115,6 +115,18 @@ def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[obj
     return [column[0] for column in result.description], result.fetchall()
 
 
+def choose_grader(connection: Connection, given: str) -> None:
+    """Let the views of this connection count one grader version. Raises WarehouseError where it is none or several."""
+    sql = "SELECT DISTINCT grader_version FROM grade ORDER BY grader_version"
+    versions = [str(version) for (version,) in connection.execute(sql).fetchall()]
+    exact = [v for v in versions if v == given] or [v for v in versions if v.partition(" ")[0] == given]
+    found = exact or [v for v in versions if v.startswith(given)]
+    if len(found) != 1:
+        what = "is ambiguous" if found else "graded nothing here"
+        raise WarehouseError(f"grader version {given!r} {what}; there are: {'; '.join(found or versions) or 'none'}")
+    connection.execute("SET VARIABLE grader_version = ?", found)
+
+
 def _sql(sql: str | None, name: str | None) -> str:
     if (sql is None) == (name is None):
         raise click.UsageError("give one of: SQL, --name, --list")
@@ -152,6 +164,12 @@ def _shape(shape: Format | None, output: Path | None) -> Format:
     help="[default: by FILE's ending, else table]",
 )
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE.")
+@click.option(
+    "--grader",
+    metavar="VERSION",
+    help="Count this grader version's grades: its name, first word or beginning (view grader_versions).  "
+    "[default: each run's newest]",
+)
 @click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
 def main(
     sql: str | None,
@@ -160,12 +178,15 @@ def main(
     database: Path,
     shape: Format | None,
     output: Path | None,
+    grader: str | None,
     wait_seconds: float,
 ) -> None:
     """Answer SQL from the warehouse, read-only."""
     try:
         text, shape = "" if is_list else _sql(sql, name), _shape(shape, output)
         with reader(database, wait_seconds) as connection:
+            if grader is not None:
+                choose_grader(connection, grader)
             if shape == "parquet" and output is not None:
                 table = arrow(connection, text or _LIST)
                 pq.write_table(table.rename_columns(_distinct(table.column_names)), output)

@@ -102,7 +102,10 @@ class RunSummary:
     num_not_run: int
     num_ungraded: int
     """Finished samples without a grade."""
+    grader_version: str | None
+    """The one whose grades these are; None: nobody graded."""
     num_grader_versions: int
+    """How many graded the run; the others do not count."""
     verdicts: Mapping[str, int]
     """All nine; they sum to n × k."""
     fallback_rate: float | None

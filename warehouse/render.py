@@ -41,9 +41,9 @@ def warnings(run: RunSummary) -> list[str]:
             f" (over graded samples only: {percent(run.graded_pass_at_1)})."
         )
     if run.num_ungraded:
-        found.append(f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade.")
-    if run.num_grader_versions > 1:
-        found.append(f"MIXED GRADES: {run.num_grader_versions} grader versions in one result.")
+        found.append(
+            f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
+        )
     found += [f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped]
     return found
 
@@ -60,6 +60,7 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("models", " → ".join(model for model in (run.draft, run.target) if model)),
         (f"pass@1[avg-of-{run.k}]", _accuracy(run)),
         ("verdicts", _counts(run.verdicts)),
+        ("grader", _grader(run)),
         (
             "fallback rate",
             f"{percent(run.fallback_rate)} of {run.num_verdicts} verdicts" if run.num_verdicts else NOTHING,
@@ -110,6 +111,16 @@ def _counts(verdicts: Mapping[str, int]) -> str:
     shown = {v: n for v, n in verdicts.items() if n or v in {"correct", "wrong"}}
     ordered = sorted(shown, key=lambda v: (v != "correct", v != "wrong", v == "not_run", v))
     return ", ".join(f"{v} {shown[v]}" for v in ordered) + f"; sum {sum(verdicts.values())}"
+
+
+def _grader(run: RunSummary) -> str:
+    others = run.num_grader_versions - 1
+    version = run.grader_version or NOTHING
+    return f"{version} (the newest; {others} other version(s) kept, not counted)" if others > 0 else version
+
+
+def _by_grader(run: RunSummary) -> str:
+    return f" of the newest grader version ({run.grader_version})" if run.grader_version else ""
 
 
 def _latency(run: RunSummary) -> str:

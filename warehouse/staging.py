@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from harness.problem import Problem
 from jobs import parts
+from jobs.grades import graded_at
 from jobs.spec import RunSpec
 from jobs.store import RunFolder
 from warehouse import convert
@@ -39,7 +40,7 @@ SEMI JOIN (SELECT sample_id, min(file_row_number) AS file_row_number FROM finish
 USING (sample_id, file_row_number)
 """
 _STAGE_GRADES = f"""
-INSERT INTO staged_grade BY NAME
+INSERT INTO {{table}} BY NAME
 SELECT $run_id AS run_id, sample_id, grader_version, extracted, rule, detail, seconds, $load_order AS load_order,
     CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict
 FROM read_parquet($file)
@@ -69,21 +70,17 @@ class Staged:
         return tuple(SkippedFile(f.name, f.error) for f in self.files if f.error is not None)
 
 
-def fingerprints(folder: RunFolder, known: dict[str, FileRecord]) -> list[FileRecord]:
-    """Every file of a run that the warehouse reads, by name. A new or changed one comes last in load order."""
+def fingerprints(folder: RunFolder) -> list[FileRecord]:
+    """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
-    paths = plan + sorted(folder.parts_dir.glob("*.parquet")) + sorted(folder.grades_dir.glob("*.parquet"))
-    last = max((file.load_order for file in known.values()), default=0)
+    grades = [path for derived in (folder.grades_dir, folder.second_grades_dir) for path in derived.glob("*.parquet")]
+    times = {path: path.stat().st_mtime for path in (*plan, *folder.parts_dir.glob("*.parquet"))}
+    times |= {path: graded_at(path) for path in grades}
     files: list[FileRecord] = []
-    for path in sorted(paths, key=lambda p: (p.stat().st_mtime_ns, p.name)):
-        name = path.relative_to(folder.path).as_posix()
+    for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-        if name in known and known[name].sha256 == sha256:
-            files.append(known[name])
-        else:
-            last += 1
-            files.append(FileRecord(name, path.stat().st_size, sha256, last))
+        files.append(FileRecord(path.relative_to(folder.path).as_posix(), path.stat().st_size, sha256, order))
     return sorted(files, key=lambda file: file.name)
 
 
@@ -97,6 +94,7 @@ def stage(connection: Connection, folder: RunFolder, plan: Plan, files: Iterable
     run_id = folder.path.name
     _create_tables(connection)
     staged, attempts = Staged(), []
+    grade_tables = {folder.grades_dir: "staged_grade", folder.second_grades_dir: "staged_second_grade"}
     for file in files:
         path = folder.path / file.name
         try:
@@ -104,8 +102,8 @@ def stage(connection: Connection, folder: RunFolder, plan: Plan, files: Iterable
                 attempts.append(convert.attempt_row(run_id, path, parts.read_metadata(path)))
                 num_rows, num_new = _stage_traces(connection, run_id, path)
                 staged.num_duplicates += num_rows - num_new
-            elif path.parent == folder.grades_dir:
-                num_rows = _stage_grades(connection, run_id, path, file.load_order)
+            elif path.parent in grade_tables:
+                num_rows = _stage_grades(connection, grade_tables[path.parent], run_id, path, file.load_order)
             else:
                 num_rows = 1
             staged.files.append(replace(file, num_rows=num_rows, error=None))
@@ -129,7 +127,8 @@ def _create_tables(connection: Connection) -> None:
         "CREATE OR REPLACE TEMP TABLE staged_trace AS "
         "SELECT NULL::VARCHAR AS run_id, NULL::VARCHAR AS attempt_id, * FROM no_traces"
     )
-    connection.execute("CREATE OR REPLACE TEMP TABLE staged_grade AS SELECT * FROM main.grade LIMIT 0")
+    for table in ("grade", "second_grade"):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
 
 
 def _stage_traces(connection: Connection, run_id: str, path: Path) -> tuple[int, int]:
@@ -144,7 +143,7 @@ def _stage_traces(connection: Connection, run_id: str, path: Path) -> tuple[int,
     return num_rows, num_new
 
 
-def _stage_grades(connection: Connection, run_id: str, path: Path, load_order: int) -> int:
+def _stage_grades(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
-    [(num_rows,)] = connection.execute(_STAGE_GRADES, parameters).fetchall()
+    [(num_rows,)] = connection.execute(_STAGE_GRADES.format(table=table), parameters).fetchall()
     return int(num_rows)

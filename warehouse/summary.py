@@ -17,7 +17,7 @@ _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft, run.target_name AS target,
     run.concurrency, run.dataset_size, run.limited,
     score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95, score.graded_pass_at_1,
-    score.num_not_run, score.num_ungraded, score.num_grader_versions,
+    score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
     fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,
     coalesce(latency.num_samples, 0) AS num_timed,
     latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,

@@ -14,6 +14,8 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import Ask, Loaded
 from warehouse.database import Connection, reader
 from warehouse.load import load_run
+from warehouse.query import named_queries
+from warehouse.summary import summary
 
 
 def test_every_planned_sample_has_one_verdict(loaded: Loaded, ask: Ask) -> None:
@@ -115,3 +117,87 @@ def test_an_older_grader_asked_again_counts_again(tmp_path: Path) -> None:
     with reader(database) as connection:
         assert verdict_of(connection, sample.sample_id) == ("unparsable", True, "1")
         assert connection.execute("SELECT count(*) FROM grade").fetchall() == [(2,)]
+
+
+def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    runs.write_grades(folder, {unit.sample_id: "wrong" for unit in units}, "1 sympy=1")
+    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:4]}, "2 sympy=1")
+    load_run(folder, database)
+    for variable, version, correct, wrong, ungraded in (
+        (None, "2 sympy=1", 4, 0, 2),
+        ("1 sympy=1", "1 sympy=1", 0, 6, 0),
+        ("another", None, 0, 0, 6),
+    ):
+        with reader(database) as connection:
+            if variable:
+                connection.execute("SET VARIABLE grader_version = ?", [variable])
+            ask = Ask(connection)
+            counts = {row["verdict"]: row["num_samples"] for row in ask("verdict_counts", folder)}
+            assert counts == {v: {"correct": correct, "wrong": wrong, "not_run": ungraded}.get(v, 0) for v in VERDICTS}
+            [score] = ask("pass_at_1", folder)
+            assert (score["grader_version"], score["num_grader_versions"]) == (version, 2)
+            assert (score["num_samples"], score["num_correct"], score["num_ungraded"]) == (6, correct, ungraded)
+            assert sum(row["num_samples"] for row in ask("problem_score", folder)) == 6
+            found = [
+                (row["grader_version"], row["num_grades"], row["counts"]) for row in ask("grader_versions", folder)
+            ]
+            assert found == [("1 sympy=1", 6, variable == "1 sympy=1"), ("2 sympy=1", 4, variable is None)]
+
+
+def test_the_second_grader_never_counts_and_its_disagreements_are_listed(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    first = ("correct", "correct", "wrong", "wrong", "no_answer", "correct")
+    second = ("correct", "wrong", "correct", "no_answer", "unparsable", "grader_timeout")
+    runs.write_grades(folder, {u.sample_id: v for u, v in zip(units, first, strict=True)})
+    runs.write_grades(folder, {u.sample_id: "wrong" for u in units}, "second-0", second=True)
+    runs.write_grades(folder, {u.sample_id: v for u, v in zip(units, second, strict=True)}, "second-1", second=True)
+    load_run(folder, database)
+    with reader(database) as connection:
+        ask = Ask(connection)
+        [score] = ask("pass_at_1", folder)
+        assert (score["num_correct"], score["num_grader_versions"], score["grader_version"]) == (3, 1, "1")
+        found = {row["sample_id"]: row for row in ask("grader_disagreements", folder)}
+    assert [(u.sample_id in found and found[u.sample_id]["matter"]) for u in units] == [
+        False, "score", "score", "kind", "undecided", "undecided",
+    ]  # fmt: skip
+    row = found[units[1].sample_id]
+    assert (row["verdict"], row["second_verdict"], row["second_grader_version"]) == ("correct", "wrong", "second-1")
+    assert (row["gold"], row["extracted"], row["reason"], row["second_reason"]) == ("4", "2", "equal", "equal")
+
+
+def test_wherever_verdicts_are_shown_they_sum_to_problems_times_samples(loaded: Loaded, ask: Ask) -> None:
+    """Every view and query with a column `verdict`, whoever adds one: counts of samples, or one row per sample."""
+    of_views = """
+        SELECT table_name FROM duckdb_columns()
+        WHERE column_name = 'verdict' AND table_name IN (SELECT view_name FROM duckdb_views())
+    """
+    shown = {str(name): f"FROM {name}" for (name,) in ask.connection.execute(of_views).fetchall()}
+    shown |= {name: path.read_text(encoding="utf-8").rstrip().rstrip(";") for name, path in named_queries().items()}
+    checked = set()
+    for name, sql in shown.items():
+        columns = [column[0] for column in ask.connection.execute(f"SELECT * FROM ({sql}) LIMIT 0").description or ()]
+        if "verdict" not in columns or name in NO_SUMS:
+            continue
+        checked.add(name)
+        count = "sum(num_samples)" if "num_samples" in columns else "count(DISTINCT sample_id)"
+        for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
+            asked = f"SELECT {count} FROM ({sql}) WHERE run_id = ?"
+            [(total,)] = ask.connection.execute(asked, [folder.path.name]).fetchall()
+            assert total == folder.spec().num_problems * folder.spec().samples, name
+    assert checked == {"sample_grade", "verdict_counts", "acceptance_and_accuracy"}
+
+
+NO_SUMS = {"grader_disagreements", "doubtful_grades"}
+"""Lists of the samples that deserve a look, and no report."""
+
+
+def test_the_summary_shows_all_nine_verdicts(loaded: Loaded) -> None:
+    for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
+        [run] = summary(loaded.database, [folder.path.name])
+        assert set(run.verdicts) == set(VERDICTS)
+        assert sum(run.verdicts.values()) == run.n * run.k == folder.spec().num_problems * folder.spec().samples

@@ -148,3 +148,24 @@ def on_terminal(module: str, *arguments: str) -> str:
     os.close(leader)
     assert process.returncode == 0
     return written.decode()
+
+
+def test_a_grader_version_can_be_chosen_by_its_first_word_and_a_wrong_one_is_one_line(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units])
+    for version, verdict in (("1 sympy=1", "wrong"), ("10 sympy=1", "correct"), ("11 sympy=1", "correct")):
+        runs.write_grades(folder, {unit.sample_id: verdict for unit in units}, version)
+    load_run(folder, database)
+    sql = "SELECT grader_version, num_correct FROM pass_at_1"
+    for arguments, expected in (
+        ((), ["11 sympy=1", 6]),
+        (("--grader", "1"), ["1 sympy=1", 0]),
+        (("--grader", "10 sympy=1"), ["10 sympy=1", 6]),
+    ):
+        result = query(database, sql, "--format", "json", *arguments)
+        assert [list(row.values()) for row in json.loads(result.stdout)] == [expected]
+    for given, says in (("7", "graded nothing here"), ("", "is ambiguous")):
+        result = query(database, sql, "--grader", given)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert says in result.stderr

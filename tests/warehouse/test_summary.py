@@ -72,16 +72,18 @@ def test_names_of_models_are_not_markup(tmp_path: Path) -> None:
     assert "small → [red]\\x1b[2J" in rendered(tmp_path / "w.duckdb", folder.path.name)
 
 
-def test_left_out_files_and_mixed_graders_are_named(tmp_path: Path) -> None:
+def test_left_out_files_and_the_grader_version_are_named(tmp_path: Path) -> None:
     folder = runs.create(tmp_path)
     units = runs.planned(folder)
     runs.write_part(folder, [runs.speculative(unit) for unit in units])
-    for version, unit in zip("12", units[:2], strict=True):
-        runs.write_grades(folder, {unit.sample_id: "correct"}, version)
+    for version, graded in (("v1", units), ("v2", units[:1])):
+        runs.write_grades(folder, {unit.sample_id: "correct" for unit in graded}, version)
     (folder.parts_dir / "b.parquet").write_bytes(b"")
     load_run(folder, tmp_path / "w.duckdb")
     shown = rendered(tmp_path / "w.duckdb", folder.path.name)
-    assert "MIXED GRADES: 2" in shown
+    assert "v2 (the newest; 1 other version(s) kept, not counted)" in shown
+    assert "NOT GRADED: 5 of 6 samples are finished but have no grade of the newest grader version (v2)" in shown
+    assert "correct 1, wrong 0, not_run 5; sum 6" in shown
     assert "LEFT OUT: parts/b.parquet" in shown
 
 

@@ -1,6 +1,6 @@
--- Correct and wrong samples side by side: steps, verdicts, how many were refused.
+-- Samples by verdict, those not run included: steps, verdicts on drafts, how many were refused.
 SELECT run_id, verdict, count(DISTINCT sample_id) AS num_samples,
-    round(count(*) / count(DISTINCT sample_id), 1) AS steps_per_sample,
+    round(count(step_index) / count(DISTINCT sample_id), 1) AS steps_per_sample,
     count(verdict_kind) AS num_verdicts,
     round(avg((NOT verdict_accepted)::INTEGER), 3) AS fallback_rate
-FROM sample_grade JOIN step USING (run_id, sample_id) GROUP BY run_id, verdict ORDER BY run_id, verdict;
+FROM sample_grade LEFT JOIN step USING (run_id, sample_id) GROUP BY run_id, verdict ORDER BY run_id, verdict;

@@ -1,9 +1,17 @@
 -- How right. One problem is one observation: its samples are averaged first.
 
+CREATE OR REPLACE VIEW grader_versions AS
+SELECT run_id, grader_version, count(*) AS num_grades,
+    count(*) FILTER (verdict = 'correct') AS num_correct,
+    row_number() OVER (PARTITION BY run_id ORDER BY max(load_order) DESC, grader_version DESC) = 1 AS is_newest,
+    CASE WHEN getvariable('grader_version') IS NULL THEN is_newest
+        ELSE grader_version = getvariable('grader_version') END AS counts
+FROM grade GROUP BY run_id, grader_version;
+COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run. One counts in every other view: the newest, or the one that warehouse.query --grader names';
+
 CREATE OR REPLACE VIEW sample_grade AS
 WITH latest AS (
-    SELECT * FROM grade
-    QUALIFY row_number() OVER (PARTITION BY run_id, sample_id ORDER BY load_order DESC, grader_version DESC) = 1
+    SELECT grade.* FROM grade SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
 )
 SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, sample.stop_reason,
     CASE
@@ -16,7 +24,7 @@ SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, 
     sample.stop_reason IS NOT NULL AND (latest.verdict IS NOT NULL OR sample.stop_reason = 'error') AS graded,
     latest.grader_version, latest.extracted, latest.rule, latest.detail
 FROM sample LEFT JOIN latest USING (run_id, sample_id);
-COMMENT ON VIEW sample_grade IS 'One verdict per planned sample, of the grader version that was loaded last. A finished sample that nobody has graded is not_run with graded = false';
+COMMENT ON VIEW sample_grade IS 'One verdict per planned sample, of the one grader version that counts (grader_versions). A finished sample that it has not graded is not_run with graded = false';
 
 CREATE OR REPLACE VIEW verdict_counts AS
 WITH kind AS (
@@ -61,15 +69,16 @@ WITH score AS (
         sum(num_ungraded)::BIGINT AS num_ungraded
     FROM problem_score GROUP BY run_id
 ), version AS (
-    SELECT run_id, count(DISTINCT grader_version) AS num_grader_versions FROM sample_grade GROUP BY run_id
+    SELECT run_id, any_value(grader_version) FILTER (counts) AS grader_version, count(*) AS num_grader_versions
+    FROM grader_versions GROUP BY run_id
 )
 SELECT run_id, run.method, run.dataset, n, k, pass_at_1, standard_error,
     greatest(0, pass_at_1 - t_quantile(n - 1) * standard_error) AS low_95,
     least(1, pass_at_1 + t_quantile(n - 1) * standard_error) AS high_95,
     rerun_standard_error, graded_pass_at_1, num_samples, num_correct, num_not_run, num_ungraded,
-    num_grader_versions, run.limited
-FROM score JOIN version USING (run_id) JOIN run USING (run_id);
-COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means, its standard error over problems (to new problems) and 95 % t interval. Samples not yet run count as not correct and are shown in num_not_run; graded_pass_at_1 leaves them out. rerun_standard_error: noise of running these same problems again';
+    version.grader_version, coalesce(version.num_grader_versions, 0) AS num_grader_versions, run.limited
+FROM score LEFT JOIN version USING (run_id) JOIN run USING (run_id);
+COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means, its standard error over problems (to new problems) and 95 % t interval. Samples not yet run count as not correct and are shown in num_not_run; graded_pass_at_1 leaves them out. rerun_standard_error: noise of running these same problems again. Grades are those of grader_version, one of num_grader_versions that graded the run';
 
 CREATE OR REPLACE VIEW accuracy_by_level AS
 SELECT run_id, level, count(*) AS n, avg(score) AS accuracy,

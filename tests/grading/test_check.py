@@ -1,0 +1,114 @@
+"""Every gold accepts itself or is listed; the table says which ones are only text."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from grading import Gold
+from grading.check import check, main, rewritten
+from harness import benchmarks
+
+GOLDS = {
+    "aime24/0": Gold("42"),
+    "aime24/1": Gold(r"\frac{3}{4}"),
+    "aime24/2": Gold(r"x^2+\sqrt{y}"),
+    "aime24/3": Gold(r"\text{Tuesday}"),
+    "aime24/4": Gold("1,2,\\ldots,n"),
+    "aime24/5": Gold(r"\frac{1}{2"),
+    "aime24/6": Gold("3, 4", answers=("3", "4")),
+    "aime24/7": Gold("5", alternatives=("5", r"\sqrt{25}")),
+    "aime24/8": Gold("B", kind="choice", choices=("x", "y")),
+    "aime24/9": Gold("C", kind="choice", choices=("x", "y")),
+}
+
+
+def test_golds_are_sorted_into_understood_words_strings_and_rejected() -> None:
+    found = {one.problem_id.removeprefix("aime24/"): one for one in check(list(GOLDS.items()), workers=1)}
+    assert {name: one.kind for name, one in found.items()} == {
+        "0": "understood", "1": "understood", "2": "understood", "3": "words", "4": "only a string", "5": "rejected",
+        "6": "understood", "7": "understood", "8": "understood", "9": "rejected",
+    }  # fmt: skip
+    assert found["5"].grade.verdict == "bad_gold"
+    assert found["9"].grade.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [("42", r"\frac{84}{2}"), (r"x^2+3", r"x^2+\frac{6}{2}"), ("[1,2)", r"[\frac{2}{2},2)"), ("y=2x", "2x=y")],
+)
+def test_rewritings_keep_the_value(answer: str, expected: str) -> None:
+    assert expected in rewritten(answer)
+
+
+@pytest.mark.parametrize("answer", ["52_8", "1,234", "0.5", r"\frac12"])
+def test_digits_that_are_no_whole_number_of_their_own_are_left_alone(answer: str) -> None:
+    assert not any("}{2}" in way for way in rewritten(answer) if way.count("frac") > answer.count("frac"))
+
+
+def command(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--data-dir", str(folder), "--workers", "1", *arguments])
+
+
+def write(folder: Path, answers: list[str]) -> None:
+    rows = [{"problem": "What?", "answer": answer} for answer in answers]
+    (folder / "aime24.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+
+
+def test_a_dataset_whose_golds_accept_themselves_is_exit_code_0(tmp_path: Path) -> None:
+    write(tmp_path, [str(number) for number in range(29)] + [r"\text{Tuesday}"])
+    result = command(tmp_path, "--dataset", "aime24")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1].split() == ["aime24", "30", "30", "0", "1", "0"]
+
+
+def test_a_rejected_gold_is_listed_and_exit_code_1(tmp_path: Path) -> None:
+    write(tmp_path, [str(number) for number in range(28)] + ["\\frac{1}{2\x1b[2J[red]", "1,2,\\ldots,n"])
+    result = command(tmp_path, "--dataset", "aime24", "--dataset", "demo")
+    assert result.exit_code == 1, result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert any(line.startswith(r"aime24 aime24/28 REJECTED: bad_gold \frac{1}{2\x1b[2J[red]") for line in lines)
+    assert any(line.startswith("aime24 aime24/29 only a string") for line in lines)
+    assert "aime24 30 29 1 0 1" in lines
+    assert any(line.startswith("demo 40 40 0") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--dataset", "nothing"], "unknown; valid: gsm8k"),
+        (["--dataset", "aime24"], "29 problems, aime24 should have 30"),
+        (["--nothing"], "No such option"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], says: str) -> None:
+    write(tmp_path, [str(number) for number in range(29)])
+    result = command(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert says in result.stderr
+
+
+def data_dir() -> Path | None:
+    shared = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[3] / "shared"))
+    folder = Path(os.environ.get("HARNESS_DATA_DIR", shared / "datasets"))
+    return folder if folder.is_dir() else None
+
+
+@pytest.mark.parametrize("name", ["math500", "amc23", "aime24", "gaokao2023en", "demo"])
+def test_every_gold_of_a_dataset_accepts_itself(name: str) -> None:
+    """The larger sets are checked by the command; these say when a change breaks one."""
+    folder = data_dir()
+    if name != "demo" and (folder is None or not (folder / f"{name}.jsonl").is_file()):
+        pytest.skip(f"no {name}.jsonl; HARNESS_DATA_DIR names the folder")
+    from jobs.finish import gold_of
+
+    golds = [(problem.id, gold_of(problem)) for problem in benchmarks.load(name, folder)]
+    rejected = [
+        (one.problem_id, one.boxed, one.grade.detail) for one in check(golds, workers=2) if one.kind == "rejected"
+    ]
+    assert rejected == []
