@@ -129,7 +129,7 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
     for name in names:
         if name not in benchmarks.DATASETS:
             raise click.UsageError(f"--dataset {name}: unknown; valid: {', '.join(benchmarks.DATASETS)}")
-    report: list[tuple[str, list[Checked]]] = []
+    golds: dict[str, list[tuple[str, Gold]]] = {}
     for name in dict.fromkeys(names or benchmarks.DATASETS):
         try:
             problems = benchmarks.load(name, data_dir)
@@ -138,9 +138,10 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
                 raise click.UsageError(str(error)) from error
             click.echo(f"left out: {error}", err=True)
             continue
-        report.append((name, check([(p.id, gold_of(p)) for p in _distinct(problems)], workers)))
-    if not report:
+        golds[name] = [(p.id, gold_of(p)) for p in _distinct(problems)]
+    if not golds:
         raise click.UsageError("no dataset can be read: give --data-dir")
+    report = [(name, check(found, workers)) for name, found in golds.items()]
     _print(report)
     return int(any(one.kind == "rejected" for _, checked in report for one in checked))
 
