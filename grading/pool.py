@@ -7,6 +7,7 @@ swallow exceptions and block in C code. What a limit stops is graded `grader_tim
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import multiprocessing
@@ -18,16 +19,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from grading.grade import Gold, Grade, Submission, grade
 
-TASKS_PER_WORKER = 500
-"""A worker is replaced after so many tasks: the symbolic libraries' caches grow."""
-WINDOW_PER_WORKER = 32
+TASKS_PER_WORKER = 100
+"""A worker is replaced after so many batches: the symbolic libraries' caches grow."""
+WINDOW_PER_WORKER = 64
 """Submissions under way per worker; with it memory does not grow with the number of items."""
+ITEMS_PER_BATCH = 16
+BATCH_ITEM_SECONDS = 1.0
+"""Processor seconds that an item may take in a batch; one that needs longer is graded by itself."""
 REMEMBERED_GRADES = 4_096
 WALL_TIME_FACTOR = 4
 """The wall-clock limit as a multiple of the processor limit, for a task that waits instead of working."""
@@ -44,15 +48,26 @@ Key = tuple[bytes, str | None, bool, Gold]
 
 
 @dataclass(slots=True)
+class _Batch:
+    """Items that travel together: handing one over costs as much as grading an ordinary answer."""
+
+    pendings: list[_Pending] = field(default_factory=list)
+    future: Future[list[Grade]] | None = None
+    """None until it is sent."""
+
+
+@dataclass(slots=True)
 class _Pending:
     item: Item
-    future: Future[Grade]
     key: Key
-    generation: int
+    batch: _Batch | None
+    """None once it is graded by itself."""
+    future: Future[Grade] | None = None
+    generation: int = 0
     attempts: int = 1
     pools: int = 1
     grade: Grade | None = None
-    """Known once it was asked for."""
+    """Known once it, or another item of its batch, was asked for."""
 
 
 def grade_many(
@@ -65,7 +80,8 @@ def grade_many(
     """Grade the items and yield their grades in the same order.
 
     `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
-    processor time from the moment its work starts, and its worker's address space. Equal items are graded once.
+    processor time from the moment its work starts, and its worker's address space. Equal items are graded once. Items
+    travel in batches; one that takes longer than ordinary answers do, or breaks something, is graded again by itself.
     `grade_one` is what a worker runs: a function that can be imported by name.
     """
     workers = workers or min(os.cpu_count() or 1, 16)
@@ -94,6 +110,7 @@ class _Grader:
         self._grades: OrderedDict[Key, Grade] = OrderedDict()
         self._generation = 0
         self._pool: Any = None
+        self._open = _Batch()
 
     def submit(self, item: Item) -> _Pending | Grade:
         submission, gold = item
@@ -102,16 +119,21 @@ class _Grader:
         known = self._grades.get(key) or self._pending.get(key)
         if known is not None:
             return known
-        future = self._schedule(item)
-        self._pending[key] = pending = _Pending(item, future, key, self._generation)
+        self._pending[key] = pending = _Pending(item, key, self._open)
+        self._open.pendings.append(pending)
+        if len(self._open.pendings) >= ITEMS_PER_BATCH:
+            self._send(self._open)
         return pending
 
     def result(self, entry: _Pending | Grade) -> Grade:
         if isinstance(entry, Grade):
             return entry
+        if entry.grade is None and entry.batch is not None:
+            self._wait_for_batch(entry.batch)
         if entry.grade is None:
-            entry.grade = self._grades[entry.key] = self._wait(entry)
-            del self._pending[entry.key]
+            entry.grade = self._wait(entry)
+        if self._pending.pop(entry.key, None) is not None:
+            self._grades[entry.key] = entry.grade
             if len(self._grades) > REMEMBERED_GRADES:
                 self._grades.popitem(last=False)
         return entry.grade
@@ -122,14 +144,41 @@ class _Grader:
             self._pool.join()
             self._pool = None
 
-    def _schedule(self, item: Item) -> Future[Grade]:
+    def _send(self, batch: _Batch) -> None:
+        items = [pending.item for pending in batch.pendings]
+        seconds = min(BATCH_ITEM_SECONDS, self._time_limit_seconds)
+        arguments = (self._grade_one, items, seconds, self._memory_limit_bytes)
+        batch.future = self._run(_grade_batch, arguments, seconds * WALL_TIME_FACTOR)
+        if batch is self._open:
+            self._open = _Batch()
+
+    def _wait_for_batch(self, batch: _Batch) -> None:
+        """Learn the grades of a whole batch; where one of its items broke it, each is to be graded by itself."""
+        if batch.future is None:
+            self._send(batch)
+        assert batch.future is not None
+        grades: list[Grade] | None = None
+        with contextlib.suppress(Exception):  # whatever broke it: who is to blame shows when each is alone
+            grades = batch.future.result()
+        for index, pending in enumerate(batch.pendings):
+            pending.batch = None
+            if grades is not None:
+                pending.grade = grades[index]
+            else:
+                self._schedule(pending)
+
+    def _schedule(self, pending: _Pending) -> None:
+        """Let an item be graded by itself, under the full limits."""
+        arguments = (self._grade_one, *pending.item, self._time_limit_seconds, self._memory_limit_bytes)
+        pending.future = self._run(_grade_limited, arguments, self._time_limit_seconds * WALL_TIME_FACTOR)
+        pending.generation = self._generation
+
+    def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...], wall_seconds: float) -> Future[Any]:
         if self._pool is None:
             self._pool = _start_pool(self._workers, self._memory_limit_bytes)
             self._generation += 1
-        wall_seconds = self._time_limit_seconds * WALL_TIME_FACTOR
-        arguments = (self._grade_one, *item, self._time_limit_seconds, self._memory_limit_bytes)
         try:
-            future: Future[Grade] = self._pool.schedule(_grade_limited, args=arguments, timeout=wall_seconds)
+            future: Future[Any] = self._pool.schedule(function, args=arguments, timeout=wall_seconds)
         except RuntimeError as error:  # the pool broke since the last call
             future = Future()
             future.set_exception(BrokenProcessPool(str(error)))
@@ -139,6 +188,7 @@ class _Grader:
         from pebble import ProcessExpired
 
         while True:
+            assert pending.future is not None
             try:
                 return pending.future.result()
             except FutureTimeoutError:
@@ -158,16 +208,14 @@ class _Grader:
                 if pending.attempts >= MAX_ATTEMPTS:
                     return _machinery(f"the grader crashed {MAX_ATTEMPTS} times, exit status {code}")
                 pending.attempts += 1
-                pending.future = self._schedule(pending.item)
-                pending.generation = self._generation
+                self._schedule(pending)
 
     def _replace_pool(self, pending: _Pending) -> None:
         """Start a new pool unless another item already did, and submit this item to it."""
         if pending.generation == self._generation:
             self.close()
         pending.pools += 1
-        pending.future = self._schedule(pending.item)
-        pending.generation = self._generation
+        self._schedule(pending)
 
 
 def _machinery(detail: str, seconds: float = 0.0) -> Grade:
@@ -199,6 +247,13 @@ def _start_worker(memory_limit_bytes: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = memory_limit_bytes if hard == resource.RLIM_INFINITY else min(memory_limit_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _grade_batch(
+    grade_one: GradeOne, items: list[Item], time_limit_seconds: float, memory_limit_bytes: int
+) -> list[Grade]:
+    """Grade several in a worker, each under the limits; one that breaks them ends the worker and so the batch."""
+    return [_grade_limited(grade_one, *item, time_limit_seconds, memory_limit_bytes) for item in items]
 
 
 def _grade_limited(
