@@ -41,7 +41,7 @@ _LETTER_LINE = re.compile(r"^\s{0,8}\(?([A-Z])[.):]?\s{0,8}$", re.MULTILINE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,80})\*\*")
 _PROSE = re.compile(
     r"(?i)\b(?:is|are|was|so|we|thus|therefore|get|gets|then|equals?|because|have|hence|since|know|need|find|let|this|that"
-    r"|it|gives?|must|now|total|answer|would|can|will)\b"
+    r"|it|gives?|must|now|total|answer|would|can|will|he|she|they|you|his|her|their|your)\b"
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
 MAX_WHOLE_CHARACTERS = 300
