@@ -67,7 +67,7 @@ def install() -> None:
 @click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
 @click.pass_obj
 def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int) -> None:
-    """Bring a cluster up and wait until every node is idle."""
+    """Bring a cluster up and wait until every node is; jobs that it had when it went down go on."""
     if os.geteuid() != 0:
         raise click.UsageError("a Slurm of one's own needs root: its node daemons start jobs as their users")
     if missing := [
@@ -105,7 +105,7 @@ def status(folder: Path) -> None:
     running = {name: processes.daemon(cluster, name) for name in daemons}
     for name, process in running.items():
         click.echo(f"{name:12} " + (f"pid {process.pid}" if process else "not running"))
-    click.echo(f"{processes.idle(cluster)} of {cluster.nodes} nodes idle")
+    click.echo(f"{processes.ready(cluster)} of {cluster.nodes} nodes up")
     sys.exit(0 if all(running.values()) else 3)
 
 

@@ -27,7 +27,7 @@ def start(cluster: Cluster) -> None:
     )
     for node in cluster.names:
         start_node(cluster, node)
-    processes.wait(cluster, "every node idle", 60, lambda: processes.idle(cluster) == cluster.nodes)
+    processes.wait(cluster, "every node up", 60, lambda: processes.ready(cluster) == cluster.nodes)
 
 
 def start_node(cluster: Cluster, node: str) -> None:

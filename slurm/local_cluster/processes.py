@@ -99,10 +99,10 @@ def end(cluster: Cluster, *names: str) -> None:
     kill(stubborn)
 
 
-def idle(cluster: Cluster) -> int:
-    """How many nodes are up and have nothing to do."""
+def ready(cluster: Cluster) -> int:
+    """How many nodes are up, at work or not."""
     states = says(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
-    return sum(line.split()[1] == "idle" for line in states.splitlines())
+    return sum(line.split()[1] in {"idle", "mix", "alloc", "comp"} for line in states.splitlines())
 
 
 def until(seconds: float, holds: Callable[[], object]) -> bool:
