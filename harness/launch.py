@@ -59,6 +59,7 @@ def _path(*, exists: bool = False) -> click.Path:
 @click.option("--limit", type=click.IntRange(1), help="Only the first N problems; the result says so.")
 @click.option("--problems", help="Only these: numbers, ranges or ids, e.g. 3,7,10-15.")
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--tag", help="Sets apart runs that are otherwise the same: other samples of the same problems.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.6, show_default=True)
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=0.95, show_default=True)
 @click.option(
@@ -104,22 +105,22 @@ def _path(*, exists: bool = False) -> click.Path:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
 @click.option("--list", "listing", type=click.Choice(_LISTS), help="Print what there is, and stop.")
 @click.pass_context
-def main(context: click.Context, /, **given: Any) -> None:
+def main(context: click.Context, /, **given: Any) -> RunFolder | None:
     """Run one method on one benchmark, grade it, and print the result."""
     if given["listing"]:
         _print_list(given["listing"])
-        return
+        return None
     chosen = options.settled(context, given["preset"], given["config"])
     for required, valid in (("method", METHODS), ("dataset", benchmarks.DATASETS)):
         if chosen[required] is None:
             raise click.UsageError(f"--{required} is missing; choose from {', '.join(valid)}")
     try:
-        _launch(chosen)
+        return _launch(chosen)
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
         raise click.UsageError(str(wrong)) from wrong
 
 
-def _launch(chosen: dict[str, Any]) -> None:
+def _launch(chosen: dict[str, Any]) -> RunFolder:
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan
@@ -143,6 +144,7 @@ def _launch(chosen: dict[str, Any]) -> None:
         click.echo(preview(run, chosen["shards"], chosen["sbatch"], chosen["shards_per_task"]))
     if not chosen["dry_run"]:
         _run(console, run, spec, problems, {**chosen, "cluster": cluster})
+    return run
 
 
 def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,10 +157,10 @@ def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
     from jobs import shards as sharding
-    from jobs.dispatch import unfinished_shards
+    from jobs.endings import by_shard
     from jobs.expected import expected_tokens
     from jobs.spec import units
-    from jobs.state import pending_units, read_state
+    from jobs.state import read_state
     from jobs.submit import submit_here
     from warehouse.history import spent_tokens
 
@@ -166,10 +168,11 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
     planned = sharding.deal(units(spec, problems), chosen["shards"], expected_tokens(problems, history))
     if not run.exists():
         run.create(spec, problems, planned)
-    elif len(run.shards()) != len(planned):
+    elif run.num_shards() != len(planned):
         run.deal_again(planned)
     state = read_state(run)
-    pending = pending_units(run, state)
+    ended = by_shard(run, state.endings)
+    pending = ended.left
     if state.finished or state.unfinished:
         console.print(
             f"Resuming: {len(state.finished)} samples are finished, {pending} are left, "
@@ -179,7 +182,7 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
         _submit(console, run, state, chosen)
         return
     if pending:
-        _follow(console, run, submit_here(run, unfinished_shards(run, state), chosen["cluster"]))
+        _follow(console, run, submit_here(run, ended.unfinished_shards, chosen["cluster"]))
     _report(console, run)
 
 

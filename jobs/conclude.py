@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from jobs.endings import by_shard, read_endings
 from jobs.finish import finish
-from jobs.state import pending_units, read_state
 from jobs.store import RunFolder
 
 
@@ -17,7 +17,7 @@ def conclude(folder: str, database: str | None = None) -> bool:
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     report(run, console, Path(database) if database else None)
-    pending = pending_units(run, read_state(run))
+    pending = by_shard(run, read_endings(run)).left
     if pending:
         console.print(
             f"NOT COMPLETE: {pending} samples are missing. They are run by:  python -m jobs resume {run.path}",

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import orjson
 
-from jobs import parts, slurm, submissions
+from jobs import slurm, submissions
+from jobs.endings import Endings, by_shard, count, ended_in
 from jobs.slurm import Task
 from jobs.store import RunFolder
 
@@ -89,12 +90,13 @@ class RunStatus:
 
 def status(run: RunFolder) -> RunStatus:
     """Read the run folder, and Slurm where the run was submitted to it."""
-    ended, recent, in_flight = _files(run)
-    shards = []
-    for number, units in enumerate(run.shards()):
-        known = [ended[unit.sample_id] for unit in units if unit.sample_id in ended]
-        shards.append(ShardStatus(number, len(units), len(known), sum(known)))
-    found = RunStatus(run.path.name, shards, in_flight, recent.tokens_per_second(), recent.samples / _RATE_SECONDS)
+    recent = _Recent(time.time() - _RATE_SECONDS)
+    ended = by_shard(run, _read(run, recent))
+    counted = zip(ended.planned, ended.finished, ended.failed, strict=True)
+    shards = [ShardStatus(number, *counts) for number, counts in enumerate(counted)]
+    found = RunStatus(
+        run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples / _RATE_SECONDS
+    )
     found.free_bytes = shutil.disk_usage(run.path).free
     _ask_slurm(run, found)
     return found
@@ -107,38 +109,25 @@ class _Recent:
     since: float
     tokens: Counter[str] = field(default_factory=Counter)
     samples: int = 0
+    in_flight: int = 0
 
     def tokens_per_second(self) -> dict[str, float]:
         return {model: tokens / _RATE_SECONDS for model, tokens in sorted(self.tokens.items())}
 
 
-def _files(run: RunFolder) -> tuple[dict[str, bool], _Recent, int]:
-    """Ended samples (True: with an error), recent calls, and samples in flight."""
-    ended: dict[str, bool] = {}
-    recent, in_flight = _Recent(time.time() - _RATE_SECONDS), 0
+def _read(run: RunFolder, recent: _Recent) -> Endings:
+    journals: dict[str, dict[str, bool]] = {}
     for path in sorted(run.journal_dir.glob("*.jsonl")):
         try:
             content = path.read_bytes()
             live = time.time() - path.stat().st_mtime < _RATE_SECONDS
         except FileNotFoundError:
             continue  # compacted since the listing
-        here = _ended_in(content)
-        ended |= here
+        journals[path.stem] = ended_in(content)
         if live:
-            in_flight += content.count(b'{"event":"start"') - len(here)
+            recent.in_flight += content.count(b'{"event":"start"') - len(journals[path.stem])
             _add_recent(recent, content[-_TAIL_BYTES:])
-    for path in sorted(run.parts_dir.glob("*.parquet")):
-        ended |= parts.stop_reasons(path)
-    return ended, recent, in_flight
-
-
-def _ended_in(content: bytes) -> dict[str, bool]:
-    ended = {}
-    for line in content.split(b"\n"):
-        if line.startswith(b'{"event":"end"') and line.endswith(b"}"):
-            event = orjson.loads(line)
-            ended[event["sample_id"]] = event["stop_reason"] == "error"
-    return ended
+    return count(run, journals, sorted(run.parts_dir.glob("*.parquet")))
 
 
 def _add_recent(recent: _Recent, tail: bytes) -> None:

@@ -2,7 +2,7 @@
 
 Loading is idempotent: a run whose files have the fingerprints of the last load is left alone, any other is replaced as
 a whole in one transaction, so a loader killed at any moment leaves the old state. Of several complete records of one
-sample the first counts, files in the order of their names.
+sample the first without an error counts, else the first, files in the order of their names.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ CREATE TABLE run (
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     preset VARCHAR,
+    tag VARCHAR,
     spec_version INTEGER NOT NULL,
     limited BOOLEAN NOT NULL,
     created_at TIMESTAMP NOT NULL,
@@ -79,6 +80,7 @@ COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the ta
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
+COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
 COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';

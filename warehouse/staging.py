@@ -33,11 +33,18 @@ INSERT INTO staged_trace BY NAME
 WITH finished AS (
     SELECT {_TRACE_COLUMNS}, file_row_number FROM read_parquet($file, file_row_number = true) AS part
     WHERE stop_reason IS NOT NULL
-        AND NOT EXISTS (FROM staged_trace AS earlier WHERE earlier.sample_id = part.sample_id)
+        AND NOT EXISTS (
+            FROM staged_trace AS earlier
+            WHERE earlier.sample_id = part.sample_id AND (earlier.stop_reason <> 'error' OR part.stop_reason = 'error')
+        )
 )
 SELECT $run_id AS run_id, $attempt_id AS attempt_id, {_TRACE_COLUMNS} FROM finished
 SEMI JOIN (SELECT sample_id, min(file_row_number) AS file_row_number FROM finished GROUP BY sample_id) AS first
 USING (sample_id, file_row_number)
+"""
+_DROP_RETRIED = """
+DELETE FROM staged_trace WHERE stop_reason = 'error'
+    AND sample_id IN (SELECT sample_id FROM staged_trace WHERE stop_reason <> 'error')
 """
 _STAGE_GRADES = f"""
 INSERT INTO {{table}} BY NAME
@@ -109,6 +116,7 @@ def stage(connection: Connection, folder: RunFolder, plan: Plan, files: Iterable
             staged.files.append(replace(file, num_rows=num_rows, error=None))
         except UNREADABLE as error:
             staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+    connection.execute(_DROP_RETRIED)
     connection.register("staged_run", pa.Table.from_pylist([run]))
     connection.register("staged_attempt", pa.Table.from_pylist(attempts, convert.ATTEMPTS))
     connection.register(

@@ -41,7 +41,7 @@ def main(problems: int, samples: int) -> None:
         run = RunFolder(data / spec.run_id)
         run.create(spec, found, deal(units(spec, found), 8))
         ended = time.monotonic()
-        num_units = sum(len(shard) for shard in run.shards())
+        num_units = run.units_by_shard().num_rows
     print(json.dumps({"plan_seconds": ended - started, "seconds": ended - begun, "units": num_units}))
 
 

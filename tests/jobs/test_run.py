@@ -24,13 +24,14 @@ from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
 from harness.trace import Trace
 from jobs import parts
+from jobs.endings import by_shard, read_endings
 from jobs.finish import finish, finished_samples
 from jobs.follow import line
 from jobs.journal import JournalWriter
 from jobs.progress import Follower
 from jobs.shards import deal
 from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, units
-from jobs.state import compact, pending_units, read_state
+from jobs.state import compact, read_state
 from jobs.store import RunBusyError, RunFolder
 from jobs.worker import ShardBusyError, run_shard
 
@@ -115,7 +116,7 @@ def test_a_damaged_trace_file_costs_its_samples_and_nothing_else(tmp_path: Path)
         run_shard(str(run.path), shard)
     damaged = sorted(run.parts_dir.glob("*.parquet"))[0]
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert pending_units(run, read_state(run)) == 12
+    assert by_shard(run, read_endings(run)).left == 12
     assert len(finished_ids(run)) == 12
     for shard in (0, 1):
         run_shard(str(run.path), shard)
@@ -305,7 +306,7 @@ def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     assert progress.judged > 0
     assert progress.acceptance is not None
     assert progress.tokens["draft"] > 0
-    assert pending_units(run, read_state(run)) == 0
+    assert by_shard(run, read_endings(run)).left == 0
 
 
 def test_a_sample_keeps_its_identity_whatever_the_plan(tmp_path: Path) -> None:
