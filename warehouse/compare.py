@@ -157,7 +157,7 @@ def main(
         with reader(_database(database, given), wait_seconds) as connection:
             if grader is not None:
                 choose_grader(connection, grader)
-            runs = read_runs(connection, [*given, *([baseline] if baseline else [])], votes=majority)
+            runs = read_runs(connection, [*([baseline] if baseline else []), *given], votes=majority)
             base = resolve(connection, baseline) if baseline else None
         if len(runs) < 2:
             raise click.UsageError("give two runs or more")

@@ -34,7 +34,7 @@ SCREEN = 0.05
 """One-sided p-value from which a cell is suspicious."""
 ALPHA = 0.01
 """Chance of any false alarm in a night, shared by drops and improvements."""
-DRIFT_PENALTY = 20.0
+DRIFT_PENALTY = 16.0
 """In squared standard errors of a night; see `statistics.changes`."""
 REMEMBERED_DAYS = 7
 """A cell that ran within so many days and not tonight is missed."""
