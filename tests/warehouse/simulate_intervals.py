@@ -10,7 +10,7 @@ a seeded simulation of the project's own estimators.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import click
 import numpy as np
@@ -38,6 +38,7 @@ TIME_SPREAD, TIME_RATIO = 0.6, 1.5
 """Standard deviation of a problem's latency ratio in logarithms; its geometric mean."""
 
 
+@lru_cache(maxsize=64)
 def population_mean(level: float, spread: float) -> float:
     """Mean chance of a right answer over all problems, by Gauss–Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(200)
@@ -134,9 +135,10 @@ def table(repetitions: int, designs: Sequence[tuple[int, int]] = DESIGNS) -> Ite
 
 @click.command()
 @click.option("--repetitions", default=3000, show_default=True)
-def main(repetitions: int) -> None:
+@click.option("--design", "designs", multiple=True, type=(int, int), default=DESIGNS, help="Problems and samples.")
+def main(repetitions: int, designs: tuple[tuple[int, int], ...]) -> None:
     """Simulate and print a Markdown table."""
-    for line in table(repetitions):
+    for line in table(repetitions, designs):
         click.echo(line)
 
 

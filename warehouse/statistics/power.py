@@ -11,15 +11,14 @@ POWER = 0.8
 
 
 def minimum_detectable_effect(standard_error: float, degrees: int, alpha: float = 0.05, power: float = POWER) -> float:
-    """Smallest true difference that a two-sided paired t test finds with the given power.
+    """Smallest true difference that a two-sided paired t test finds with the given power, on its own side.
 
     standard_error: of the mean difference, in the unit of the result; degrees: its degrees of freedom, at least 1.
     """
     critical = float(stats.t.ppf(1 - alpha / 2, degrees))
 
     def missing(effect: float) -> float:
-        found = stats.nct.sf(critical, degrees, effect) + stats.nct.cdf(-critical, degrees, effect)
-        return float(found) - power
+        return float(stats.nct.sf(critical, degrees, effect)) - power
 
     high = critical + 1
     while missing(high) < 0:
