@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,10 +43,19 @@ def load(where: Path, *folders: RunFolder) -> list[str]:
     return [folder.path.name for folder in folders]
 
 
+@pytest.fixture(scope="module")
+def loaded_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    where = tmp_path_factory.mktemp("pair")
+    vanilla = cells.finished(where, cells.VANILLA, GOOD, latency=20.0)
+    return where, load(where, vanilla, cells.finished(where, cells.SPEC, BAD, latency=10.0))
+
+
 @pytest.fixture
-def pair(tmp_path: Path) -> list[str]:
-    vanilla = cells.finished(tmp_path, cells.VANILLA, GOOD, latency=20.0)
-    return load(tmp_path, vanilla, cells.finished(tmp_path, cells.SPEC, BAD, latency=10.0))
+def pair(tmp_path: Path, loaded_pair: tuple[Path, list[str]]) -> list[str]:
+    """Two runs, loaded into a warehouse of the test's own."""
+    where, names = loaded_pair
+    shutil.copy(where / "w.duckdb", tmp_path)
+    return names
 
 
 def test_runs_are_paired_by_problem(tmp_path: Path, pair: list[str]) -> None:

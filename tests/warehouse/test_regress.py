@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
@@ -214,10 +215,18 @@ def regress(where: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["--database", str(where / "w.duckdb"), *arguments])
 
 
-@pytest.fixture
-def four_nights(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def loaded_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("nights")
     for day in range(4):
-        nightly(tmp_path, day, [3, 4, 4, 4, 2, 3, 4, 4, 4, 3 + day % 2, 4, 3])
+        nightly(where, day, [3, 4, 4, 4, 2, 3, 4, 4, 4, 3 + day % 2, 4, 3])
+    return where
+
+
+@pytest.fixture
+def four_nights(tmp_path: Path, loaded_nights: Path) -> Path:
+    """Four calm nights in a warehouse of the test's own."""
+    shutil.copy(loaded_nights / "w.duckdb", tmp_path)
     return tmp_path
 
 

@@ -43,7 +43,8 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
     """Every night with its cells, oldest first; nights before `since` are left out."""
     found = rows(connection, _RUNS)
     manifests = read_manifests(connection, [str(row["run_id"]) for row in found])
-    tokens = {row["run_id"]: row["emitted_tokens"] for row in rows(connection, _GREEDY_TOKENS)}
+    is_greedy = any(row["temperature"] == 0 for row in found)
+    tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
     nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}
     for row in found:
         night = night_of(row["began_at"])

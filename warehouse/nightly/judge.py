@@ -32,8 +32,8 @@ SHORTEST_BASELINE = 3
 """Nights."""
 SCREEN = 0.05
 """One-sided p-value from which a cell is suspicious."""
-ALPHA = 0.01
-"""Chance of any false alarm in a night, shared by drops and improvements."""
+ALPHA = 0.005
+"""Bound on the chance of any false drop or improvement in a night, half of it for each."""
 DRIFT_PENALTY = 16.0
 """In squared standard errors of a night; see `statistics.changes`."""
 REMEMBERED_DAYS = 7
