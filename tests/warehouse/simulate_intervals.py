@@ -47,7 +47,7 @@ def population_mean(level: float, spread: float) -> float:
 
 def one_run(rng: Rng, n: int, k: int, level: float) -> Counts:
     """Right answers per problem of one run."""
-    return rng.binomial(k, special.expit(rng.normal(level, SPREAD, n))).astype(np.int64)
+    return np.asarray(rng.binomial(k, special.expit(rng.normal(level, SPREAD, n))), dtype=np.int64)
 
 
 def two_methods(rng: Rng, n: int, k: int, level: float, better: float) -> tuple[Floats, Floats]:

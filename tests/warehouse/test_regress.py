@@ -174,7 +174,7 @@ def test_incomplete_and_missing_cells_are_inconclusive() -> None:
 def test_the_worst_cell_decides_and_holm_covers_all_cells() -> None:
     """A p-value that would fail alone does not among many cells."""
     rng = np.random.default_rng(8)
-    points = next(p for p in np.arange(3, 9, 0.25) if _single(p) == "FAIL" and _among(p, 200) == "PASS")
+    points = next(p for p in np.arange(3, 9, 0.25).tolist() if _single(p) == "FAIL" and _among(p, 200) == "PASS")
     assert points > 0
     dropped = [night(8, batch(rng, worse(12)), reruns=(batch(rng, worse(12)),)), night(8, batch(rng), "b")]
     nights = [[*one, replace(one[0], cell="b")] for one in usual_nights(8)]

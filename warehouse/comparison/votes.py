@@ -6,12 +6,11 @@ output, so they are compared in the grader's own killable processes; what cannot
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grading.choice import chosen_letter
-from grading.grade import Gold, Grade, Submission
+from grading.grade import Gold, Submission
 from grading.pool import Item, grade_many
 from warehouse.database import Connection, rows
 
@@ -89,16 +88,16 @@ def _group(problems: Iterable[_Open], workers: int | None) -> None:
             problem.groups = list(problem.wrong.values())
     while left:
         items = (item for problem, answers in left for item in _items(problem.gold, answers))
-        with contextlib.closing(grade_many(items, workers)) as grades:
-            left = [split for problem, answers in left if (split := _split(problem, answers, grades))[1]]
+        same = iter([grade.verdict == "correct" for grade in grade_many(items, workers)])
+        left = [split for problem, answers in left if (split := _split(problem, answers, same))[1]]
 
 
-def _split(problem: _Open, answers: list[str], grades: Iterator[Grade]) -> tuple[_Open, list[str]]:
-    """Take the first answer's group out; returns what is left."""
+def _split(problem: _Open, answers: list[str], same: Iterator[bool]) -> tuple[_Open, list[str]]:
+    """Take the first answer's group out; returns what is left. same: whether each following answer belongs to it."""
     first, *others = answers
-    same = {other for other in others if next(grades).verdict == "correct"}
-    problem.groups.append(sum(problem.wrong[answer] for answer in (first, *same)))
-    return problem, [other for other in others if other not in same]
+    alike = {other for other in others if next(same)}
+    problem.groups.append(sum(problem.wrong[answer] for answer in (first, *alike)))
+    return problem, [other for other in others if other not in alike]
 
 
 def _items(gold: Gold, answers: list[str]) -> list[Item]:

@@ -203,7 +203,7 @@ def _closing(
         said.append(("INCONCLUSIVE", f"{_points(difference)} is suspicious: run the cell again with another seed"))
     if not is_drop:
         said += [("WARN", phrase) for phrase in _drift(night, earlier)]
-    verdict = min((verdict for verdict, _ in said), key=_SEVERITY.index, default="PASS")
+    verdict: Verdict = min((verdict for verdict, _ in said), key=_SEVERITY.index, default="PASS")
     return CellVerdict(
         night.cell,
         verdict,
