@@ -32,8 +32,8 @@ SHORTEST_BASELINE = 3
 """Nights."""
 SCREEN = 0.05
 """One-sided p-value from which a cell is suspicious."""
-ALPHA = 0.005
-"""Bound on the chance of any false drop or improvement in a night, half of it for each."""
+ALPHA_DROP, ALPHA_RISE = 0.006, 0.001
+"""Bounds on the chance of any false drop, and of any false improvement, in a night: a missed drop costs more."""
 DRIFT_PENALTY = 16.0
 """In squared standard errors of a night; see `statistics.changes`."""
 REMEMBERED_DAYS = 7
@@ -56,7 +56,7 @@ class CellVerdict:
     """pass@1 tonight, re-runs included."""
     baseline_score: float | None = None
     p_holm: float | None = None
-    """The smaller side's, once more times 2; None where nothing was tested."""
+    """One-sided, the smaller side's; None where nothing was tested."""
     detectable_drop: float | None = None
     """Drop that tonight's design confirms with 80 % chance."""
     needs_rerun: bool = False
@@ -193,10 +193,11 @@ def _closing(
     said: list[tuple[Verdict, str]] = [("FAIL", phrase) for phrase in raised(night.first, usual)]
     tokens = token_change(night.first, tested.baseline)
     said += [("WARN", tokens)] if tokens else []
-    is_drop = drop <= ALPHA / 2
+    is_drop = drop <= ALPHA_DROP
     if is_drop:
         said.append(("FAIL", f"{_points(difference)} against {len(tested.baseline)} nights, confirmed by a re-run"))
-    if rise <= ALPHA / 2:
+    is_rise = rise <= ALPHA_RISE
+    if is_rise:
         said.append(("WARN", f"{_points(difference)}: too good; leaked answers or a lenient grader?"))
     needs_rerun = tested.is_suspicious and not night.is_confirmed
     if needs_rerun:
@@ -212,10 +213,10 @@ def _closing(
         len(tested.baseline),
         night.together.score,
         usual.score,
-        None if needs_rerun else min(1.0, 2 * min(drop, rise)),
+        None if needs_rerun else min(drop, rise),
         _detectable_drop(night.first, usual, len(tested.baseline), num_tested),
         needs_rerun,
-        spoils_baseline=verdict == "FAIL" or rise <= ALPHA / 2,
+        spoils_baseline=verdict == "FAIL" or is_rise,
     )
 
 
@@ -237,7 +238,7 @@ def _detectable_drop(first: Batch, usual: Batch, num_baseline: int, num_tested: 
         return None
     share = usual.samples.mean() / first.samples.mean()
     error = usual.noise * float(np.sqrt(share * (1 / 2 + 1 / num_baseline)))
-    return float(special.ndtri(POWER) - special.ndtri(ALPHA / 2 / num_tested)) * error
+    return float(special.ndtri(POWER) - special.ndtri(ALPHA_DROP / num_tested)) * error
 
 
 def _missing(tonight: Sequence[CellNight], earlier: Mapping[str, Sequence[CellNight]]) -> list[CellVerdict]:

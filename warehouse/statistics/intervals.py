@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -51,7 +51,7 @@ def mean_t(values: Floats, level: float = 0.95) -> Interval:
     if n < 2:
         return Interval(mean, None, None, None, "none: one problem")
     error = float(np.std(values, ddof=1)) / n**0.5
-    half = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
+    half = _t_quantile(n - 1, level) * error
     return Interval(mean, mean - half, mean + half, error, "t", n - 1)
 
 
@@ -64,17 +64,17 @@ def accuracy(values: Floats, level: float = 0.95) -> Interval:
     """
     plain = mean_t(values, level)
     n, mean = len(values), plain.estimate
-    tails = [(1 - level) / 2, (1 + level) / 2]
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if np.all((values == 0) | (values == 1)):
         right = round(float(values.sum()))
-        low, high = (float(bound) for bound in stats.beta.ppf(tails, 1 + right, 1 + n - right))
+        low, high = (float(bound) for bound in special.betaincinv(1 + right, 1 + n - right, tails))
         return Interval(mean, min(low, mean), max(high, mean), plain.standard_error, "Beta")
     if plain.standard_error is None:
         return plain
     added, total = np.array([0.0, 1.0]), n + 2 * ADDED_WEIGHT
     centre = (float(values.sum()) + ADDED_WEIGHT) / total
     squares = float(((values - centre) ** 2).sum() + ADDED_WEIGHT * ((added - centre) ** 2).sum())
-    half = float(stats.t.ppf(tails[1], total - 1)) * (squares / (total - 1) / total) ** 0.5
+    half = _t_quantile(total - 1, level) * (squares / (total - 1) / total) ** 0.5
     return Interval(mean, max(0.0, centre - half), min(1.0, centre + half), plain.standard_error, "adjusted t")
 
 
@@ -100,6 +100,11 @@ def paired_difference(first: Floats, second: Floats, unit: float, level: float =
     low, high = max(-1.0, padded.low), min(1.0, padded.high)
     shift = padded.estimate - plain.estimate
     return Interval(plain.estimate, low, high, padded.standard_error, kind, padded.degrees, shift)
+
+
+def _t_quantile(degrees: float, level: float) -> float:
+    """Half a two-sided interval in standard errors."""
+    return float(special.stdtrit(degrees, (1 + level) / 2))
 
 
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:

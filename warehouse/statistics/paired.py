@@ -137,4 +137,4 @@ def non_inferiority(difference: Interval, margin: float) -> float | None:
     """
     if difference.low is None or difference.high is None or not difference.standard_error or not difference.degrees:
         return None
-    return float(stats.t.sf((difference.centre + margin) / difference.standard_error, difference.degrees))
+    return float(special.stdtr(difference.degrees, -(difference.centre + margin) / difference.standard_error))
