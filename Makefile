@@ -27,7 +27,7 @@ test: $(STAMP) ## Run the tests
 	$(VENV)/bin/python -m pytest $(TESTS)
 
 test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
-	@command -v slurmctld mariadbd >/dev/null || slurm/local-cluster install
+	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null || slurm/local-cluster install
 	slurm/local-cluster down
 	slurm/local-cluster up
 	export $$(slurm/local-cluster env); $(VENV)/bin/python -m pytest tests/slurm tests/harness/test_doctor.py $(TESTS); status=$$?; slurm/local-cluster down; exit $$status

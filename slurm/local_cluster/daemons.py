@@ -27,7 +27,18 @@ def start(cluster: Cluster) -> None:
     )
     for node in cluster.names:
         start_node(cluster, node)
-    processes.wait(cluster, "every node up", 60, lambda: processes.ready(cluster) == cluster.nodes)
+    processes.wait(cluster, "every node up", 60, lambda: _resume_drained(cluster) == cluster.nodes)
+
+
+def _resume_drained(cluster: Cluster) -> int:
+    """What an administrator does: Slurm takes a node out of service whose jobs it was confused about when it died.
+
+    Returns how many nodes are up.
+    """
+    for node, state in processes.states(cluster).items():
+        if state.startswith(("drain", "drng", "fail")):
+            processes.says(["scontrol", "update", f"nodename={node}", "state=resume"], processes.environment(cluster))
+    return processes.ready(cluster)
 
 
 def start_node(cluster: Cluster, node: str) -> None:
