@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -129,6 +131,31 @@ def retry_failed(run: Path, at_most: int) -> None:
         _submit_what_is_left(folder)
     elif granted.retried:
         click.echo("type the run's launch command again")
+
+
+@main.command()
+@click.option("--suite", type=click.Path(path_type=Path), required=True, help="File of launches; slurm/suites has one.")
+@click.option("--date", "night", type=click.DateTime(formats=["%Y-%m-%d"]), help="Of the night.  [default: today, UTC]")
+def nightly(suite: Path, night: datetime | None) -> None:
+    """Launch a suite for a night, and behind it a job that judges the night against those before it."""
+    from jobs import nightly as nights
+    from jobs.slurm import SlurmSilent
+    from jobs.suite import BadSuite
+
+    evening = night.date() if night else nights.tonight()
+    try:
+        launched = nights.launch(suite, evening)
+    except BadSuite as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    except SlurmSilent as silent:
+        raise click.ClickException(f"Slurm did not take the night: {silent}") from silent
+    if launched.verdict_job:
+        click.echo(f"night of {evening}: {len(launched.runs)} runs; the verdict is job {launched.verdict_job}")
+        return
+    try:
+        nights.conclude(str(suite), evening.isoformat())
+    except nights.NightFailed:
+        sys.exit(1)
 
 
 @main.command()

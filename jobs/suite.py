@@ -82,7 +82,9 @@ def launch(suite: Suite, tag: str, only: Sequence[int] | None = None) -> list[Ru
     """
     from harness.launch import main
 
-    chosen = [[*arguments(suite.launches[i]), "--tag", tag] for i in only or range(len(suite.launches))]
+    chosen = [
+        [*arguments(suite.launches[i]), "--tag", tag] for i in (range(len(suite.launches)) if only is None else only)
+    ]
     for given in chosen:
         with contextlib.redirect_stdout(io.StringIO()):
             main.main([*given, "--dry-run"])

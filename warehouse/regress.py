@@ -43,6 +43,21 @@ def verdict_of(nights: list[NightVerdict], night: date | None) -> NightVerdict:
     return found[0]
 
 
+def judged(
+    database: Path,
+    night: date | None = None,
+    since: date | None = None,
+    grader: str | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> NightVerdict:
+    """The verdict on one night of a warehouse, by default the newest. Raises WarehouseError and DatabaseError."""
+    with reader(database, wait_seconds) as connection:
+        if grader is not None:
+            choose_grader(connection, grader)
+        nights = read_nights(connection, since)
+    return verdict_of(replay(nights), night)
+
+
 def write(verdict: NightVerdict, out: IO[str], shape: Format) -> None:
     """Write one night's verdict."""
     if shape == "json":
@@ -144,11 +159,7 @@ def main(
     """
     endings: dict[str, Format] = {".json": "json", ".md": "markdown"}
     try:
-        with reader(database, wait_seconds) as connection:
-            if grader is not None:
-                choose_grader(connection, grader)
-            nights = read_nights(connection, since)
-        verdict = verdict_of(replay(nights), night)
+        verdict = judged(database, night, since, grader, wait_seconds)
         with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as out:
             write(verdict, out, shape or endings.get(output.suffix if output else "", "table"))
     except (DatabaseError, WarehouseError, OSError, UnicodeError) as error:

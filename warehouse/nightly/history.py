@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
@@ -13,7 +14,8 @@ from warehouse.database import Connection, rows
 from warehouse.nightly.cells import Batch, CellNight
 
 NIGHT_BEGINS_HOUR = 12
-"""UTC hour at which a night begins: what starts before and after midnight is one night, named by its evening."""
+"""UTC hour at which a night begins: what starts before and after midnight is one night, named by its evening. Runs
+whose tag begins with a date belong to that night, however long they waited for a node."""
 
 _RUNS = """
 WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
@@ -47,7 +49,7 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
     tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
     nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}
     for row in found:
-        night = night_of(row["began_at"])
+        night = _night(row)
         if since is None or night >= since:
             nights.setdefault(night, {}).setdefault(cell_of(row), []).append(
                 row | {"tokens": tokens.get(row["run_id"])}
@@ -56,6 +58,11 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
         [_cell_night(cell, night, runs, manifests) for cell, runs in cells.items()]
         for night, cells in sorted(nights.items())
     ]
+
+
+def _night(row: Mapping[str, object]) -> date:
+    tagged = re.match(r"\d{4}-\d{2}-\d{2}", str(row["tag"] or ""))
+    return date.fromisoformat(tagged[0]) if tagged else night_of(row["began_at"])
 
 
 def night_of(began_at: object) -> date:
