@@ -39,7 +39,9 @@ def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
         before = submissions.read(run)
-        busy = submissions.shards_at_work(before, slurm.queue([s.name for s in before]))
+        queued = slurm.queue([s.name for s in before])
+        slurm.cancel_tasks([task for task in queued if task.given_up])  # their shards are submitted anew
+        busy = submissions.shards_at_work(before, queued)
         todo = [shard for shard in by_shard(run, state.endings).unfinished_shards if shard not in busy]
         if not todo:
             return Dispatched([], 0, len(busy))

@@ -178,7 +178,7 @@ def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bo
     else:
         shard.where = "stopped"
         own = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
-        shard.last_error = own or f"Slurm: {task.state}"
+        shard.last_error = own or f"Slurm: {task.reason if task.given_up else task.state}"
 
 
 def log_path(run: RunFolder, job_id: str) -> Path:

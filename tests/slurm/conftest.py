@@ -21,6 +21,7 @@ from jobs.endings import read_endings
 from jobs.finish import finished_samples
 from jobs.status import RunStatus, status
 from jobs.store import RunFolder
+from tests.slurm.ledger import HEADER, Death, Witness, death
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "slurm" / "local-cluster"
@@ -102,6 +103,12 @@ class Launched:
         """Name of the job that was submitted first."""
         return submissions.read(self.run)[0].name
 
+    def witness(self) -> Witness:
+        """What is recorded now, before something dies."""
+        witness = Witness(self.run)
+        witness.look()
+        return witness
+
     def again(self, *further: str) -> str:
         """Type the launch command again; what it printed."""
         return harness("harness.launch", *self.arguments, *further, environment=self.environment)
@@ -127,10 +134,16 @@ class Launched:
         """Whether Slurm has nothing more to do for it, the finalizer included."""
         return self.run.path.name not in said("squeue", "-h", "-o", "%200j")
 
-    def complete(self, starts: int = 6, seconds: float = 300) -> None:
-        """Resume until every sample is finished."""
+    def complete(self, starts: int = 6, seconds: float = 300, witness: Witness | None = None) -> None:
+        """Resume until every sample is finished; a witness looks on."""
+
+        def ended() -> bool:
+            if witness is not None:
+                witness.look()
+            return self.ended()
+
         for _ in range(starts):
-            wait_for(self.ended, "the run's jobs to end", seconds)
+            wait_for(ended, "the run's jobs to end", seconds)
             if self.status().finished == self.status().planned:
                 return
             self.resume()
@@ -199,6 +212,27 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     harness("harness.launch", *arguments, environment={**os.environ, "SLURM_CONF": "/nowhere"})
     [path] = folder.glob("demo-*")
     return {sample["sample_id"]: sample["text"] for sample in finished_samples(RunFolder(path))}
+
+
+_DEATHS: list[Death] = []
+
+
+@pytest.fixture
+def ledger() -> Callable[[str, Witness], Death]:
+    """Takes down what a death cost, for the table at the end of the tests."""
+
+    def take_down(what: str, witness: Witness) -> Death:
+        _DEATHS.append(death(what, witness))
+        return _DEATHS[-1]
+
+    return take_down
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of deaths."""
+    if _DEATHS:
+        terminalreporter.section("deaths")
+        terminalreporter.write_line("\n".join([HEADER, *map(str, _DEATHS)]))
 
 
 def assert_whole(run: RunFolder, undisturbed: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from jobs.finish import finished_samples
 from jobs.journal import read_journal
 from jobs.store import RunFolder
 from tests.slurm.conftest import Launched, harness, wait_for, warehouse
+from tests.slurm.ledger import Death, Witness
 
 pytestmark = [
     pytest.mark.slurm,
@@ -39,7 +41,7 @@ def engines(worker: int) -> list[psutil.Process]:
     return [child for child in psutil.Process(worker).children(recursive=True) if "EngineCore" in child.name()]
 
 
-def test_an_engine_process_is_killed(tmp_path: Path) -> None:
+def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witness], Death]) -> None:
     arguments = ["--method", "speccot", "--drafts", "2", "--dataset", "demo", "--limit", "3", "--samples", "2"]
     arguments += [
         "--token-budget",
@@ -59,7 +61,7 @@ def test_an_engine_process_is_killed(tmp_path: Path) -> None:
     launched = Launched(RunFolder(path), arguments, {**os.environ})
     wait_for(lambda: accepted_so_far(launched.run), "an accepted step", 240)
     [worker] = launched.worker_pids()
-    before = accepted_so_far(launched.run)
+    before, witness = accepted_so_far(launched.run), launched.witness()
     os.kill(engines(worker)[0].pid, signal.SIGKILL)
     wait_for(launched.ended, "the end", 400)
     now = launched.status()
@@ -69,7 +71,8 @@ def test_an_engine_process_is_killed(tmp_path: Path) -> None:
         assert texts[sample_id].startswith(text), "accepted steps stay"
     counted = "SELECT count(*), count(DISTINCT sample_id), max(num_attempts) FROM sample"
     assert warehouse(launched.run, counted) == [(6, 6, 2)]
-    assert "the engine is started again" in _logged(launched)
+    assert ledger("an engine process (real vLLM)", witness).lost == 0
+    assert "engine died and is started again" in _logged(launched)
 
 
 def _logged(launched: Launched) -> str:
