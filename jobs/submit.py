@@ -90,7 +90,7 @@ def _outside_of_any_job() -> Iterator[None]:
 
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
     """Submit one array job; returns its id. `parameters` are submitit's."""
-    executor = _slurm_executor(run, submission.name, parameters)
+    executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
     with _outside_of_any_job():
         jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
@@ -99,11 +99,16 @@ def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str
 
 def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
     """What sbatch would be given for a submission, without submitting it."""
-    executor = _slurm_executor(run, submission.name, parameters)
+    executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     if len(submission.tasks) > 1:
         executor.parameters["map_count"] = len(submission.tasks)
     script: str = executor._make_submission_file_text(executor._submitit_command_str, "preview")
     return script
+
+
+def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a word on it, submitit lets 256 tasks of an array run at a time."""
+    return {"array_parallelism": len(submission.tasks), **parameters}
 
 
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:

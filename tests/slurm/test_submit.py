@@ -40,6 +40,14 @@ def test_an_array_larger_than_the_cluster_allows_is_split_and_a_task_may_have_se
     assert launched.status().finished == launched.status().planned == 40
 
 
+def test_all_tasks_may_run_at_a_time_unless_told_otherwise(tmp_path: Path) -> None:
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--cluster", "slurm"]
+    arguments += ["--shards", "300", "--output", str(tmp_path / "runs"), "--dry-run"]
+    assert "--array=0-299%300\n" in harness("harness.launch", *arguments, environment={**os.environ})
+    told = harness("harness.launch", *arguments, "--slurm", "array-parallelism=7", environment={**os.environ})
+    assert "--array=0-299%7\n" in told
+
+
 def test_a_launch_leaves_no_process_behind(tmp_path: Path) -> None:
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1"]
     arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs")]
