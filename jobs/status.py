@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
 from jobs import slurm, submissions
 from jobs.endings import Endings, by_shard, count, ended_in
+from jobs.recent import Recent
 from jobs.slurm import Task
 from jobs.store import RunFolder
 
-_RATE_SECONDS = 300.0
-_TAIL_BYTES = 4 << 20
 _LOG_TAIL_BYTES = 64 << 10
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable)\b.*|.*\berror: .*", re.IGNORECASE)
 
@@ -90,57 +86,32 @@ class RunStatus:
 
 def status(run: RunFolder) -> RunStatus:
     """Read the run folder, and Slurm where the run was submitted to it."""
-    recent = _Recent(time.time() - _RATE_SECONDS)
+    recent = Recent()
     ended = by_shard(run, _read(run, recent))
     counted = zip(ended.planned, ended.finished, ended.failed, strict=True)
     shards = [ShardStatus(number, *counts) for number, counts in enumerate(counted)]
-    found = RunStatus(
-        run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples / _RATE_SECONDS
-    )
+    found = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
     found.free_bytes = shutil.disk_usage(run.path).free
     _ask_slurm(run, found)
     return found
 
 
-@dataclass
-class _Recent:
-    """What happened in the last minutes."""
-
-    since: float
-    tokens: Counter[str] = field(default_factory=Counter)
-    samples: int = 0
-    in_flight: int = 0
-
-    def tokens_per_second(self) -> dict[str, float]:
-        return {model: tokens / _RATE_SECONDS for model, tokens in sorted(self.tokens.items())}
-
-
-def _read(run: RunFolder, recent: _Recent) -> Endings:
+def _read(run: RunFolder, recent: Recent) -> Endings:
     journals: dict[str, dict[str, bool]] = {}
     for path in sorted(run.journal_dir.glob("*.jsonl")):
         try:
             content = path.read_bytes()
-            live = time.time() - path.stat().st_mtime < _RATE_SECONDS
+            live = path.stat().st_mtime >= recent.since
         except FileNotFoundError:
             continue  # compacted since the listing
         journals[path.stem] = ended_in(content)
         if live:
-            recent.in_flight += content.count(b'{"event":"start"') - len(journals[path.stem])
-            _add_recent(recent, content[-_TAIL_BYTES:])
-    return count(run, journals, sorted(run.parts_dir.glob("*.parquet")))
-
-
-def _add_recent(recent: _Recent, tail: bytes) -> None:
-    for line in tail.split(b"\n"):
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        ends = [call["submitted_at"] + call["end_seconds"] for call in event.get("calls", ())]
-        for call, end in zip(event.get("calls", ()), ends, strict=True):
-            if end >= recent.since:
-                recent.tokens[call["model"]] += call["output_tokens"]
-        recent.samples += event["event"] == "end" and bool(ends) and max(ends) >= recent.since
+            recent.add_journal(content, len(journals[path.stem]))
+    trace_files = sorted(run.parts_dir.glob("*.parquet"))
+    for path in trace_files:
+        if path.stem not in journals and path.stat().st_mtime >= recent.since:
+            recent.add_trace_file(path)
+    return count(run, journals, trace_files)
 
 
 def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
