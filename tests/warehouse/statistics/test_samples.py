@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warehouse.statistics.changes import SHORTEST, change_points
+from warehouse.statistics.intervals import Floats
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 
 
@@ -50,14 +51,14 @@ def test_more_samples_than_there_are_cannot_be_asked_for(k: int) -> None:
         maj_at_k([2, 1], [True, False], 1, k)
 
 
-def cost(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+def cost(values: Floats) -> float:
     return float(((values - values.mean()) ** 2).sum())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_change_point_is_where_the_best_split_is_and_only_where_it_pays(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    values = rng.normal(0, 1, 16)
+    values: Floats = np.asarray(rng.normal(0, 1, 16), dtype=np.float64)
     values[9:] += float(rng.choice([0, 5]))
     splits = range(SHORTEST, 17 - SHORTEST)
     costs = {split: cost(values[:split]) + cost(values[split:]) for split in splits}
