@@ -5,6 +5,7 @@ What a launch and a look at it cost, and what lies on the shared filesystem whil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -97,12 +98,13 @@ def _watch(run: RunFolder, minutes: float) -> list[_Look]:
 
 def _look(run: RunFolder, elapsed: float) -> _Look:
     seconds = _timed("jobs", "status", str(run.path))
-    files = [path for path in run.path.rglob("*") if path.is_file()]
-    ended = by_shard(run, read_endings(run))
-    mebibytes = sum(path.stat().st_size for path in files) / (1 << 20)
-    return _Look(
-        elapsed, sum(ended.finished), len(list(run.parts_dir.glob("*.parquet"))), len(files), mebibytes, seconds
-    )
+    sizes = []
+    for path in run.path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a journal that has just become a trace file
+            sizes += [path.stat().st_size] if path.is_file() else []
+    finished = sum(by_shard(run, read_endings(run)).finished)
+    tasks = len(list(run.parts_dir.glob("*.parquet")))
+    return _Look(elapsed, finished, tasks, len(sizes), sum(sizes) / (1 << 20), seconds)
 
 
 def _slurm_version() -> str:
