@@ -101,7 +101,9 @@ def read(path: Path) -> Hardware:
         raise ValueError(f"{path}: not a readable TOML file: {wrong}") from wrong
     except ValidationError as wrong:
         first = wrong.errors()[0]
-        raise ValueError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; see harness/hardware.py") from wrong
+        raise ValueError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; see harness/hardware.py"
+        ) from wrong
 
 
 def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: float | None = None) -> Projection:

@@ -114,12 +114,13 @@ def main(context: click.Context, /, **given: Any) -> None:
         if chosen[required] is None:
             raise click.UsageError(f"--{required} is missing; choose from {', '.join(valid)}")
     try:
-        _launch(chosen)
+        launch(chosen)
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
         raise click.UsageError(str(wrong)) from wrong
 
 
-def _launch(chosen: dict[str, Any]) -> None:
+def launch(chosen: dict[str, Any]) -> None:
+    """Plan a run from every option's value, and submit or run it. Raises ValueError and the loaders' errors."""
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan

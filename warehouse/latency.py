@@ -159,7 +159,11 @@ def _number(value: object) -> float:
 @click.command()
 @click.argument("runs", metavar="[RUN]…", nargs=-1)
 @click.option(
-    "--database", type=click.Path(path_type=Path), default=Path("warehouse.duckdb"), show_default=True, help="Warehouse."
+    "--database",
+    type=click.Path(path_type=Path),
+    default=Path("warehouse.duckdb"),
+    show_default=True,
+    help="Warehouse.",
 )
 @click.option("--splits", type=click.IntRange(1), default=SPLITS, show_default=True, help="Random halves.")
 @click.option("--speeds", is_flag=True, help="Print the fitted speeds too, in seconds.")
@@ -179,10 +183,14 @@ def main(runs: tuple[str, ...], database: Path, splits: int, speeds: bool) -> No
     for run, samples in found.items():
         checked = validate(samples, splits)
         numbers = (checked.fitted_error, checked.typical, checked.largest)
-        shown = [("–" if x is None else f"{100 * x:+.1f} %" if i == 0 else f"{100 * x:.1f} %") for i, x in enumerate(numbers)]
+        shown = [
+            ("–" if x is None else f"{100 * x:+.1f} %" if i == 0 else f"{100 * x:.1f} %") for i, x in enumerate(numbers)
+        ]
         table.add_row(plain(run), str(len(samples)), f"{checked.observed_median_seconds:.1f}", *shown)
     console.print(table)
-    console.print("Errors of the predicted median latency. Halves: fitted on one, predicted on the other.", soft_wrap=True)
+    console.print(
+        "Errors of the predicted median latency. Halves: fitted on one, predicted on the other.", soft_wrap=True
+    )
     for run, samples in found.items() if speeds else ():
         model = fit(samples)
         console.print(plain(f"{run}: {model.sample_overhead_seconds:.3g} s a sample beside its calls"), soft_wrap=True)
