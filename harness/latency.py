@@ -2,8 +2,8 @@
 
 A call waits for its prompt's tokens that no cache holds, then for the tokens of its longest completion; each of both
 takes longer the more requests are under way. Calls of one sample run in turn (DESIGN.md: critical path), so a sample's
-latency is the sum of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4 count
-a verdict in the same way: one short prefill and one token.
+latency is the sum of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4
+count a verdict in the same way: one short prefill and one token.
 
 The speeds are fitted to recorded calls (warehouse/latency.py), or written down by hand for other hardware
 (harness/hardware.py), or taken from a paper (harness/papers/speed_ups.py).
@@ -114,7 +114,7 @@ def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> 
 
 
 def _steps(drafts: int, tokens: Tokens) -> list[Work]:
-    """SpecCoT and SpecReason: every step that is not the opening is drafted and judged, the refused ones twice written."""
+    """SpecCoT and SpecReason: every step but the opening is drafted and judged, the refused ones are written twice."""
     accepted = max(0.0, tokens.draft) / tokens.step
     refused = accepted * tokens.refused_share / max(1e-9, 1 - tokens.refused_share)
     verdicts = accepted + refused

@@ -89,9 +89,8 @@ def _print(
     typical = "too few samples to cross-validate"
     if checked.typical is not None:
         typical = f"{100 * checked.typical:.1f} % typically when fitted on one half and asked for the other"
-    click.echo(
-        f"  the model against this run: median latency off by {100 * abs(checked.fitted_error):.1f} % in the fit, {typical}"
-    )
+    fitted = f"{100 * abs(checked.fitted_error):.1f} % in the fit"
+    click.echo(f"  the model against this run: median latency off by {fitted}, {typical}")
     click.echo("  not in it: other lengths that another model or sampling would give; the tail in which workers idle")
 
 

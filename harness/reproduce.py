@@ -1,7 +1,7 @@
-"""`python -m harness.reproduce SUITE`: the runs behind a published table or figure, and ours beside the published values.
+"""`python -m harness.reproduce SUITE`: the runs behind a published table or figure, ours beside the published values.
 
-Every run goes through `harness.launch` with the suite's flags and, on top, those given here; what is finished is not run
-again. Then the table is printed from the warehouse.
+Every run goes through `harness.launch` with the suite's flags and, on top, those given here; what is finished is not
+run again. Then the table is printed from the warehouse.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from warehouse.database import Connection, DatabaseError, WarehouseError, one_li
 from warehouse.display import plain
 
 _CALLS = """
-SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n, in_flight,
-    end_seconds, latency_seconds
+SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
+    in_flight, end_seconds, latency_seconds
 FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
 WHERE run_id = $run_id ORDER BY sample_id, call_index
 """

@@ -1,8 +1,8 @@
 """What the papers' tables show of a run, each measure from SQL over the traces, with its interval.
 
-One problem is one observation: its samples are averaged, or their counts added up, first. A measure is the sum of x over
-the sum of y over problems; its standard error is that of a ratio (Cochran 1977, section 6.4), which for y = 1 is that of
-a mean; the interval is Student's t at 95 %.
+One problem is one observation: its samples are averaged, or their counts added up, first. A measure is the sum of x
+over the sum of y over problems; its standard error is that of a ratio (Cochran 1977, section 6.4), which for y = 1 is
+that of a mean; the interval is Student's t at 95 %.
 """
 
 from __future__ import annotations

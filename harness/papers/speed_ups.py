@@ -18,7 +18,7 @@ from harness.latency import LatencyModel, ModelSpeed, Tokens, expected_work
 
 Range = tuple[float, float]
 _DRAFTS = 5
-"""Parallel drafts: SCoT section 4.1. SpecCoT does not state its N; the prompt of a verdict is all that it changes here."""
+"""Parallel drafts: SCoT section 4.1. SpecCoT does not state its N; it changes only the prompt of a verdict here."""
 
 
 class _Strict(BaseModel):
@@ -126,11 +126,12 @@ def _chains(case: _Chains, assumed: _Assumed) -> Iterator[Explained]:
 
 
 def _shares(case: _Shares, assumed: _Assumed) -> Explained:
-    """At equal length of the chain: every step is drafted and judged, the refused ones are written by the base model."""
+    """At equal length of the chain: every step is drafted and judged, the base model writes the refused ones."""
     refused = 1 - case.draft_share
     slowest = 1 / assumed.speed_ratio_at_least + refused + assumed.verdict_tokens[1] / assumed.step_tokens[0]
     fastest = refused + assumed.verdict_tokens[0] / assumed.step_tokens[1]
-    basis = f"small model writes {100 * case.draft_share:.1f} % of the steps; chains of equal length, draft ≥ 3 times as fast"
+    by_draft = f"{100 * case.draft_share:.1f} % of the steps by the small model"
+    basis = f"{by_draft}; chains of equal length, draft ≥ {assumed.speed_ratio_at_least:g} times as fast"
     return Explained(case.name, basis, case.published, 1 / slowest, 1 / fastest, assumed.tolerance)
 
 

@@ -1,8 +1,8 @@
 """One published table or figure: the runs it needs, the published values, and their conditions.
 
-A suite is a TOML file in `suites/`. Its cells are rows × columns × metrics. A run belongs to a row and a column; its flags
-are the launcher's: the defaults, the column's on top, then the row's. Published values stand as printed; what the paper
-leaves out is listed, never guessed.
+A suite is a TOML file in `suites/`. Its cells are rows × columns × metrics. A run belongs to a row and a column; its
+flags are the launcher's: the defaults, the column's on top, then the row's. Published values stand as printed; what the
+paper leaves out is listed, never guessed.
 """
 
 from __future__ import annotations
