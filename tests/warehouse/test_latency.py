@@ -106,7 +106,7 @@ def test_an_unknown_run_is_one_line_and_exit_code_2(loaded: Loaded) -> None:
 
 
 def test_a_run_is_projected_onto_other_hardware(loaded: Loaded, tmp_path: Path) -> None:
-    """Vanilla: 50 new prompt tokens and 40 to 45 output tokens a sample; at 10 and 100 a second that is 0.5 s + 4 to 4.5."""
+    """50 new prompt tokens and 40 to 45 output tokens a sample, at 100 and 10 a second: 0.5 s + 4 to 4.5 s."""
     file = tmp_path / "fast.toml"
     file.write_text(
         'name = "fast"\nsource = "made up"\ngpus = 3\n'
