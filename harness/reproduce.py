@@ -90,8 +90,9 @@ def _reproduce(chosen: suite.Suite, given: Mapping[str, Any], forwarded: list[st
         _print_plan(console, chosen, runs, database, given["file"])
         return
     if not given["only_table"]:
-        for number, options in enumerate(_distinct(runs), 1):
-            console.rule(f"{chosen.name}: run {number} of {len(_distinct(runs))}")
+        todo = _distinct(runs)
+        for number, options in enumerate(todo, 1):
+            console.rule(f"{chosen.name}: run {number} of {len(todo)}")
             launch.launch(options)
     try:
         _print_table(console, chosen, runs, database, exact)

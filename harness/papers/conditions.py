@@ -10,6 +10,8 @@ from harness import benchmarks, models
 from harness.methods import build
 from harness.papers.suite import TIMES, Measure, Suite
 
+TIMES_ONLY = "for the times: "
+"""Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
 _WORDS = {"temperature": "temperature", "top_p": "top-p", "token_budget": "token budget"}
 
 
@@ -38,7 +40,7 @@ def why_not(suite: Suite, paper: Mapping[str, Any], run: Mapping[str, Any], meas
     """
     reasons = [*_models(paper, run), *_parameters(suite, paper, run), *_size(paper, run)]
     if measure in TIMES:
-        reasons += _machine(suite, paper, run)
+        reasons += [TIMES_ONLY + reason for reason in _machine(suite, paper, run)]
     return [*reasons, *suite.unlike]
 
 

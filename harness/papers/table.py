@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.papers.conditions import TIMES_ONLY
 from harness.papers.suite import Metric, Row, Suite
 
 NOTHING = "–"
@@ -101,7 +102,8 @@ def _comparable(row: Row, entry: Entry, notes: list[str]) -> str:
     note = f"not comparable, because: {'; '.join(entry.reasons)}"
     if note not in notes:
         notes.append(note)
-    return f"no [{notes.index(note) + 1}]"
+    against_times_alone = all(reason.startswith(TIMES_ONLY) for reason in entry.reasons)
+    return f"{'all but the times' if against_times_alone else 'no'} [{notes.index(note) + 1}]"
 
 
 def _cell(cell: Cell, metric: Metric) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.hardware import Hardware, Speeds
 from harness.papers import suite
-from harness.papers.conditions import num_problems, run_columns, why_not
+from harness.papers.conditions import TIMES_ONLY, num_problems, run_columns, why_not
 from harness.papers.estimate import from_history, from_model
 
 TABLE = suite.load("speccot-table2")
@@ -45,10 +45,10 @@ def test_the_papers_own_run_is_comparable() -> None:
         ({"num_problems": 30, "num_finished": 150}, "30 of 1319 problems"),
         ({"samples": 1, "num_finished": 1319}, "1 samples a problem instead of 5"),
         ({"num_finished": 7}, "only 7 of 6595 samples are finished"),
-        ({"devices": "1 × cpu"}, "on 1 × cpu instead of 4 A100"),
-        ({"concurrency": 30}, "30 samples in flight instead of 1"),
-        ({"engine_kind": "transformers"}, "transformers instead of vLLM"),
-        ({"engine_target_tensor_parallel": 2}, "target tensor parallel 2 instead of 4"),
+        ({"devices": "1 × cpu"}, TIMES_ONLY + "on 1 × cpu instead of 4 A100"),
+        ({"concurrency": 30}, TIMES_ONLY + "30 samples in flight instead of 1"),
+        ({"engine_kind": "transformers"}, TIMES_ONLY + "transformers instead of vLLM"),
+        ({"engine_target_tensor_parallel": 2}, TIMES_ONLY + "target tensor parallel 2 instead of 4"),
     ],
 )
 def test_each_difference_is_a_reason(changes: dict[str, Any], says: str) -> None:
