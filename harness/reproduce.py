@@ -94,6 +94,10 @@ def _reproduce(chosen: suite.Suite, given: Mapping[str, Any], forwarded: list[st
         for number, options in enumerate(todo, 1):
             console.rule(f"{chosen.name}: run {number} of {len(todo)}")
             launch.launch(options)
+    if not given["only_table"] and not database.is_file():
+        again = f"python -m harness.reproduce {chosen.name} --table"
+        console.print(f"Nothing is finished yet. The table, once something is, by the same flags and:  {again}")
+        return
     try:
         _print_table(console, chosen, runs, database, exact)
     except (WarehouseError, DatabaseError) as wrong:
@@ -106,6 +110,7 @@ def _run(plan: suite.Planned, extra: list[str], aligned: str | None) -> Run:
     if plan.row.model_of == "aligned":
         awaits = awaits or (None if aligned else "SCoT's aligned draft: train it and give it by --aligned")
         flags |= {"draft": aligned} if aligned else {}
+        extra = [word for word in extra if not word.startswith("--draft=")]  # it names the draft of the other rows
     if awaits:
         return Run(plan, None, None, awaits)
     own = suite.arguments(flags)

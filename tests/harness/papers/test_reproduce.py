@@ -67,6 +67,18 @@ def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
     assert "not planned" not in aligned.output
 
 
+def test_the_draft_given_for_the_other_rows_never_stands_for_the_aligned_one() -> None:
+    found = reproduce.suite.load("scot-table2")
+    plain, aligned = found.rows
+    drafts = [
+        reproduce._run(plan, ["--draft=org/plain"], "org/aligned").chosen
+        for plan in reproduce.suite.planned(found)
+        if plan.column == "gsm8k"
+    ]
+    assert [plain.model_of, aligned.model_of] == [None, "aligned"]
+    assert [chosen and chosen["draft"] for chosen in drafts] == ["org/plain", "org/aligned"]
+
+
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:
     """A run of three problems with other models: shown, and not comparable, because …"""
     params = {**defaults("speccot"), "drafts": 2}
