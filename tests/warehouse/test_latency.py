@@ -109,14 +109,14 @@ def test_a_run_is_projected_onto_other_hardware(loaded: Loaded, tmp_path: Path) 
     """50 new prompt tokens and 40 to 45 output tokens a sample, at 100 and 10 a second: 0.5 s + 4 to 4.5 s."""
     file = tmp_path / "fast.toml"
     file.write_text(
-        'name = "fast"\nsource = "made up"\ngpus = 3\n'
+        'name = "fast"\nsource = "made up"\ngpus = 4\n'
         "[target]\noutput_tokens_per_second = 10\nprompt_tokens_per_second = 100\n"
     )
     asked = [str(loaded.vanilla.path), "--hardware", str(file)]
     result = CliRunner().invoke(project.main, asked)
     assert result.exit_code == 0, result.output
     assert "mean 4.75 s, median 4.75 s" in result.output
-    assert "whole run there  28 s of wall time, 0.0237 GPU-hours" in result.output
+    assert "whole run there  28 s of wall time, 0.0317 GPU-hours" in result.output
     halved = CliRunner().invoke(project.main, [*asked, "--workers", "2"])
     assert "whole run there  14 s" in halved.output
 
