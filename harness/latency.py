@@ -12,7 +12,7 @@ The speeds are fitted to recorded calls (warehouse/latency.py), or written down 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 
 from harness.engine import Role
 
@@ -63,7 +63,8 @@ class ModelSpeed:
 
     def seconds(self, work: Work) -> float:
         """Wall time of the work."""
-        return sum(getattr(self, f.name) * x for f, x in zip(fields(self), work.features(), strict=True))
+        speeds: tuple[float, ...] = astuple(self)
+        return sum(speed * cause for speed, cause in zip(speeds, work.features(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,15 +247,17 @@ def _entries(
         key = (run.plan.row.label, run.plan.column)
         published = run.plan.row.values.get(run.plan.column, {})
         found = recorded[key]
-        base = recorded.get((run.plan.row.baseline, run.plan.column)) if run.plan.row.baseline else None
+        base = recorded.get((run.plan.row.baseline or "", run.plan.column))
+        base_id = None if base is None else str(base["run_id"])
         cells, reasons = {}, []
         for name, metric in chosen.metrics.items():
-            ours = None
+            measured = None
             if found is not None and metric.measure is not None:
-                ours = measure(connection, metric.measure, str(found["run_id"]), base and str(base["run_id"]))
+                measured = measure(connection, metric.measure, str(found["run_id"]), base_id)
                 if name in published and run.paper is not None:
                     reasons += conditions.why_not(chosen, run.paper, found, metric.measure)
-            cells[name] = Cell(ours and Ours(ours.value, ours.low, ours.high), published.get(name))
+            ours = None if measured is None else Ours(measured.value, measured.low, measured.high)
+            cells[name] = Cell(ours, published.get(name))
         run_id = None if found is None else str(found["run_id"])
         yield key, Entry(run_id, cells, list(dict.fromkeys(reasons)))
 

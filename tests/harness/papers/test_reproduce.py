@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from harness import reproduce
 from harness.methods import defaults
+from harness.papers import suite
 from jobs.spec import EngineSpec, ModelSpec
 from tests.warehouse import runs
 from warehouse.load import load_run
@@ -43,7 +44,7 @@ def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], say
 
 def test_the_list_names_every_suite() -> None:
     lines = invoke("--list").output.splitlines()
-    assert {line.split()[0] for line in lines} == set(reproduce.suite.names())
+    assert {line.split()[0] for line in lines} == set(suite.names())
 
 
 def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
@@ -69,11 +70,11 @@ def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
 
 
 def test_the_draft_given_for_the_other_rows_never_stands_for_the_aligned_one() -> None:
-    found = reproduce.suite.load("scot-table2")
+    found = suite.load("scot-table2")
     plain, aligned = found.rows
     drafts = [
         reproduce._run(plan, ["--draft=org/plain"], "org/aligned").chosen
-        for plan in reproduce.suite.planned(found)
+        for plan in suite.planned(found)
         if plan.column == "gsm8k"
     ]
     assert [plain.model_of, aligned.model_of] == [None, "aligned"]
