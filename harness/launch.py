@@ -115,12 +115,13 @@ def main(context: click.Context, /, **given: Any) -> RunFolder | None:
         if chosen[required] is None:
             raise click.UsageError(f"--{required} is missing; choose from {', '.join(valid)}")
     try:
-        return _launch(chosen)
+        return launch(chosen)
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
         raise click.UsageError(str(wrong)) from wrong
 
 
-def _launch(chosen: dict[str, Any]) -> RunFolder:
+def launch(chosen: dict[str, Any]) -> RunFolder:
+    """Plan a run from every option's value, and submit or run it. Raises ValueError and the loaders' errors."""
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan

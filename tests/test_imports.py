@@ -15,6 +15,8 @@ PACKAGES = ("harness", "jobs", "grading", "warehouse")
 FRONTS = {
     "harness/launch.py",
     "harness/doctor.py",
+    "harness/project.py",
+    "harness/reproduce.py",
     "harness/bench/planning.py",
     "jobs/__main__.py",
     "jobs/conclude.py",

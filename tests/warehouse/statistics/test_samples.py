@@ -69,4 +69,4 @@ def test_a_change_point_is_where_the_best_split_is_and_only_where_it_pays(seed: 
 
 def test_a_series_that_is_short_or_without_noise_has_no_change_point() -> None:
     assert change_points(np.array([0.0, 0, 0, 9, 9]), np.ones(5), 1) == []
-    assert change_points(np.arange(20.0), np.zeros(20), 1) == []
+    assert change_points(np.array(range(20), dtype=np.float64), np.zeros(20), 1) == []
