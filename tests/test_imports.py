@@ -20,6 +20,7 @@ FRONTS = {
     "harness/bench/planning.py",
     "jobs/__main__.py",
     "jobs/conclude.py",
+    "jobs/nightly.py",
     "grading/check.py",
     "grading/regrade.py",
     "grading/bench/__main__.py",
