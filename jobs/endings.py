@@ -7,8 +7,10 @@ finished too, as data, unless it may be run once more (jobs.retries).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import orjson
@@ -18,17 +20,25 @@ import pyarrow.compute as pc
 from jobs import parts, retries, submissions
 from jobs.store import RunFolder
 
+_FAILED = "error"
+"""The stop reason."""
+_READERS = 8
 _ATTEMPT = re.compile(r"-deal(?P<deal>\d+)-shard(?P<shard>\d+)$")
 
 
 @dataclass(frozen=True)
 class Endings:
-    """Sample ids, each at most once."""
+    """Sample ids."""
 
-    finished: pa.Array
-    """Those that are not to be run, or not again."""
+    over: pa.Array
+    """Those that are not to be run, or not again; one with several records comes several times."""
     failed: pa.Array
-    """Of these, those that ended in an error every time."""
+    """Of these, those that ended in an error every time, once each."""
+
+    @cached_property
+    def finished(self) -> pa.Array:
+        """Those that are not to be run, or not again, once each."""
+        return pc.unique(self.over)
 
 
 NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -70,18 +80,24 @@ def count(run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_file
     A trace file holds what the journal of its name held; together they are one record.
     """
     left = dict(journals)
-    ids, failed = [pa.array([], pa.string())], [pa.array([], pa.bool_())]
-    for path in trace_files:
-        table = parts.endings(path)
+    ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
+    for path, table in _read(list(trace_files)):
         ids += table["sample_id"].chunks
-        failed += table["failed"].chunks
+        reasons += table["stop_reason"].chunks
         if path.stem in left:
             known = set(table["sample_id"].to_pylist())
             left[path.stem] = {sample: error for sample, error in left[path.stem].items() if sample not in known}
     for ended in left.values():
         ids.append(pa.array(ended.keys(), pa.string()))
-        failed.append(pa.array(ended.values(), pa.bool_()))
-    return _settle(pa.chunked_array(ids), pa.chunked_array(failed), retries.granted(run))
+        reasons.append(pa.array([_FAILED if error else None for error in ended.values()], pa.string()))
+    failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), _FAILED), fill_value=False)
+    return _settle(pa.chunked_array(ids), failed, retries.granted(run))
+
+
+def _read(trace_files: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
+    """Several at a time: a shared filesystem answers slowly, and to many at once."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        yield from zip(trace_files, pool.map(parts.endings, trace_files), strict=True)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
@@ -91,7 +107,7 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     flags = pa.table(
         {
             "shard": units["shard"],
-            "finished": pc.is_in(units["sample_id"], value_set=endings.finished),
+            "finished": pc.is_in(units["sample_id"], value_set=endings.over),
             "failed": pc.is_in(units["sample_id"], value_set=endings.failed),
         }
     )
@@ -108,7 +124,7 @@ def ended_in(journal: bytes) -> dict[str, bool]:
     for line in journal.split(b"\n"):
         if line.startswith(b'{"event":"end"') and line.endswith(b"}"):
             event = orjson.loads(line)
-            ended[event["sample_id"]] = event["stop_reason"] == "error"
+            ended[event["sample_id"]] = event["stop_reason"] == _FAILED
     return ended
 
 
@@ -134,9 +150,10 @@ def concerning(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> 
 
 
 def _settle(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mapping[str, int]) -> Endings:
-    good = pc.unique(ids.filter(pc.invert(failed)))
+    good = ids.filter(pc.invert(failed)).combine_chunks()
     tries = pc.value_counts(ids.filter(failed))
-    tries = tries.filter(pc.invert(pc.is_in(tries.field("values"), value_set=good)))
+    if len(tries):
+        tries = tries.filter(pc.invert(pc.is_in(tries.field("values"), value_set=good)))
     over = [row["values"] for row in tries.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
     bad = pa.array(over, pa.string())
     return Endings(pa.concat_arrays([good, bad]), bad)

@@ -81,7 +81,7 @@ def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
     good: set[str] = set()
     for part in files:
         endings = parts.endings(part)
-        good.update(endings["sample_id"].filter(pc.invert(endings["failed"])).to_pylist())
+        good.update(endings["sample_id"].filter(pc.not_equal(endings["stop_reason"], "error")).to_pylist())
     seen: set[str] = set()
     for part in files:
         yield from _unseen(part, good, seen)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 DAMAGED = (pa.ArrowException, OSError)
@@ -166,14 +165,12 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 
 def endings(path: Path) -> pa.Table:
-    """Columns `sample_id` and `failed` (ended with an error) of a trace file; a damaged one has no rows."""
+    """Columns `sample_id` and `stop_reason` of a trace file; a damaged one has no rows."""
     try:
-        table = pq.read_table(path, columns=["sample_id", "stop_reason"])
+        return read_columns(path, ["sample_id", "stop_reason"])
     except DAMAGED:
         _logger.warning("%s is damaged; its samples count as not finished", path)
-        return pa.table({"sample_id": pa.array([], _text), "failed": pa.array([], _flag)})
-    failed = pc.fill_null(pc.equal(table["stop_reason"], "error"), fill_value=False)
-    return pa.table({"sample_id": table["sample_id"], "failed": failed})
+        return pa.table({"sample_id": pa.array([], _text), "stop_reason": pa.array([], _text)})
 
 
 def finished_ids(paths: Iterable[Path]) -> set[str]:

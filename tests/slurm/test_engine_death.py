@@ -59,7 +59,7 @@ def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witn
     harness("harness.launch", *arguments, environment={**os.environ})
     [path] = (tmp_path / "runs").glob("demo-*")
     launched = Launched(RunFolder(path), arguments, {**os.environ})
-    wait_for(lambda: accepted_so_far(launched.run), "an accepted step", 240)
+    wait_for(lambda: accepted_so_far(launched.run), "an accepted step", 500)
     [worker] = launched.worker_pids()
     before, witness = accepted_so_far(launched.run), launched.witness()
     os.kill(engines(worker)[0].pid, signal.SIGKILL)
