@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from harness.problem import Problem
     from jobs.spec import RunSpec
-    from jobs.state import RunState
     from jobs.store import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets")
@@ -180,19 +179,19 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
             f"{len(state.unfinished)} of them go on from their last accepted step."
         )
     if pending and chosen["cluster"] == "slurm":
-        _submit(console, run, state, chosen)
+        _submit(console, run, chosen)
         return
     if pending:
         _follow(console, run, submit_here(run, ended.unfinished_shards, chosen["cluster"]))
     _report(console, run)
 
 
-def _submit(console: Console, run: RunFolder, state: RunState, chosen: Mapping[str, Any]) -> None:
+def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:
     from jobs.dispatch import dispatch
     from jobs.slurm import SlurmSilent
 
     try:
-        done = dispatch(run, state, chosen["sbatch"], chosen["shards_per_task"])
+        done = dispatch(run, chosen["sbatch"], chosen["shards_per_task"])
     except SlurmSilent as silent:
         raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
     if done.submitted:

@@ -24,10 +24,9 @@ def _folder(path: Path) -> RunFolder:
 def _submit_what_is_left(run: RunFolder) -> None:
     from jobs import submissions
     from jobs.dispatch import dispatch
-    from jobs.state import read_state
 
     last = submissions.read(run)[-1]
-    done = dispatch(run, read_state(run), last.options, last.shards_per_task)
+    done = dispatch(run, last.options, last.shards_per_task)
     if done.submitted:
         click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}")
     else:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import profiles, slurm, snapshot, submissions, submit
-from jobs.endings import by_shard
-from jobs.state import RunState
+from jobs.endings import by_shard, read_endings
 from jobs.store import RunFolder
 from jobs.submissions import Submission
 
@@ -31,7 +30,7 @@ class Dispatched:
     """Shards that Slurm already had."""
 
 
-def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
+def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
     """Submit every shard that needs it as array jobs, and a job behind them that grades, loads and reports.
 
     `options` are sbatch's words. Raises ValueError on a wrong one and SlurmSilent where Slurm does not answer.
@@ -42,7 +41,8 @@ def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards
         queued = slurm.queue([s.name for s in before])
         slurm.cancel_tasks([task for task in queued if task.given_up])  # their shards are submitted anew
         busy = submissions.shards_at_work(before, queued)
-        todo = [shard for shard in by_shard(run, state.endings).unfinished_shards if shard not in busy]
+        # Read behind the look at the queue: a task that ends in between is then seen as ended, not as missing.
+        todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in busy]
         if not todo:
             return Dispatched([], 0, len(busy))
         code = snapshot.take(run)

@@ -135,7 +135,9 @@ def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
         for index, numbers in enumerate(submission.tasks):
             for number in numbers:
                 if number < len(found.shards):
-                    _place(run, found.shards[number], tasks.get((submission.name, index)), unknown=not at_work)
+                    _place(
+                        run, found.shards[number], tasks.get((submission.name, index)), unknown=bool(found.slurm_says)
+                    )
 
 
 def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bool) -> None:
