@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -67,10 +68,9 @@ def stop(cluster: Cluster) -> None:
         processes.end(cluster, daemon)
     for node in cluster.names:
         for group in CGROUPS.glob(f"*/slurm_{node}"):
-            for folder in sorted(group.rglob("*"), reverse=True):
-                if folder.is_dir():
+            for folder in [*sorted(group.rglob("*"), reverse=True), group]:
+                with contextlib.suppress(OSError):  # a file, or another cluster's whose nodes have the same names
                     folder.rmdir()
-            group.rmdir()
     shutil.rmtree(cluster.path)
 
 
