@@ -11,7 +11,7 @@ from warehouse.database import Connection, reader, rows
 from warehouse.records import ModelTokens, RunSummary, SkippedFile, SpeedUp
 from warehouse.render import render
 
-__all__ = ["render", "summary"]
+__all__ = ["UnknownRun", "render", "run_summary", "summary"]
 
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft, run.target_name AS target,
@@ -57,10 +57,12 @@ class UnknownRun(LookupError):
 def summary(database: Path, run_ids: Sequence[str]) -> list[RunSummary]:
     """The results of runs, in the order asked. Raises UnknownRun and WarehouseError."""
     with reader(database) as connection:
-        return [_summary(connection, run_id) for run_id in run_ids]
+        return [run_summary(connection, run_id) for run_id in run_ids]
 
 
-def _summary(connection: Connection, run_id: str) -> RunSummary:
+def run_summary(connection: Connection, run_id: str) -> RunSummary:
+    """The result of one run, on an open connection. Raises UnknownRun."""
+
     def ask(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": run_id})
 

@@ -1,0 +1,373 @@
+"""The report's tables, as text cells: the same for HTML, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from warehouse.render import NOTHING, number
+from warehouse.report.facts import Estimate, Flips, RunFacts
+
+INTERVAL = "Intervals are 95 % t intervals over problems: where the mean over problems like these may lie."
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are plain text, escaped where they are written. The first column names the row."""
+
+    name: str
+    """Anchor in the page."""
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str
+    by_run: bool = True
+    """Whether row i is about run i of the report."""
+    differs: frozenset[int] = frozenset()
+    """Rows whose cells are not all equal, where that matters."""
+
+
+def results(runs: Sequence[RunFacts]) -> Table:
+    """Accuracy."""
+    columns = (
+        "run",
+        "dataset",
+        "n × k",
+        "pass@1 %",
+        "95 % interval",
+        "re-run SE",
+        "graded only %",
+        "not run",
+        "not graded",
+    )
+    rows = []
+    for run in runs:
+        s = run.summary
+        rows.append(
+            (
+                _limited(run),
+                s.dataset,
+                f"{s.n} × {s.k}",
+                f"{100 * s.pass_at_1:.2f}",
+                span(s.low_95, s.high_95, 100, ".1f"),
+                _scaled(run.rerun_standard_error, 100, ".2f"),
+                _scaled(s.graded_pass_at_1, 100, ".2f"),
+                str(s.num_not_run),
+                str(s.num_ungraded),
+            )
+        )
+    caption = (
+        f"pass@1: mean over n problems of the share of their k samples that are correct; a sample not run counts as not "
+        f"correct, «graded only» leaves it out. {INTERVAL} Re-run SE: standard error from sampling again on these same "
+        f"problems, in points. Grader: {_graders(runs)}."
+    )
+    return Table("results", "Results", columns, rows, caption)
+
+
+def efficiency(runs: Sequence[RunFacts]) -> Table:
+    """Fallback and tokens."""
+    columns = (
+        "run",
+        "fallback %",
+        "95 % interval",
+        "verdicts",
+        "draft's share of emitted %",
+        "emitted",
+        "spent",
+        "critical path",
+    )
+    rows = []
+    for run in runs:
+        tokens = run.summary.tokens
+        fallback = run.fallback
+        draft = tokens["draft"].emitted_share if "draft" in tokens else None
+        rows.append(
+            (
+                _limited(run),
+                NOTHING if fallback is None else f"{100 * fallback.value:.1f}",
+                _estimate_span(fallback, 100, ".1f", 0, 100),
+                str(run.summary.num_verdicts) if run.summary.num_verdicts else NOTHING,
+                NOTHING if draft is None else f"{100 * draft:.1f}",
+                number(sum(t.emitted_per_sample for t in tokens.values())),
+                number(sum(t.spent_per_sample for t in tokens.values())),
+                number(sum(t.critical_path_per_sample for t in tokens.values())),
+            )
+        )
+    caption = (
+        "Fallback: share of the verdicts that refused every candidate, over all verdicts; its interval is a 95 % t interval "
+        "over problems. Tokens are per finished sample. Emitted: in the accepted chain. Spent: every output token of every "
+        "call, refused candidates and verdicts included. Critical path: of parallel candidates the longest."
+    )
+    return Table("efficiency", "Fallback and tokens", columns, rows, caption)
+
+
+def latency(runs: Sequence[RunFacts]) -> Table:
+    """Wall time."""
+    columns = (
+        "run",
+        "in flight",
+        "devices",
+        "samples timed",
+        "mean s",
+        "95 % interval",
+        "median s",
+        "95th percentile s",
+        "tokens/s",
+    )
+    rows = []
+    for run in runs:
+        s = run.summary
+        rows.append(
+            (
+                _limited(run),
+                str(s.concurrency),
+                run.conditions["devices"] or NOTHING,
+                str(s.num_timed),
+                number(s.mean_latency_seconds),
+                _estimate_span(run.latency, 1, ".3g", 0),
+                number(s.median_latency_seconds),
+                number(run.p95_seconds),
+                number(s.emitted_tokens_per_second),
+            )
+        )
+    caption = (
+        "Wall time of a sample, over samples that finished in one attempt without an error. With more than one sample in "
+        "flight they share the engines, so a sample's time includes waiting for others: compare runs of the same number in "
+        "flight on the same devices only. tokens/s: emitted tokens of one worker over its wall time."
+    )
+    return Table("latency", "Latency", columns, rows, caption)
+
+
+def speed_ups(runs: Sequence[RunFacts]) -> Table | None:
+    """Against the target alone, where a comparable run of it is in the report."""
+    names = {run.summary.run_id: run.label for run in runs}
+    rows = [
+        (
+            _limited(run),
+            names[ratio.baseline_run_id],
+            str(ratio.n),
+            f"{ratio.speed_up:.2f}",
+            span(ratio.low_95, ratio.high_95, 1, ".2f"),
+            f"{ratio.rate_ratio:.2f}",
+            f"{ratio.chain_length_ratio:.2f}",
+            "yes" if ratio.same_versions else "NO",
+        )
+        for run in runs
+        for ratio in run.summary.speed_ups
+        if ratio.baseline_run_id in names
+    ]
+    if not rows:
+        return None
+    columns = (
+        "run",
+        "against",
+        "problems",
+        "speed-up ×",
+        "95 % interval",
+        "rate ratio",
+        "chain length ratio",
+        "same packages",
+    )
+    caption = (
+        "Latency of the target alone over latency of the run: geometric mean over the problems that both finished, with a "
+        "95 % t interval on the logarithm. Above 1 the run is faster. speed-up = rate ratio / chain length ratio. Only runs "
+        "with the same target, problems, sampling, engine, devices and number in flight are set against each other."
+    )
+    return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, by_run=False)
+
+
+def verdicts(runs: Sequence[RunFacts]) -> Table:
+    """All samples by verdict."""
+    kinds = ordered_verdicts(runs)
+    rows = [
+        (_limited(run), *(str(run.summary.verdicts.get(k, 0)) for k in kinds), str(sum(run.summary.verdicts.values())))
+        for run in runs
+    ]
+    caption = "Every planned sample has one verdict; they sum to problems × samples. No problem leaves the denominator."
+    return Table("verdicts", "Verdicts", ("run", *kinds, "sum"), rows, caption)
+
+
+def ordered_verdicts(runs: Sequence[RunFacts]) -> list[str]:
+    """All verdicts, in the order in which a report shows them."""
+    first = (
+        "correct",
+        "wrong",
+        "truncated",
+        "no_answer",
+        "unparsable",
+        "error",
+        "grader_timeout",
+        "bad_gold",
+        "not_run",
+    )
+    known = {verdict for run in runs for verdict in run.summary.verdicts}
+    return [v for v in first if v in known] + sorted(known - set(first))
+
+
+def costs(runs: Sequence[RunFacts]) -> Table:
+    """Device time."""
+    rows = []
+    for run in runs:
+        correct = run.summary.verdicts.get("correct", 0)
+        finished = sum(n for v, n in run.summary.verdicts.items() if v != "not_run")
+        for cost in run.costs:
+            per_correct = 3600 * cost.device_hours / correct if correct else None
+            rows.append(
+                (
+                    _limited(run),
+                    cost.device,
+                    str(cost.num_attempts),
+                    number(cost.device_hours) if cost.device != "cpu" else NOTHING,
+                    number(cost.device_hours) if cost.device == "cpu" else NOTHING,
+                    number(3600 * cost.device_hours / finished if finished else None),
+                    number(per_correct),
+                )
+            )
+    columns = (
+        "run",
+        "device",
+        "workers' attempts",
+        "GPU-hours",
+        "CPU worker-hours",
+        "device-seconds per sample",
+        "device-seconds per correct answer",
+    )
+    caption = (
+        "Devices of each worker × (start-up of its engines + from its start to the end of its last call). Attempts that "
+        "finished no sample left no record and are not in it, nor is time in the scheduler's queue."
+    )
+    return Table("cost", "Cost", columns, rows, caption, by_run=False)
+
+
+def flip_counts(runs: Sequence[RunFacts], found: Sequence[Flips]) -> Table:
+    """Pairs of runs."""
+    rows = [
+        (
+            f"{runs[f.first].label} / {runs[f.second].label}",
+            str(f.num_shared),
+            str(f.only_first),
+            str(f.only_second),
+        )
+        for f in found
+    ]
+    caption = (
+        "A problem is right under a run where more than half of its samples are correct, wrong where fewer than half are; "
+        "exactly half is neither. Counts, not a test: whether a difference is more than chance is for warehouse.compare."
+    )
+    columns = ("first / second", "problems in both", "right under the first only", "right under the second only")
+    return Table("flips", "Flips", columns, rows, caption, by_run=False)
+
+
+_CONDITIONS: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
+    ("run folder", lambda r: r.summary.run_id),
+    ("method", lambda r: r.summary.method),
+    ("parameters", lambda r: ", ".join(f"{n} {v}" for n, v in r.summary.params.items())),
+    ("preset", lambda r: r.conditions["preset"]),
+    ("draft", lambda r: model(r, "draft")),
+    ("target", lambda r: model(r, "target")),
+    ("dataset", lambda r: r.summary.dataset),
+    ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
+    ("samples per problem", lambda r: r.summary.k),
+    ("problems' hash", lambda r: r.conditions["dataset_hash"]),
+    ("prompts' hash", lambda r: r.conditions["prompt_hash"]),
+    ("temperature", lambda r: r.conditions["temperature"]),
+    ("top-p", lambda r: r.conditions["top_p"]),
+    ("token budget", lambda r: r.conditions["token_budget"]),
+    ("seed", lambda r: r.conditions["seed"]),
+    ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
+    ("tensor parallel, draft / target", lambda r: _tensor_parallel(r)),
+    ("samples in flight per worker", lambda r: r.summary.concurrency),
+    ("devices of a worker", lambda r: r.conditions["devices"]),
+    ("nodes", lambda r: r.conditions["num_nodes"]),
+    ("attempts of workers", lambda r: r.conditions["num_workers"]),
+    ("harness commit", lambda r: r.conditions["git_commits"]),
+    ("packages", lambda r: _versions(r)),
+    ("grader", lambda r: r.summary.grader_version),
+    ("planned (UTC)", lambda r: r.conditions["created_at"].strftime("%Y-%m-%d %H:%M")),
+)
+_EXPECTED = {"run folder", "method", "parameters", "preset", "planned (UTC)", "attempts of workers", "nodes"}
+"""Lines that are expected to differ between runs that are set side by side."""
+
+
+def conditions(runs: Sequence[RunFacts]) -> Table:
+    """What ran and on what: a column for each run."""
+    rows, differs = [], set()
+    for name, read in _CONDITIONS:
+        cells = [_shown(read(run)) for run in runs]
+        if set(cells) == {NOTHING}:
+            continue
+        if len(set(cells)) > 1 and name not in _EXPECTED:
+            differs.add(len(rows))
+        rows.append((name, *cells))
+    caption = (
+        "Marked lines differ between the runs: what they explain is not the method's doing."
+        if differs
+        else (
+            "Nothing but the method, its parameters and the time of the run differs between the runs."
+            if len(runs) > 1
+            else "The run's frozen specification and what its workers found."
+        )
+    )
+    columns = ("", *(run.label for run in runs))
+    return Table("conditions", "What ran, and on what", columns, rows, caption, False, frozenset(differs))
+
+
+def model(run: RunFacts, role: str) -> str:
+    """Name and revision of one of a run's models."""
+    name, revision = run.conditions[f"{role}_name"], run.conditions[f"{role}_revision"]
+    return f"{name} @ {str(revision)[:10]}" if name and revision else name or NOTHING
+
+
+def span(low: float | None, high: float | None, factor: float, form: str) -> str:
+    """Two ends of an interval."""
+    return NOTHING if low is None or high is None else f"{factor * low:{form}} to {factor * high:{form}}"
+
+
+def all_tables(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Table]:
+    """Every table that has rows, in the report's order."""
+    made = [
+        results(runs),
+        efficiency(runs),
+        latency(runs),
+        speed_ups(runs),
+        costs(runs),
+        verdicts(runs),
+        flip_counts(runs, found),
+        conditions(runs),
+    ]
+    return [table for table in made if table is not None and table.rows]
+
+
+def _limited(run: RunFacts) -> str:
+    return f"{run.label} (LIMITED)" if run.summary.limited else run.label
+
+
+def _scaled(value: float | None, factor: float, form: str) -> str:
+    return NOTHING if value is None else f"{factor * value:{form}}"
+
+
+def _estimate_span(
+    estimate: Estimate | None, factor: float, form: str, lowest: float = float("-inf"), highest: float = float("inf")
+) -> str:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return NOTHING
+    return f"{max(lowest, factor * estimate.low):{form}} to {min(highest, factor * estimate.high):{form}}"
+
+
+def _graders(runs: Sequence[RunFacts]) -> str:
+    return "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
+
+
+def _tensor_parallel(run: RunFacts) -> str:
+    c = run.conditions
+    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
+
+
+def _versions(run: RunFacts) -> str:
+    found = [json.loads(text) for text in run.conditions["versions"] or () if text]
+    return " | ".join(", ".join(f"{name} {version}" for name, version in one.items()) for one in found)
+
+
+def _shown(value: object) -> str:
+    return NOTHING if value is None or value == "" else str(value)
