@@ -12,14 +12,14 @@ from typing import Literal
 
 import click
 
-from jobs.store import RunFolder, write_atomically
+from jobs.store import RunFolder
 from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader, rows
 from warehouse.display import printable
 from warehouse.query import choose_grader
-from warehouse.render import warnings
 from warehouse.report import text
 from warehouse.report.facts import RunFacts, flips, report_facts
-from warehouse.report.tables import all_tables
+from warehouse.report.figures import all_tables
+from warehouse.report.tables import loud
 from warehouse.summary import UnknownRun
 
 Format = Literal["html", "md", "latex"]
@@ -66,9 +66,8 @@ def _written(
     facts = report_facts(connection, _run_ids(connection, runs))
     found, title = flips(facts), title or _title(facts)
     if shape != "html":
-        loud = [f"{run.label}: {line}" for run in facts for line in warnings(run.summary)]
         tables = all_tables(facts, found)
-        return text.write(title, loud, tables, shape), f"{len(tables)} tables"
+        return text.write(title, loud(facts), tables, shape), f"{len(tables)} tables"
     from warehouse.report.html import coverage, page
 
     content, chunks = page(connection, facts, found, title, int(max_megabytes * _MEGABYTE))
@@ -128,7 +127,7 @@ def main(
         if output is None:
             click.echo(content, nl=False)
             return
-        write_atomically(output, content.encode())
+        output.write_text(content, encoding="utf-8")
         click.echo(printable(f"{output}: {len(content.encode()) / _MEGABYTE:.1f} MB. {said}"))
     except (DatabaseError, WarehouseError, UnknownRun, OSError) as error:
         click.echo(printable(f"error: {one_line(error)}"), err=True)

@@ -12,6 +12,7 @@ from warehouse.report import tables
 from warehouse.report.charts.bars import Bar, stacked
 from warehouse.report.charts.lines import Line, Place, lines
 from warehouse.report.charts.points import Dot, Point, dots, scatter
+from warehouse.report.conditions import conditions
 from warehouse.report.facts import Estimate, Flips, RunFacts
 from warehouse.report.tables import Table
 
@@ -40,6 +41,8 @@ class Section:
 
     name: str
     title: str
+    short: str
+    """In the page's navigation."""
     figures: Sequence[Figure] = field(default=())
     tables: Sequence[Table] = field(default=())
 
@@ -49,32 +52,46 @@ def sections(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Section]:
     speed = [table for table in (tables.latency(runs), tables.speed_ups(runs)) if table is not None]
     costs, flips = tables.costs(runs), tables.flip_counts(runs, found)
     made = [
-        Section("results", "Results", [_accuracy(runs)], [tables.results(runs)]),
-        Section("trade-off", "Accuracy against latency", _trade_offs(runs), speed),
-        Section("speculation", "Fallback and tokens", [*_fallback(runs), _tokens(runs)], [tables.efficiency(runs)]),
-        Section("time", "Where the time goes", _latency_parts(runs)),
-        Section("acceptance", "Acceptance along the chain", _acceptance(runs)),
-        Section("cost", "Cost", (), [costs] if costs.rows else ()),
-        Section("verdicts", "Verdicts", [_verdicts(runs)], [tables.verdicts(runs)]),
-        Section("flips", "Flips", (), [flips] if found else ()),
-        Section("conditions", "What ran, and on what", (), [tables.conditions(runs)]),
+        Section("results", "Results", "Results", _accuracy(runs), [tables.results(runs)]),
+        Section("trade-off", "Accuracy against latency", "Trade-off", _trade_offs(runs), speed),
+        Section(
+            "speculation",
+            "Fallback and tokens",
+            "Speculation",
+            [*_fallback(runs), *_tokens(runs)],
+            [tables.efficiency(runs)],
+        ),
+        Section("time", "Where the time goes", "Time", _latency_parts(runs)),
+        Section("acceptance", "Acceptance along the chain", "Acceptance", _acceptance(runs)),
+        Section("cost", "Cost", "Cost", (), [costs] if costs.rows else ()),
+        Section("verdicts", "Verdicts", "Verdicts", [_verdicts(runs)], [tables.verdicts(runs)]),
+        Section("flips", "Flips", "Flips", (), [flips] if found else ()),
+        Section("conditions", "What ran, and on what", "Conditions", (), [conditions(runs)]),
     ]
     return [section for section in made if section.figures or section.tables]
 
 
-def _accuracy(runs: Sequence[RunFacts]) -> Figure:
+def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
     shown = []
     for place, run in enumerate(runs):
         s = run.summary
+        if s.num_not_run == s.n * s.k:
+            continue
         low, high = _scaled(s.low_95, 100), _scaled(s.high_95, 100)
         said = f"{100 * s.pass_at_1:.1f} %" + ("" if low is None or high is None else f"  ({low:.1f} to {high:.1f})")
         shown.append(Dot(run.label, place, 100 * s.pass_at_1, low, high, said))
+    if not shown:
+        return []
     ks = sorted({run.summary.k for run in runs})
     name = f"pass@1[avg-of-{ks[0]}]" if len(ks) == 1 else "pass@1"
-    caption = f"Mark: mean over problems. Line: its 95 % t interval over problems. {_small(runs)}The axis need not begin at zero."
-    return Figure(
-        f"{name}, percent", [dots(shown, f"{name} (%)", "Accuracy of each run with its interval", high=100.0)], caption
+    left_out = f" {len(runs) - len(shown)} run(s) without any finished sample are not drawn." * (len(shown) < len(runs))
+    caption = (
+        "Mark: mean over problems. Line: its 95 % t interval over problems; one of no width means that all "
+        "problems came "
+        f"out alike, not certainty. {_small(runs)}The axis need not begin at zero.{left_out}"
     )
+    drawing = dots(shown, f"{name} (%)", "Accuracy of each run with its interval", high=100.0)
+    return [Figure(f"{name}, percent", [drawing], caption)]
 
 
 def _small(runs: Sequence[RunFacts]) -> str:
@@ -95,12 +112,14 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
         drawing = scatter(
             points, "mean latency of a sample (s)", "pass@1 (%)", "Accuracy against latency, one mark for each run"
         )
+        shared = (
+            f" {concurrency} samples shared the engines: a throughput setting, where a sample's time holds its "
+            "waiting for the others."
+        )
         caption = (
-            "Up and to the left is better. Lines: 95 % t intervals over problems, of accuracy (vertical) and of mean latency "
-            "(horizontal). "
-            + ("" if concurrency == 1 else f"{concurrency} samples shared the engines: this is a throughput setting, and a "
-               "sample's time holds its waiting for the others.")
-        )  # fmt: skip
+            "Up and to the left is better. Lines: 95 % t intervals over problems, of accuracy (vertical) and of mean "
+            f"latency (horizontal).{shared if concurrency > 1 else ''}"
+        )
         figures.append(Figure(f"{dataset}, {concurrency} in flight, {devices}", [drawing], caption))
     return figures
 
@@ -133,14 +152,15 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
     if not shown:
         return []
     caption = (
-        "Share of the verdicts that refused every candidate, so that the target wrote the step. Line: 95 % t interval over "
+        "Share of the verdicts that refused every candidate, so that the target wrote the step. Line: 95 % t "
+        "interval over "
         "problems, as a ratio of sums over problems."
     )
     drawing = dots(shown, "fallback rate (% of verdicts)", "Fallback rate of each run with its interval", high=100.0)
     return [Figure("Fallback rate", [drawing], caption)]
 
 
-def _tokens(runs: Sequence[RunFacts]) -> Figure:
+def _tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     bars = []
     for run in runs:
         for kind, read in (
@@ -152,14 +172,18 @@ def _tokens(runs: Sequence[RunFacts]) -> Figure:
             label = f"{run.label}: {kind}" if kind == "emitted" else kind
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))
+    if not bars:
+        return []
     caption = (
-        "Tokens of a finished sample, by the model that wrote them; mean over samples. Emitted: in the accepted chain. Spent: "
-        "every output token of every call, refused candidates and verdicts included. Critical path: what a user waits for, of "
+        "Tokens of a finished sample, by the model that wrote them; mean over samples. Emitted: in the accepted "
+        "chain. Spent: "
+        "every output token of every call, refused candidates and verdicts included. Critical path: what a user "
+        "waits for, of "
         "parallel candidates the longest."
     )
     names = {"draft": "draft", "target": "target"}
     drawing = stacked(bars, "tokens per sample", "Tokens by model", unit="tokens", names=names)
-    return Figure("Token split", [drawing], caption)
+    return [Figure("Token split", [drawing], caption)]
 
 
 def _latency_parts(runs: Sequence[RunFacts]) -> list[Figure]:
@@ -173,7 +197,8 @@ def _latency_parts(runs: Sequence[RunFacts]) -> list[Figure]:
     known = {part for run in runs for part in run.latency_parts}
     names = {**PARTS, **{part: part for part in sorted(known - set(PARTS))}}
     caption = (
-        "Mean wall time of a sample by what it was spent on: calls by purpose without their queueing, queueing in the engines, "
+        "Mean wall time of a sample by what it was spent on: calls by purpose without their queueing, queueing "
+        "in the engines, "
         "and overhead (all that is not a call). Only samples finished in one attempt without an error."
     )
     drawing = stacked(bars, "seconds per sample", "Latency by part", unit="s", names=names)
@@ -195,8 +220,10 @@ def _acceptance(runs: Sequence[RunFacts]) -> list[Figure]:
     if not drawings:
         return []
     caption = (
-        f"Share of verdicts that accepted a candidate. Left by tenth of the chain, so that chains of unlike length compare; "
-        f"right by step index, where later steps only hold the longer chains. Band: 95 % t interval over problems; places "
+        f"Share of verdicts that accepted a candidate. Left by tenth of the chain, so that chains of unlike "
+        "length compare; "
+        f"right by step index, where later steps only hold the longer chains. Band: 95 % t interval over "
+        "problems; places "
         f"with fewer than {_MIN_VERDICTS} verdicts are not drawn. A rate over steps, not over problems."
     )
     keyed = sorted({line.index for found in by_axis.values() for line in found})
@@ -211,16 +238,15 @@ def _place(position: int, rate: Estimate, num_verdicts: int) -> Place:
 
 def _verdicts(runs: Sequence[RunFacts]) -> Figure:
     kinds = tables.ordered_verdicts(runs)
+    totals = [sum(run.summary.verdicts.values()) for run in runs]
     bars = [
-        Bar(run.label, {k: float(n) for k, n in run.summary.verdicts.items()}, str(sum(run.summary.verdicts.values())))
-        for run in runs
+        Bar(run.label, {k: 100 * n / total for k, n in run.summary.verdicts.items()}, f"of {total:,}")
+        for run, total in zip(runs, totals, strict=True)
     ]
-    most = max(sum(run.summary.verdicts.values()) for run in runs)
     names = {kind: kind.replace("_", " ") for kind in kinds}
-    drawing = stacked(bars, "samples", "Samples by verdict", unit="samples", names=names, whole=float(most))
-    return Figure(
-        "Samples by verdict", [drawing], "Every planned sample has exactly one verdict, those not run included."
-    )
+    drawing = stacked(bars, "samples (%)", "Samples by verdict", unit="% of samples", names=names, whole=100.0)
+    caption = "Every planned sample has exactly one verdict, those not run included; behind each bar their number."
+    return Figure("Samples by verdict", [drawing], caption)
 
 
 def _ends(
@@ -233,3 +259,8 @@ def _ends(
 
 def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else factor * value
+
+
+def all_tables(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Table]:
+    """Every table of the report, in its order."""
+    return [table for section in sections(runs, found) for table in section.tables]

@@ -15,11 +15,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from warehouse.database import Connection
-from warehouse.render import warnings
 from warehouse.report.charts import svg
 from warehouse.report.facts import Flips, RunFacts
 from warehouse.report.figures import sections
 from warehouse.report.samples import index, read_samples, viewing_order
+from warehouse.report.tables import loud
 from warehouse.report.traces import Chunks, pack, pack_traces
 
 _HERE = Path(__file__).parent
@@ -50,9 +50,12 @@ def coverage(chunks: Chunks) -> str:
     if held == chunks.num_finished:
         return f"All {held:,} traces of finished samples are in this file."
     return (
-        f"SAMPLED: {held:,} of {chunks.num_finished:,} traces of finished samples are in this file, to keep it small: of "
-        f"problems on which runs differ one right and one wrong sample, then the first sample of every problem, the second, and "
-        f"so on, problems in random order. Lists and numbers cover all samples; the other traces are in the warehouse."
+        f"SAMPLED: {held:,} of {chunks.num_finished:,} traces of finished samples are in this file, to keep it "
+        "small: of "
+        f"problems on which runs differ one right and one wrong sample, then the first sample of every problem, "
+        "the second, and "
+        f"so on, problems in random order. Lists and numbers cover all samples; the other traces are in the "
+        "warehouse."
     )
 
 
@@ -72,7 +75,7 @@ def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, pack
         runs=runs,
         flips=flips,
         sections=sections(runs, flips),
-        warnings=[line for run in runs for line in (f"{run.label}: {w}" for w in warnings(run.summary))],
+        warnings=loud(runs),
         coverage=coverage(chunks),
         policy=_policy(scripts.values()),
         styles=Markup(_styles()),
@@ -92,7 +95,8 @@ def _subtitle(runs: Sequence[RunFacts]) -> str:
 def _policy(scripts: Iterable[str]) -> str:
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; font-src data:; base-uri 'none'; form-action 'none'"
+    rest = "style-src 'unsafe-inline'; font-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {allowed}; {rest}"
 
 
 def _swatch(place: int) -> Markup:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from warehouse.render import NOTHING, number
+from warehouse.render import NOTHING, number, warnings
 from warehouse.report.facts import Estimate, Flips, RunFacts
 
 INTERVAL = "Intervals are 95 % t intervals over problems: where the mean over problems like these may lie."
@@ -58,8 +57,10 @@ def results(runs: Sequence[RunFacts]) -> Table:
             )
         )
     caption = (
-        f"pass@1: mean over n problems of the share of their k samples that are correct; a sample not run counts as not "
-        f"correct, «graded only» leaves it out. {INTERVAL} Re-run SE: standard error from sampling again on these same "
+        f"pass@1: mean over n problems of the share of their k samples that are correct; a sample not run "
+        "counts as not "
+        f"correct, «graded only» leaves it out. {INTERVAL} Re-run SE: standard error from sampling again on "
+        "these same "
         f"problems, in points. Grader: {_graders(runs)}."
     )
     return Table("results", "Results", columns, rows, caption)
@@ -89,14 +90,16 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
                 _estimate_span(fallback, 100, ".1f", 0, 100),
                 str(run.summary.num_verdicts) if run.summary.num_verdicts else NOTHING,
                 NOTHING if draft is None else f"{100 * draft:.1f}",
-                number(sum(t.emitted_per_sample for t in tokens.values())),
-                number(sum(t.spent_per_sample for t in tokens.values())),
-                number(sum(t.critical_path_per_sample for t in tokens.values())),
+                _sum(t.emitted_per_sample for t in tokens.values()),
+                _sum(t.spent_per_sample for t in tokens.values()),
+                _sum(t.critical_path_per_sample for t in tokens.values()),
             )
         )
     caption = (
-        "Fallback: share of the verdicts that refused every candidate, over all verdicts; its interval is a 95 % t interval "
-        "over problems. Tokens are per finished sample. Emitted: in the accepted chain. Spent: every output token of every "
+        "Fallback: share of the verdicts that refused every candidate, over all verdicts; its interval is a 95 "
+        "% t interval "
+        "over problems. Tokens are per finished sample. Emitted: in the accepted chain. Spent: every output "
+        "token of every "
         "call, refused candidates and verdicts included. Critical path: of parallel candidates the longest."
     )
     return Table("efficiency", "Fallback and tokens", columns, rows, caption)
@@ -132,8 +135,10 @@ def latency(runs: Sequence[RunFacts]) -> Table:
             )
         )
     caption = (
-        "Wall time of a sample, over samples that finished in one attempt without an error. With more than one sample in "
-        "flight they share the engines, so a sample's time includes waiting for others: compare runs of the same number in "
+        "Wall time of a sample, over samples that finished in one attempt without an error. With more than one "
+        "sample in "
+        "flight they share the engines, so a sample's time includes waiting for others: compare runs of the "
+        "same number in "
         "flight on the same devices only. tokens/s: emitted tokens of one worker over its wall time."
     )
     return Table("latency", "Latency", columns, rows, caption)
@@ -170,8 +175,10 @@ def speed_ups(runs: Sequence[RunFacts]) -> Table | None:
         "same packages",
     )
     caption = (
-        "Latency of the target alone over latency of the run: geometric mean over the problems that both finished, with a "
-        "95 % t interval on the logarithm. Above 1 the run is faster. speed-up = rate ratio / chain length ratio. Only runs "
+        "Latency of the target alone over latency of the run: geometric mean over the problems that both "
+        "finished, with a "
+        "95 % t interval on the logarithm. Above 1 the run is faster. speed-up = rate ratio / chain length "
+        "ratio. Only runs "
         "with the same target, problems, sampling, engine, devices and number in flight are set against each other."
     )
     return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, by_run=False)
@@ -234,7 +241,8 @@ def costs(runs: Sequence[RunFacts]) -> Table:
         "device-seconds per correct answer",
     )
     caption = (
-        "Devices of each worker × (start-up of its engines + from its start to the end of its last call). Attempts that "
+        "Devices of each worker × (start-up of its engines + from its start to the end of its last call). "
+        "Attempts that "
         "finished no sample left no record and are not in it, nor is time in the scheduler's queue."
     )
     return Table("cost", "Cost", columns, rows, caption, by_run=False)
@@ -252,91 +260,27 @@ def flip_counts(runs: Sequence[RunFacts], found: Sequence[Flips]) -> Table:
         for f in found
     ]
     caption = (
-        "A problem is right under a run where more than half of its samples are correct, wrong where fewer than half are; "
-        "exactly half is neither. Counts, not a test: whether a difference is more than chance is for warehouse.compare."
+        "A problem is right under a run where more than half of its samples are correct, wrong where fewer than "
+        "half are; "
+        "exactly half is neither. Counts, not a test: whether a difference is more than chance is for "
+        "warehouse.compare."
     )
     columns = ("first / second", "problems in both", "right under the first only", "right under the second only")
     return Table("flips", "Flips", columns, rows, caption, by_run=False)
 
 
-_CONDITIONS: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
-    ("run folder", lambda r: r.summary.run_id),
-    ("method", lambda r: r.summary.method),
-    ("parameters", lambda r: ", ".join(f"{n} {v}" for n, v in r.summary.params.items())),
-    ("preset", lambda r: r.conditions["preset"]),
-    ("draft", lambda r: model(r, "draft")),
-    ("target", lambda r: model(r, "target")),
-    ("dataset", lambda r: r.summary.dataset),
-    ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
-    ("samples per problem", lambda r: r.summary.k),
-    ("problems' hash", lambda r: r.conditions["dataset_hash"]),
-    ("prompts' hash", lambda r: r.conditions["prompt_hash"]),
-    ("temperature", lambda r: r.conditions["temperature"]),
-    ("top-p", lambda r: r.conditions["top_p"]),
-    ("token budget", lambda r: r.conditions["token_budget"]),
-    ("seed", lambda r: r.conditions["seed"]),
-    ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
-    ("tensor parallel, draft / target", lambda r: _tensor_parallel(r)),
-    ("samples in flight per worker", lambda r: r.summary.concurrency),
-    ("devices of a worker", lambda r: r.conditions["devices"]),
-    ("nodes", lambda r: r.conditions["num_nodes"]),
-    ("attempts of workers", lambda r: r.conditions["num_workers"]),
-    ("harness commit", lambda r: r.conditions["git_commits"]),
-    ("packages", lambda r: _versions(r)),
-    ("grader", lambda r: r.summary.grader_version),
-    ("planned (UTC)", lambda r: r.conditions["created_at"].strftime("%Y-%m-%d %H:%M")),
-)
-_EXPECTED = {"run folder", "method", "parameters", "preset", "planned (UTC)", "attempts of workers", "nodes"}
-"""Lines that are expected to differ between runs that are set side by side."""
-
-
-def conditions(runs: Sequence[RunFacts]) -> Table:
-    """What ran and on what: a column for each run."""
-    rows, differs = [], set()
-    for name, read in _CONDITIONS:
-        cells = [_shown(read(run)) for run in runs]
-        if set(cells) == {NOTHING}:
-            continue
-        if len(set(cells)) > 1 and name not in _EXPECTED:
-            differs.add(len(rows))
-        rows.append((name, *cells))
-    caption = (
-        "Marked lines differ between the runs: what they explain is not the method's doing."
-        if differs
-        else (
-            "Nothing but the method, its parameters and the time of the run differs between the runs."
-            if len(runs) > 1
-            else "The run's frozen specification and what its workers found."
-        )
-    )
-    columns = ("", *(run.label for run in runs))
-    return Table("conditions", "What ran, and on what", columns, rows, caption, False, frozenset(differs))
-
-
-def model(run: RunFacts, role: str) -> str:
-    """Name and revision of one of a run's models."""
-    name, revision = run.conditions[f"{role}_name"], run.conditions[f"{role}_revision"]
-    return f"{name} @ {str(revision)[:10]}" if name and revision else name or NOTHING
+def loud(runs: Sequence[RunFacts]) -> list[str]:
+    """What makes numbers something else than a result, once, with the runs that it is about."""
+    about: dict[str, list[str]] = {}
+    for run in runs:
+        for line in warnings(run.summary):
+            about.setdefault(line, []).append(run.label)
+    return [line if len(names) == len(runs) else f"{line} ({', '.join(names)})" for line, names in about.items()]
 
 
 def span(low: float | None, high: float | None, factor: float, form: str) -> str:
     """Two ends of an interval."""
     return NOTHING if low is None or high is None else f"{factor * low:{form}} to {factor * high:{form}}"
-
-
-def all_tables(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Table]:
-    """Every table that has rows, in the report's order."""
-    made = [
-        results(runs),
-        efficiency(runs),
-        latency(runs),
-        speed_ups(runs),
-        costs(runs),
-        verdicts(runs),
-        flip_counts(runs, found),
-        conditions(runs),
-    ]
-    return [table for table in made if table is not None and table.rows]
 
 
 def _limited(run: RunFacts) -> str:
@@ -355,19 +299,10 @@ def _estimate_span(
     return f"{max(lowest, factor * estimate.low):{form}} to {min(highest, factor * estimate.high):{form}}"
 
 
+def _sum(values: Iterable[float]) -> str:
+    found = list(values)
+    return number(sum(found)) if found else NOTHING
+
+
 def _graders(runs: Sequence[RunFacts]) -> str:
     return "; ".join(sorted({run.summary.grader_version or "none yet" for run in runs}))
-
-
-def _tensor_parallel(run: RunFacts) -> str:
-    c = run.conditions
-    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
-
-
-def _versions(run: RunFacts) -> str:
-    found = [json.loads(text) for text in run.conditions["versions"] or () if text]
-    return " | ".join(", ".join(f"{name} {version}" for name, version in one.items()) for one in found)
-
-
-def _shown(value: object) -> str:
-    return NOTHING if value is None or value == "" else str(value)

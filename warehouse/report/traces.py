@@ -34,7 +34,8 @@ SELECT candidate.* FROM candidate SEMI JOIN {_WANTED} AS wanted USING (run_id, s
 ORDER BY step_index, candidate_index
 """
 _CALL = f"""
-SELECT call.* EXCLUDE (submitted_at), epoch(submitted_at - min(submitted_at) OVER (PARTITION BY run_id, sample_id)) AS at
+SELECT call.* EXCLUDE (submitted_at),
+    epoch(submitted_at - min(submitted_at) OVER (PARTITION BY run_id, sample_id)) AS at
 FROM call SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id) ORDER BY call_index
 """
 
@@ -62,7 +63,7 @@ def pack(value: object) -> str:
 def pack_traces(
     connection: Connection, run_ids: Sequence[str], samples: Samples, order: Sequence[tuple[int, int]], room_bytes: int
 ) -> Chunks:
-    """Chunks of the traces of (problem, sample index) in the given order, all runs of one together, while room lasts."""
+    """Chunks of the traces of (problem, sample index) in the order given, all runs together, while room lasts."""
     finished = [
         {(s["problem"], s["sample_index"]): s["sample_id"] for s in run if s["stop_reason"] is not None}
         for run in samples.runs

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from warehouse.report.charts import svg
-from warehouse.report.charts.points import LABEL_WIDTH
 
 ROW = 28
 
@@ -38,19 +37,19 @@ def stacked(
     gaps = [12 if bar.opens_group and i else 0 for i, bar in enumerate(found)]
     height = 30 + ROW * len(found) + sum(gaps) + 44
     totals = [sum(bar.parts.values()) for bar in found]
-    right = svg.WIDTH - 110
-    scale = svg.Scale(0.0, whole, LABEL_WIDTH, right) if whole else svg.from_zero(totals, LABEL_WIDTH, right)
+    left, right = svg.label_width(bar.label for bar in found), svg.WIDTH - 110
+    scale = svg.Scale(0.0, whole, left, right) if whole else svg.from_zero(totals, left, right)
     kinds = [kind for kind in names if any(bar.parts.get(kind) for bar in found)]
     bottom = height - 42
-    parts = [_legend(kinds, names)]
+    parts = [_legend(kinds, names, left)]
     for t in scale.ticks(6):
         parts.append(svg.line(scale(t), 26, scale(t), bottom, "grid"))
         parts.append(svg.text(scale(t), bottom + 17, svg.short(t), "tick middle"))
-    parts.append(svg.text((LABEL_WIDTH + right) / 2, height - 6, axis, "axis middle"))
+    parts.append(svg.text((left + right) / 2, height - 6, axis, "axis middle"))
     y = 32.0
     for bar, gap, total in zip(found, gaps, totals, strict=True):
         y += gap
-        parts.append(svg.text(LABEL_WIDTH - 14, y + 15, bar.label, "label end"))
+        parts.append(svg.text(left - 14, y + 15, bar.label, "label end"))
         parts.append(_segments(bar, kinds, names, scale, y, total, unit))
         parts.append(svg.text(scale(total) + 8, y + 15, bar.shown, "value"))
         y += ROW
@@ -65,7 +64,7 @@ def _segments(
         amount = max(0.0, bar.parts.get(kind, 0.0))
         width = scale(done + amount) - scale(done)
         if width > 0:
-            said = f"{bar.label}, {names[kind]}: {amount:.4g} {unit}, {100 * amount / total:.1f} %"
+            said = f"{bar.label}, {names[kind]}: {amount:.4g} {unit} ({100 * amount / total:.1f} % of the bar)"
             inside = svg.text(scale(done) + width / 2, y + 15, f"{100 * amount / total:.0f} %", "inside middle")
             rectangle = svg.tag(
                 "rect", x=scale(done), y=y, width=max(width - 0.8, 0.4), height=ROW - 7, class_=f"part part-{kind}"
@@ -75,8 +74,9 @@ def _segments(
     return Markup("").join(parts)
 
 
-def _legend(kinds: Sequence[str], names: Mapping[str, str]) -> Markup:
-    x, parts = float(LABEL_WIDTH), []
+def _legend(kinds: Sequence[str], names: Mapping[str, str], left: float) -> Markup:
+    x = left
+    parts = []
     for kind in kinds:
         parts.append(svg.tag("rect", x=x, y=4, width=12, height=12, class_=f"part part-{kind}"))
         parts.append(svg.text(x + 17, 14, names[kind], "tick"))

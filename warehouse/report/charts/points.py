@@ -10,7 +10,6 @@ from markupsafe import Markup
 from warehouse.report.charts import svg
 
 ROW = 30
-LABEL_WIDTH = 250
 
 
 @dataclass(frozen=True)
@@ -46,18 +45,19 @@ def dots(found: Sequence[Dot], axis: str, description: str, *, high: float = flo
     """Rows of values over one axis, which need not begin at zero."""
     height = ROW * len(found) + 48
     ends = [x for dot in found for x in (dot.value, dot.low, dot.high) if x is not None]
-    scale = svg.around(ends, LABEL_WIDTH, svg.WIDTH - 150, low=0.0, high=high)
+    left = svg.label_width(dot.label for dot in found)
+    scale = svg.around(ends, left, svg.WIDTH - 200, low=0.0, high=high)
     bottom = height - 40
     parts = [_vertical_grid(scale, bottom), svg.text((scale.start + scale.end) / 2, height - 4, axis, "axis middle")]
     for row, dot in enumerate(found):
         y = ROW * row + ROW / 2 + 4
-        parts.append(svg.text(LABEL_WIDTH - 14, y + 4, dot.label, "label end"))
+        parts.append(svg.text(left - 14, y + 4, dot.label, "label end"))
         if dot.low is not None and dot.high is not None:
             parts.append(whisker(scale(dot.low), y, scale(dot.high), y, dot.index))
         parts.append(
             svg.tag("g", svg.tag("title", f"{dot.label}: {dot.shown}"), svg.mark(scale(dot.value), y, dot.index))
         )
-        parts.append(svg.text(svg.WIDTH - 140, y + 4, dot.shown, "value"))
+        parts.append(svg.text(svg.WIDTH - 186, y + 4, dot.shown, "value"))
     return svg.chart(height, description, *parts)
 
 

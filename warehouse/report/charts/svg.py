@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
 Attribute = str | float | int
-WIDTH = 860
+WIDTH = 1040
 """Width of a chart's drawing area in its own units; the page scales it."""
 
 
@@ -43,6 +43,11 @@ def text(x: float, y: float, content: str, class_: str = "tick", **attributes: A
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
     """A straight line."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def label_width(labels: Iterable[str]) -> float:
+    """Room for row labels left of an axis."""
+    return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
 
 
 def series(index: int) -> str:

@@ -109,6 +109,8 @@ async function start() {
   const names = runs.map((run, i) => [String(i), run.label]);
   options(form.elements.first, names);
   options(form.elements.second, [['', 'nothing'], ...names]);
+  const traced = runs.findIndex((run) => run.samples.some((row) => row.chunk >= 0));
+  form.elements.first.value = String(Math.max(traced, 0));
   verdictOptions();
   $('desk').hidden = false;
   form.addEventListener('submit', (event) => event.preventDefault());
