@@ -3,11 +3,11 @@
 const MOST_FORMULAS = 1500;
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
 // A single dollar opens a formula only before a non-blank and closes it only after one and not before a digit, so that
-// sums of money stay text.
+// sums of money stay text. Nothing may hold its own opening bracket, so that a text full of them is still searched in one go.
 const FORMULA = new RegExp(
   [
-    String.raw`\\\[([\s\S]{1,3000}?)\\\]`,
-    String.raw`\\\(([\s\S]{1,3000}?)\\\)`,
+    String.raw`\\\[((?:(?!\\\[)[\s\S]){1,3000}?)\\\]`,
+    String.raw`\\\(((?:(?!\\\()[\s\S]){1,3000}?)\\\)`,
     String.raw`\$\$([\s\S]{1,3000}?)\$\$`,
     String.raw`(\\begin\{(?:equation|align|aligned|gather|cases|array|[bpvB]?matrix)\*?\}[\s\S]{1,3000}?\\end\{[a-zB]{1,12}\*?\})`,
     String.raw`\$(?![\s$])((?:[^$\n\\]|\\[^\n]){1,500}?)(?<!\s)\$(?!\d)`,

@@ -13,12 +13,14 @@ function state() {
   return { ...found, traced: form.elements.traced.checked, math: form.elements.math.checked };
 }
 
-function relist({ open = true } = {}) {
+// After a change of the filters: the sample that is read stays where it passes them.
+function relist({ again = false } = {}) {
   shown = listed(state(), runs, problems);
   limit = PAGE;
-  paint();
-  if (open && !shown.includes(current.row)) return shown.length ? choose(shown[0]) : clear();
-  return Promise.resolve();
+  const stays = shown.includes(current.row);
+  if (stays && !again) return paint();
+  const samePlace = (row) => row.problem === current.row?.problem && row.sample_index === current.row?.sample_index;
+  return shown.length ? choose(shown.find(samePlace) ?? shown[0]) : clear();
 }
 
 function paint() {
@@ -31,6 +33,7 @@ function paint() {
 }
 
 function clear() {
+  paint();
   current = { row: null, beside: null };
   $('problem').replaceChildren('No sample passes these filters.');
   $('panes').replaceChildren();
@@ -92,8 +95,7 @@ function flip(button) {
   Object.assign(form.elements.second, { value: second });
   verdictOptions();
   form.elements.between.value = side;
-  current = { row: null, beside: null };
-  relist();
+  relist({ again: true });
   $('traces').scrollIntoView();
 }
 
@@ -116,9 +118,8 @@ async function start() {
   form.addEventListener('submit', (event) => event.preventDefault());
   form.addEventListener('input', (event) => {
     if (event.target.name === 'math') return read();
-    if (event.target.name === 'first') { verdictOptions(); current = { row: null, beside: null }; }
-    if (event.target.name === 'second' || event.target.name === 'between') current = { row: null, beside: null };
-    return relist();
+    if (event.target.name === 'first') verdictOptions();
+    return relist({ again: ['second', 'between'].includes(event.target.name) });
   });
   $('more').addEventListener('click', () => { limit += PAGE; paint(); });
   $('previous').addEventListener('click', () => go(-1));
