@@ -12,7 +12,8 @@ from warehouse.report.tables import Table
 
 def conditions(runs: Sequence[RunFacts]) -> Table:
     """What ran and on what: a column for each run."""
-    rows, differs = [], set()
+    rows: list[tuple[str, ...]] = []
+    differs: set[int] = set()
     for name, read in _LINES:
         cells = [_shown(read(run)) for run in runs]
         if set(cells) == {NOTHING}:

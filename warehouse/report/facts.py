@@ -79,7 +79,7 @@ SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.nu
 FROM run JOIN run_conditions USING (run_id) WHERE run.run_id = $run_id
 """
 _SCORES = """
-SELECT problem_id, content_hash, score FROM problem_score JOIN problem USING (run_id, problem_id)
+SELECT problem_id, content_hash, graded_score AS score FROM problem_score JOIN problem USING (run_id, problem_id)
 WHERE run_id = $run_id AND num_graded > 0
 """
 
@@ -140,7 +140,7 @@ class RunFacts:
     """By axis: tenth (of the chain, 1 to 10), step (index from 0)."""
     costs: Sequence[Cost]
     scores: Mapping[tuple[str, str], float]
-    """By problem id and content hash, the share of correct samples; problems with a graded sample only."""
+    """By problem id and content hash, the share of graded samples that are correct."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,12 +163,12 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
 def _tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     bars = []
     for run in runs:
-        for kind, read in (
-            ("emitted", lambda t: t.emitted_per_sample),
-            ("spent", lambda t: t.spent_per_sample),
-            ("critical path", lambda t: t.critical_path_per_sample),
+        tokens = run.summary.tokens
+        for kind, parts in (
+            ("emitted", {model: t.emitted_per_sample for model, t in tokens.items()}),
+            ("spent", {model: t.spent_per_sample for model, t in tokens.items()}),
+            ("critical path", {model: t.critical_path_per_sample for model, t in tokens.items()}),
         ):
-            parts = {model: read(t) for model, t in run.summary.tokens.items()}
             label = f"{run.label}: {kind}" if kind == "emitted" else kind
             if parts:
                 bars.append(Bar(label, parts, number(sum(parts.values())), kind == "emitted"))

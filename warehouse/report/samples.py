@@ -50,7 +50,8 @@ def read_samples(connection: Connection, runs: Sequence[RunFacts]) -> Samples:
     found, places = Samples(), dict[tuple[str, str], int]()
     for run in runs:
         own = {}
-        for row in rows(connection, _PROBLEMS, {"run_id": run.summary.run_id}):
+        listed: list[dict[str, Any]] = rows(connection, _PROBLEMS, {"run_id": run.summary.run_id})
+        for row in listed:
             key = (row["problem_id"], row["content_hash"])
             if key not in places:
                 places[key] = len(found.problems)

@@ -260,7 +260,7 @@ def flip_counts(runs: Sequence[RunFacts], found: Sequence[Flips]) -> Table:
         for f in found
     ]
     caption = (
-        "A problem is right under a run where more than half of its samples are correct, wrong where fewer than "
+        "A problem is right under a run where more than half of its graded samples are correct, wrong where fewer than "
         "half are; "
         "exactly half is neither. Counts, not a test: whether a difference is more than chance is for "
         "warehouse.compare."

@@ -121,7 +121,8 @@ def _grouped(units: Iterator[list[Placed]]) -> Iterator[list[Placed]]:
 def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
     wanted: dict[str, object] = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
     found: dict[Key, dict[str, Any]] = {}
-    for row in rows(connection, _SAMPLE, wanted):
+    samples: list[dict[str, Any]] = rows(connection, _SAMPLE, wanted)
+    for row in samples:
         key = (row.pop("run_id"), row.pop("sample_id"))
         found[key] = {name: cut(v) if isinstance(v, str) else v for name, v in row.items()} | {"steps": [], "calls": []}
     for row in rows(connection, _STEP, wanted):

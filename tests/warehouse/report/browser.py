@@ -28,7 +28,7 @@ class Browser:
         self.until(lambda: self.script("return document.documentElement.dataset.ready") == "true")
 
     def script(self, code: str, *arguments: object) -> object:
-        return self.driver.execute_script(code, *arguments)  # type: ignore[no-untyped-call]
+        return self.driver.execute_script(code, *arguments)
 
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)

@@ -36,11 +36,17 @@ def measure(where: Path, num_problems: int, samples: int, num_steps: int) -> Non
     draw = random.Random(0)
     words = ["".join(draw.choices(string.ascii_lowercase, k=draw.randint(2, 9))) for _ in range(4000)]
     problems = [Problem(f"toy/{i}", "toy", _text(draw, words, 50), str(i)) for i in range(num_problems)]
-    counts = {"num_problems": num_problems, "dataset_size": num_problems, "samples": samples}
     database = where / "warehouse.duckdb"
     names = []
     for spec in (runs.SPEC, runs.VANILLA):
-        folder = _run(where, replace(spec, dataset_hash=dataset_hash(problems), **counts), problems, words, num_steps)
+        whole = replace(
+            spec,
+            dataset_hash=dataset_hash(problems),
+            num_problems=num_problems,
+            dataset_size=num_problems,
+            samples=samples,
+        )
+        folder = _run(where, whole, problems, words, num_steps)
         load_run(folder, database)
         names.append(folder.path.name)
     page, started = where / "report.html", time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_ti
 
 def test_verdict_fallback_length_and_words_filter_the_list(opened: Browser) -> None:
     for name, value, expected in (
-        ("verdict", "truncated", ["toy/1 · 0"]),
+        ("verdict", "truncated", ["toy/2 · 0"]),
         ("verdict", "", None),
-        ("fallback", "some", ["toy/0 · 1", "toy/2 · 0"]),
+        ("fallback", "some", ["toy/1 · 0", "toy/1 · 1"]),
         ("fallback", "none", None),
         ("fallback", "", None),
         ("longest", "17", []),
@@ -72,13 +73,13 @@ def test_verdict_fallback_length_and_words_filter_the_list(opened: Browser) -> N
 
 
 def test_a_click_opens_a_sample_and_keys_move_on(opened: Browser) -> None:
-    opened.all("#list button")[1].click()
+    opened.all("#list button")[2].click()
     opened.until(lambda: "drafts refused" in opened.text(".pane"))
-    assert opened.text('#list [aria-current="true"] .what') == "toy/0 · 1"
+    assert opened.text('#list [aria-current="true"] .what') == "toy/1 · 0"
     opened.script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'j', bubbles: true}))")
-    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 0")
+    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 1")
     opened.click("#previous")
-    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/0 · 1")
+    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 0")
 
 
 def test_two_methods_stand_side_by_side(opened: Browser) -> None:
@@ -89,7 +90,7 @@ def test_two_methods_stand_side_by_side(opened: Browser) -> None:
     left, right = opened.all(".pane")
     assert left.location["y"] == right.location["y"]
     opened.script("document.querySelectorAll('[data-pane=\"1\"] .samples button')[1].click()")
-    opened.until(lambda: "30.0 s" in opened.text('[data-pane="1"] .facts'))
+    opened.until(lambda: "24.0 s" in opened.text('[data-pane="1"] .facts'))
     assert "10.0 s" in opened.text('[data-pane="0"] .facts')
 
 
@@ -100,7 +101,7 @@ def test_a_sample_not_run_and_samples_that_disagree_are_found(opened: Browser) -
     opened.choose("verdict", "")
     opened.choose("second", "1")
     opened.choose("between", "unlike")
-    assert listed(opened) == ["toy/0 · 1", "toy/1 · 0", "toy/2 · 0", "toy/2 · 1"]
+    assert listed(opened) == ["toy/1 · 0", "toy/1 · 1", "toy/2 · 0", "toy/2 · 1"]
 
 
 def test_flips_lead_to_both_traces(browser: Browser, written: Written, flipped: tuple[Path, list[str]]) -> None:
@@ -115,9 +116,13 @@ def test_flips_lead_to_both_traces(browser: Browser, written: Written, flipped: 
 def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile: tuple[Path, Any]) -> None:
     database, folder = hostile
     browser.open(written(database, folder.path.name))
+
+    def is_open(place: int) -> bool:
+        return browser.all("#list button")[place].get_attribute("aria-current") == "true"
+
     for place in range(6):
         browser.script("document.querySelectorAll('#list button')[arguments[0]].click()", place)
-        browser.until(lambda place=place: browser.all("#list button")[place].get_attribute("aria-current") == "true")
+        browser.until(partial(is_open, place))
         browser.until(lambda: "</script><script>window.pwned = 1</script>" in browser.text(".pane"))
     assert browser.script("return window.pwned") is None
     assert browser.all("#panes img, #panes script, #panes a, .pane [onerror]") == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import gzip
+import html
 import json
+import random
 import re
 import statistics
+import string
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,16 +48,17 @@ def all_runs(loaded: Loaded) -> list[str]:
 def test_the_latency_interval_is_the_t_interval_over_problem_means(loaded: Loaded) -> None:
     [facts] = facts_of(loaded.database, loaded.vanilla.path.name)
     assert facts.latency is not None
-    means = [25.0, 32.0, 33.0]
+    means = [22.0, 30.0, 38.0]
     half = T_TWO_DEGREES * statistics.stdev(means) / 3**0.5
     assert facts.latency.value == pytest.approx(30.0)
-    assert (facts.latency.low, facts.latency.high) == (pytest.approx(30 - half), pytest.approx(30 + half))
+    assert facts.latency.low == pytest.approx(30 - half)
+    assert facts.latency.high == pytest.approx(30 + half)
 
 
 def test_the_fallback_interval_is_the_ratio_estimators_over_problems(tmp_path: Path) -> None:
     """Refused verdicts of the three problems: 1 of 2, 0 of 2, 2 of 2."""
     folder = runs.create(tmp_path)
-    refused = [True, False, False, False, True, True]
+    refused = [True, False, True, False, False, True]
     runs.write_part(
         folder,
         [runs.speculative(unit, refused=r) for unit, r in zip(runs.planned(folder), refused, strict=True)],
@@ -66,7 +70,8 @@ def test_the_fallback_interval_is_the_ratio_estimators_over_problems(tmp_path: P
     # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1 with its ordinary standard error.
     assert facts.fallback.half_width == pytest.approx(T_TWO_DEGREES * 0.5 / 3**0.5, rel=1e-6)
     [step] = facts.acceptance["step"]
-    assert (step.position, step.num_verdicts, step.rate.value) == (1, 6, pytest.approx(0.5))
+    assert (step.position, step.num_verdicts) == (1, 6)
+    assert step.rate.value == pytest.approx(0.5)
 
 
 def test_device_hours_count_from_the_engines_start_up_to_the_last_call(loaded: Loaded) -> None:
@@ -109,7 +114,7 @@ def test_the_page_refers_to_nothing_outside_itself(loaded: Loaded, written: Writ
     own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?!#)[^"'>\s]+""", own)
     assert not re.findall(r"@import|url\((?!data:)", own)
-    assert "default-src 'none'" in page
+    assert "default-src 'none'; script-src 'sha256-" in html.unescape(page)
     # A script with one of these would not end where it seems to.
     assert page.count("<!--") == 0
 
@@ -138,20 +143,18 @@ def test_warnings_are_loud_in_every_format(loaded: Loaded, tmp_path: Path) -> No
 def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
     """Traces of random text cannot be compressed below the limit."""
     folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
-    letters = "".join(f"{i * 7919 % 99991:x}" for i in range(9000))
-    traces = [
-        runs.speculative(unit, text="".join(letters[(i * j) % 7000 :][:9] for j in range(5500)))
-        for i, unit in enumerate(runs.planned(folder), 1)
-    ]
+    draw = random.Random(0)
+    traces = [runs.speculative(unit) for unit in runs.planned(folder)]
     for trace in traces:
-        trace.steps = trace.steps * 6
+        words = ["".join(draw.choices(string.ascii_letters, k=45_000)) for _ in range(6)]
+        trace.steps = [replace(trace.steps[0], text=text) for text in words]
     runs.write_part(folder, traces)
     runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
     load_run(folder, database)
     whole = written(database, folder.path.name).read_text()
     assert "All 6 traces" in whole
-    part = written(database, folder.path.name, "--max-megabytes", "1.3")
-    assert part.stat().st_size < 1_300_000 < len(whole)
+    part = written(database, folder.path.name, "--max-megabytes", "1.7")
+    assert part.stat().st_size < 1_700_000 < len(whole)
     [(held, finished)] = re.findall(r"SAMPLED: (\d+) of (\d+) traces", part.read_text())
     assert (0 < int(held) < 6, finished) == (True, "6")
     [run] = unpacked(part, "index")["samples"]
@@ -181,7 +184,7 @@ def test_hostile_text_reaches_the_page_neither_as_markup_nor_as_script(
 def test_markdown_and_latex_hold_the_tables_and_act_on_nothing(hostile: tuple[Path, Any]) -> None:
     database, folder = hostile
     markdown = report(database, folder.path.name).stdout
-    assert re.search(r"^\| speccot +\| toy +\| 3 × 2 \| +50\.00 \|", markdown, re.MULTILINE)
+    assert re.search(r"^\| speccot +\| toy +\| +3 × 2 \| +50\.00 \|", markdown, re.MULTILINE)
     assert "&lt;script&gt;" in markdown
     assert "<script>" not in markdown
     latex = report(database, folder.path.name, "--format", "latex").stdout

@@ -42,5 +42,5 @@ function el(name, attributes = {}, ...children) {
 }
 
 const percent = (share) => (share === null || share === undefined ? '–' : `${(100 * share).toFixed(1)} %`);
-const seconds = (value) => (value === null || value === undefined ? '–' : `${value.toFixed(value < 10 ? 2 : 1)} s`);
+const seconds = (value) => (value === null || value === undefined ? '–' : `${value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} s`);
 const count = (value) => value.toLocaleString('en');

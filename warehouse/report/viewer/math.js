@@ -22,6 +22,7 @@ function harmless(text) {
 
 function prose(text, drawn) {
   const block = el('div', { class: 'prose' });
+  text = text.trimEnd();
   if (!drawn) {
     block.append(harmless(text));
     return block;

@@ -106,8 +106,8 @@ function candidates(step, drawn) {
   const labels = step.verdict?.options ?? [];
   const cards = step.candidates.map((candidate, i) => el('div', { class: `candidate${candidate.accepted ? ' chosen' : ''}` },
     el('h5', {}, `${candidate.accepted ? '✔ chosen' : '✘ not taken'}: candidate ${i}`,
-      candidate.option === null ? '' : `, option ${harmless(labels[candidate.option] ?? String(candidate.option))}`
-        + (step.verdict ? ` (${percent(step.verdict.kind === 'choice' ? step.verdict.probabilities[candidate.option] : null)})` : ''),
+      candidate.option === null || step.verdict?.kind === 'score' ? '' : `, option ${harmless(labels[candidate.option] ?? String(candidate.option))}`
+        + (step.verdict ? ` (${percent(step.verdict.probabilities[candidate.option])})` : ''),
       `, ${candidate.num_tokens} tokens`,
       candidate.mean_logprob === null ? '' : `, mean log-probability ${candidate.mean_logprob.toFixed(3)}`,
       candidate.finish === 'length' ? ', cut at the limit' : ''),
