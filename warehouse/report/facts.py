@@ -145,7 +145,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Problems that two runs share: right is a share of correct samples above one half, wrong is below."""
+    """Problems that two runs both have graded samples of: right is a share of correct samples above one half, wrong is below."""
 
     first: int
     second: int
@@ -186,12 +186,12 @@ def labels(runs: Sequence[RunSummary]) -> list[str]:
 
 
 def flips(runs: Sequence[RunFacts]) -> list[Flips]:
-    """Of every pair of runs that share problems."""
+    """Of every pair of runs over the same problems with a graded one in common."""
     found = []
     for first, one in enumerate(runs):
         for second in range(first + 1, len(runs)):
             pairs = [(s, runs[second].scores[key]) for key, s in one.scores.items() if key in runs[second].scores]
-            if pairs:
+            if pairs and one.conditions["dataset_hash"] == runs[second].conditions["dataset_hash"]:
                 only_first = sum(a > 0.5 > b for a, b in pairs)
                 only_second = sum(a < 0.5 < b for a, b in pairs)
                 found.append(Flips(first, second, len(pairs), only_first, only_second))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from warehouse.render import NOTHING, number, warnings
@@ -87,7 +87,7 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
             (
                 _limited(run),
                 NOTHING if fallback is None else f"{100 * fallback.value:.1f}",
-                _estimate_span(fallback, 100, ".1f", 0, 100),
+                _estimate_span(fallback, lambda share: f"{100 * share:.1f}", 1.0),
                 str(run.summary.num_verdicts) if run.summary.num_verdicts else NOTHING,
                 NOTHING if draft is None else f"{100 * draft:.1f}",
                 _sum(t.emitted_per_sample for t in tokens.values()),
@@ -128,7 +128,7 @@ def latency(runs: Sequence[RunFacts]) -> Table:
                 run.conditions["devices"] or NOTHING,
                 str(s.num_timed),
                 number(s.mean_latency_seconds),
-                _estimate_span(run.latency, 1, ".3g", 0),
+                _estimate_span(run.latency, number),
                 number(s.median_latency_seconds),
                 number(run.p95_seconds),
                 number(s.emitted_tokens_per_second),
@@ -192,7 +192,7 @@ def verdicts(runs: Sequence[RunFacts]) -> Table:
         for run in runs
     ]
     caption = "Every planned sample has one verdict; they sum to problems × samples. No problem leaves the denominator."
-    return Table("verdicts", "Verdicts", ("run", *kinds, "sum"), rows, caption)
+    return Table("verdicts", "Verdicts", ("run", *(kind.replace("_", " ") for kind in kinds), "sum"), rows, caption)
 
 
 def ordered_verdicts(runs: Sequence[RunFacts]) -> list[str]:
@@ -291,12 +291,11 @@ def _scaled(value: float | None, factor: float, form: str) -> str:
     return NOTHING if value is None else f"{factor * value:{form}}"
 
 
-def _estimate_span(
-    estimate: Estimate | None, factor: float, form: str, lowest: float = float("-inf"), highest: float = float("inf")
-) -> str:
+def _estimate_span(estimate: Estimate | None, shown: Callable[[float], str], highest: float = float("inf")) -> str:
+    """The interval of something that is never negative, cut at what is possible."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return NOTHING
-    return f"{max(lowest, factor * estimate.low):{form}} to {min(highest, factor * estimate.high):{form}}"
+    return f"{shown(max(0.0, estimate.low))} to {shown(min(highest, estimate.high))}"
 
 
 def _sum(values: Iterable[float]) -> str:

@@ -86,7 +86,7 @@ def scatter(found: Sequence[Point], x_axis: str, y_axis: str, description: str) 
         for p in found
     ]
     places = [(x_scale(p.x), y_scale(p.y)) for p in found]
-    parts += [_name(p, places, i, right) for i, p in enumerate(found)]
+    parts += _names(found, places, right, bottom)
     return svg.chart(height, description, *parts)
 
 
@@ -103,14 +103,26 @@ def whisker(x1: float, y1: float, x2: float, y2: float, index: int) -> Markup:
     )
 
 
-def _name(point: Point, places: Sequence[tuple[float, float]], i: int, right: float) -> Markup:
-    """A label beside its mark: to the left near the right edge, below where another mark lies close above."""
-    x, y = places[i]
-    at_end = x > right - 9 * len(point.label)
-    crowded = any(abs(ox - x) < 130 and 0 <= y - oy < 18 and j != i for j, (ox, oy) in enumerate(places))
-    return svg.text(
-        x - 12 if at_end else x + 12, y + (18 if crowded else -9), point.label, "label end" if at_end else "label"
-    )
+def _names(found: Sequence[Point], places: Sequence[tuple[float, float]], right: float, bottom: float) -> list[Markup]:
+    """Labels beside their marks, each at the first place where it covers neither a label nor a mark."""
+    taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places]
+    parts = []
+    for point, (x, y) in zip(found, places, strict=True):
+        width = 6.9 * len(point.label)
+        tries = [(side, dy) for dy in (-9, 18, -24, 33, 48, 63, 78) for side in (1, -1)]
+        boxes = [
+            (x + 12 if side > 0 else x - 12 - width, y + dy - 11, x + 12 + width if side > 0 else x - 12, y + dy + 3)
+            for side, dy in tries
+        ]
+        inside = [b for b in boxes if b[0] > 60 and b[2] < right and b[1] > 0 and b[3] < bottom]
+        box = next((b for b in inside if not any(_overlap(b, other) for other in taken)), (inside or boxes)[0])
+        taken.append(box)
+        parts.append(svg.text(box[0], box[3] - 3, point.label, "label"))
+    return parts
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _vertical_grid(scale: svg.Scale, bottom: float, top: float = 4) -> Markup:
