@@ -145,7 +145,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Problems that two runs both have graded samples of: right is a share of correct samples above one half, wrong is below."""
+    """Problems that two runs both have graded samples of. Right: more than half of these are correct; wrong: fewer."""
 
     first: int
     second: int
