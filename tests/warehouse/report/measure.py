@@ -3,7 +3,8 @@
     python -m tests.warehouse.report.measure FOLDER [PROBLEMS SAMPLES STEPS]
 
 Writes a speculative and a vanilla run (500 problems × 16 samples, 30 steps of some 60 tokens, two candidates a step)
-of made-up words into FOLDER, loads them, writes the page, opens it in Chromium and prints sizes and times.
+of made-up words into FOLDER, loads them, writes the page, opens it in Chromium and prints sizes and times. What is
+already in FOLDER is not made again.
 """
 
 from __future__ import annotations
@@ -76,11 +77,14 @@ def _open(page: Path) -> None:
 def _run(where: Path, spec: RunSpec, problems: list[Problem], words: list[str], num_steps: int) -> RunFolder:
     folder = RunFolder(where / spec.run_id)
     planned = units(spec, problems)
-    folder.create(spec, problems, [planned])
-    draw = random.Random(1)
+    if not folder.exists():
+        folder.create(spec, problems, [planned])
     for start in range(0, len(planned), _PART):
-        part = planned[start : start + _PART]
-        runs.write_part(folder, [_trace(unit, draw, words, num_steps) for unit in part], f"a{start:06d}")
+        name, part = f"a{start:06d}", planned[start : start + _PART]
+        if not (folder.parts_dir / f"{name}.parquet").exists():
+            draw = random.Random(start)
+            runs.write_part(folder, [_trace(unit, draw, words, num_steps) for unit in part], name)
+    draw = random.Random(1)
     verdicts = {unit.sample_id: draw.choice(("correct", "correct", "wrong", "truncated")) for unit in planned}
     runs.write_grades(folder, verdicts)
     return folder
