@@ -76,6 +76,7 @@ def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, pack
         flips=flips,
         sections=sections(runs, flips),
         warnings=loud(runs),
+        limited=_limited(runs),
         coverage=coverage(chunks),
         policy=_policy(scripts.values()),
         styles=Markup(_styles()),
@@ -90,6 +91,12 @@ def _subtitle(runs: Sequence[RunFacts]) -> str:
     loaded = max(run.conditions["loaded_at"] for run in runs)
     what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     return f"{what} on {', '.join(datasets)}. As loaded into the warehouse until {loaded:%Y-%m-%d %H:%M} UTC."
+
+
+def _limited(runs: Sequence[RunFacts]) -> str:
+    names = [run.label for run in runs if run.summary.limited]
+    which = "all runs" if len(names) == len(runs) else ", ".join(names)
+    return f"LIMITED, no benchmark result: {which}." if names else ""
 
 
 def _policy(scripts: Iterable[str]) -> str:

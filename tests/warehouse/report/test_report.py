@@ -138,6 +138,9 @@ def test_warnings_are_loud_in_every_format(loaded: Loaded, tmp_path: Path) -> No
         content = (tmp_path / name).read_text()
         assert "LIMITED RUN: 2 of the 9 problems of toy" in content
         assert "INCOMPLETE RUN: 1 of 6 samples have not been run" in content
+    figures = re.findall("<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
+    assert len(figures) > 4
+    assert all("LIMITED, no benchmark result: speccot (8 in flight)." in caption for caption in figures)
 
 
 def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
