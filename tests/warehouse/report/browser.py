@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,9 @@ class Browser:
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+@contextmanager
+def started() -> Iterator[Browser]:
+    """A browser with a driver of this machine, so that selenium looks for none on the network. Skips without one."""
     if _BROWSER is None or _DRIVER is None:
         pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
     options = webdriver.ChromeOptions()
@@ -77,3 +79,9 @@ def browser() -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with started() as one:
+        yield one

@@ -18,14 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from click.testing import CliRunner
-from selenium import webdriver
 
 from harness.problem import Problem, dataset_hash
 from harness.trace import Candidate, Trace
 from jobs.spec import RunSpec, Unit, units
 from jobs.store import RunFolder
 from tests.warehouse import runs
-from tests.warehouse.report.browser import Browser
+from tests.warehouse.report.browser import started
 from warehouse.load import load_run
 from warehouse.report.__main__ import main
 
@@ -50,28 +49,22 @@ def measure(where: Path, num_problems: int, samples: int, num_steps: int) -> Non
         folder = _run(where, whole, problems, words, num_steps)
         load_run(folder, database)
         names.append(folder.path.name)
-    page, started = where / "report.html", time.perf_counter()
+    page, before = where / "report.html", time.perf_counter()
     result = CliRunner().invoke(main, [*names, "--database", str(database), "-o", str(page)])
     print(result.output.strip())
-    print(f"written in {time.perf_counter() - started:.1f} s, {page.stat().st_size / 1e6:.1f} MB")
+    print(f"written in {time.perf_counter() - before:.1f} s, {page.stat().st_size / 1e6:.1f} MB")
     _open(page)
 
 
 def _open(page: Path) -> None:
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options=options)
-    try:
+    with started() as browser:
         for _ in range(3):
-            started = time.perf_counter()
-            Browser(driver).open(page)
-            print(f"opened, first trace shown, in {time.perf_counter() - started:.2f} s")
-        started = time.perf_counter()
-        Browser(driver).choose("order", "longest")
-        print(f"sorted and another trace shown in {time.perf_counter() - started:.2f} s")
-    finally:
-        driver.quit()
+            before = time.perf_counter()
+            browser.open(page)
+            print(f"opened, first trace shown, in {time.perf_counter() - before:.2f} s")
+        before = time.perf_counter()
+        browser.choose("order", "longest")
+        print(f"sorted and another trace shown in {time.perf_counter() - before:.2f} s")
 
 
 def _run(where: Path, spec: RunSpec, problems: list[Problem], words: list[str], num_steps: int) -> RunFolder:
