@@ -142,6 +142,11 @@ class RunFacts:
     scores: Mapping[tuple[str, str], float]
     """By problem id and content hash, the share of graded samples that are correct."""
 
+    @property
+    def is_graded(self) -> bool:
+        """Whether any sample has a grade; without one an accuracy of zero would say nothing."""
+        return self.summary.graded_pass_at_1 is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Flips:

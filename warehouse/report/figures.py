@@ -75,7 +75,7 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
     shown = []
     for place, run in enumerate(runs):
         s = run.summary
-        if s.num_not_run == s.n * s.k:
+        if not run.is_graded:
             continue
         low, high = _scaled(s.low_95, 100), _scaled(s.high_95, 100)
         said = f"{100 * s.pass_at_1:.1f} %" + ("" if low is None or high is None else f"  ({low:.1f} to {high:.1f})")
@@ -84,11 +84,10 @@ def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
         return []
     ks = sorted({run.summary.k for run in runs})
     name = f"pass@1[avg-of-{ks[0]}]" if len(ks) == 1 else "pass@1"
-    left_out = f" {len(runs) - len(shown)} run(s) without any finished sample are not drawn." * (len(shown) < len(runs))
+    left_out = f" {len(runs) - len(shown)} run(s) without any graded sample are not drawn." * (len(shown) < len(runs))
     caption = (
-        "Mark: mean over problems. Line: its 95 % t interval over problems; one of no width means that all "
-        "problems came "
-        f"out alike, not certainty. {_small(runs)}The axis need not begin at zero.{left_out}"
+        "Mark: mean over problems. Line: its 95 % t interval over problems; one of no width means that all problems "
+        f"came out alike, not certainty. {_small(runs)}The axis need not begin at zero.{left_out}"
     )
     drawing = dots(shown, f"{name} (%)", "Accuracy of each run with its interval", high=100.0)
     return [Figure(f"{name}, percent", [drawing], caption)]
@@ -103,7 +102,7 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     """One panel for each dataset and set of conditions: times from unlike conditions share no axis."""
     groups: dict[tuple[str, int, str], list[int]] = {}
     for place, run in enumerate(runs):
-        if run.latency is not None:
+        if run.latency is not None and run.is_graded:
             key = (run.summary.dataset, run.summary.concurrency, str(run.conditions["devices"] or "unknown device"))
             groups.setdefault(key, []).append(place)
     figures = []
@@ -117,8 +116,8 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
             "waiting for the others."
         )
         caption = (
-            "Up and to the left is better. Lines: 95 % t intervals over problems, of accuracy (vertical) and of mean "
-            f"latency (horizontal).{shared if concurrency > 1 else ''}"
+            "Up and to the left is better. Lines: 95 % t intervals over problems, of accuracy (vertical) and of "
+            f"mean latency (horizontal).{shared if concurrency > 1 else ''}"
         )
         figures.append(Figure(f"{dataset}, {concurrency} in flight, {devices}", [drawing], caption))
     return figures
@@ -153,8 +152,7 @@ def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
         return []
     caption = (
         "Share of the verdicts that refused every candidate, so that the target wrote the step. Line: 95 % t "
-        "interval over "
-        "problems, as a ratio of sums over problems."
+        "interval over problems, as a ratio of sums over problems."
     )
     drawing = dots(shown, "fallback rate (% of verdicts)", "Fallback rate of each run with its interval", high=100.0)
     return [Figure("Fallback rate", [drawing], caption)]
@@ -176,10 +174,8 @@ def _tokens(runs: Sequence[RunFacts]) -> list[Figure]:
         return []
     caption = (
         "Tokens of a finished sample, by the model that wrote them; mean over samples. Emitted: in the accepted "
-        "chain. Spent: "
-        "every output token of every call, refused candidates and verdicts included. Critical path: what a user "
-        "waits for, of "
-        "parallel candidates the longest."
+        "chain. Spent: every output token of every call, refused candidates and verdicts included. Critical path: "
+        "what a user waits for, of parallel candidates the longest."
     )
     names = {"draft": "draft", "target": "target"}
     drawing = stacked(bars, "tokens per sample", "Tokens by model", unit="tokens", names=names)
@@ -197,9 +193,8 @@ def _latency_parts(runs: Sequence[RunFacts]) -> list[Figure]:
     known = {part for run in runs for part in run.latency_parts}
     names = {**PARTS, **{part: part for part in sorted(known - set(PARTS))}}
     caption = (
-        "Mean wall time of a sample by what it was spent on: calls by purpose without their queueing, queueing "
-        "in the engines, "
-        "and overhead (all that is not a call). Only samples finished in one attempt without an error."
+        "Mean wall time of a sample by what it was spent on: calls by purpose without their queueing, queueing in "
+        "the engines, and overhead (all that is not a call). Only samples finished in one attempt without an error."
     )
     drawing = stacked(bars, "seconds per sample", "Latency by part", unit="s", names=names)
     return [Figure("Latency split", [drawing], caption)]
@@ -220,11 +215,10 @@ def _acceptance(runs: Sequence[RunFacts]) -> list[Figure]:
     if not drawings:
         return []
     caption = (
-        f"Share of verdicts that accepted a candidate. Left by tenth of the chain, so that chains of unlike "
-        "length compare; "
-        f"right by step index, where later steps only hold the longer chains. Band: 95 % t interval over "
-        "problems; places "
-        f"with fewer than {_MIN_VERDICTS} verdicts are not drawn. A rate over steps, not over problems."
+        "Share of verdicts that accepted a candidate. Left by tenth of the chain, so that chains of unlike length "
+        "compare; right by step index, where later steps only hold the longer chains. Band: 95 % t interval over "
+        f"problems; places with fewer than {_MIN_VERDICTS} verdicts are not drawn. A rate over steps, not over "
+        "problems."
     )
     keyed = sorted({line.index for found in by_axis.values() for line in found})
     return [Figure("Acceptance by position", drawings, caption, keyed)]
@@ -245,7 +239,10 @@ def _verdicts(runs: Sequence[RunFacts]) -> Figure:
     ]
     names = {kind: kind.replace("_", " ") for kind in kinds}
     drawing = stacked(bars, "samples (%)", "Samples by verdict", unit="% of samples", names=names, whole=100.0)
-    caption = "Every planned sample has exactly one verdict, those not run included; behind each bar their number."
+    caption = (
+        "Every planned sample has exactly one verdict, those not run included; behind each bar their "
+        f"number.{tables.ungraded(runs)}"
+    )
     return Figure("Samples by verdict", [drawing], caption)
 
 

@@ -51,11 +51,9 @@ def coverage(chunks: Chunks) -> str:
         return f"All {held:,} traces of finished samples are in this file."
     return (
         f"SAMPLED: {held:,} of {chunks.num_finished:,} traces of finished samples are in this file, to keep it "
-        "small: of "
-        f"problems on which runs differ one right and one wrong sample, then the first sample of every problem, "
-        "the second, and "
-        f"so on, problems in random order. Lists and numbers cover all samples; the other traces are in the "
-        "warehouse."
+        "small: of problems on which runs differ one right and one wrong sample, then the first sample of every "
+        "problem, the second, and so on, problems in random order. Lists and numbers cover all samples; the other "
+        "traces are in the warehouse."
     )
 
 

@@ -48,20 +48,18 @@ def results(runs: Sequence[RunFacts]) -> Table:
                 _limited(run),
                 s.dataset,
                 f"{s.n} × {s.k}",
-                f"{100 * s.pass_at_1:.2f}",
-                span(s.low_95, s.high_95, 100, ".1f"),
-                _scaled(run.rerun_standard_error, 100, ".2f"),
+                f"{100 * s.pass_at_1:.2f}" if run.is_graded else NOTHING,
+                span(s.low_95, s.high_95, 100, ".1f") if run.is_graded else NOTHING,
+                _scaled(run.rerun_standard_error, 100, ".2f") if run.is_graded else NOTHING,
                 _scaled(s.graded_pass_at_1, 100, ".2f"),
                 str(s.num_not_run),
                 str(s.num_ungraded),
             )
         )
     caption = (
-        f"pass@1: mean over n problems of the share of their k samples that are correct; a sample not run "
-        "counts as not "
-        f"correct, «graded only» leaves it out. {INTERVAL} Re-run SE: standard error from sampling again on "
-        "these same "
-        f"problems, in points. Grader: {_graders(runs)}."
+        "pass@1: mean over n problems of the share of their k samples that are correct; a sample not run counts as "
+        f"not correct, «graded only» leaves it out. {INTERVAL} Re-run SE: standard error from sampling again on "
+        f"these same problems, in points. Grader: {_graders(runs)}."
     )
     return Table("results", "Results", columns, rows, caption)
 
@@ -96,11 +94,10 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
             )
         )
     caption = (
-        "Fallback: share of the verdicts that refused every candidate, over all verdicts; its interval is a 95 "
-        "% t interval "
-        "over problems. Tokens are per finished sample. Emitted: in the accepted chain. Spent: every output "
-        "token of every "
-        "call, refused candidates and verdicts included. Critical path: of parallel candidates the longest."
+        "Fallback: share of the verdicts that refused every candidate, over all verdicts; its interval is a 95 % t "
+        "interval over problems. Tokens are per finished sample. Emitted: in the accepted chain. Spent: every "
+        "output token of every call, refused candidates and verdicts included. Critical path: of parallel "
+        "candidates the longest."
     )
     return Table("efficiency", "Fallback and tokens", columns, rows, caption)
 
@@ -127,7 +124,7 @@ def latency(runs: Sequence[RunFacts]) -> Table:
                 str(s.concurrency),
                 run.conditions["devices"] or NOTHING,
                 str(s.num_timed),
-                number(s.mean_latency_seconds),
+                number(run.latency.value if run.latency else None),
                 _estimate_span(run.latency, number),
                 number(s.median_latency_seconds),
                 number(run.p95_seconds),
@@ -135,11 +132,11 @@ def latency(runs: Sequence[RunFacts]) -> Table:
             )
         )
     caption = (
-        "Wall time of a sample, over samples that finished in one attempt without an error. With more than one "
-        "sample in "
-        "flight they share the engines, so a sample's time includes waiting for others: compare runs of the "
-        "same number in "
-        "flight on the same devices only. tokens/s: emitted tokens of one worker over its wall time."
+        "Wall time of a sample, over samples that finished in one attempt without an error. Mean: over problems of "
+        "the mean over their samples, with its 95 % t interval; median and percentile: over samples. With more than "
+        "one sample in flight they share the engines, so a sample's time includes waiting for others: compare runs "
+        "of the same number in flight on the same devices only. tokens/s: emitted tokens of one worker over its "
+        "wall time."
     )
     return Table("latency", "Latency", columns, rows, caption)
 
@@ -175,11 +172,10 @@ def speed_ups(runs: Sequence[RunFacts]) -> Table | None:
         "same packages",
     )
     caption = (
-        "Latency of the target alone over latency of the run: geometric mean over the problems that both "
-        "finished, with a "
-        "95 % t interval on the logarithm. Above 1 the run is faster. speed-up = rate ratio / chain length "
-        "ratio. Only runs "
-        "with the same target, problems, sampling, engine, devices and number in flight are set against each other."
+        "Latency of the target alone over latency of the run: geometric mean over the problems that both finished, "
+        "with a 95 % t interval on the logarithm. Above 1 the run is faster. speed-up = rate ratio / chain length "
+        "ratio. Only runs with the same target, problems, sampling, engine, devices and number in flight are set "
+        "against each other."
     )
     return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, by_run=False)
 
@@ -191,8 +187,17 @@ def verdicts(runs: Sequence[RunFacts]) -> Table:
         (_limited(run), *(str(run.summary.verdicts.get(k, 0)) for k in kinds), str(sum(run.summary.verdicts.values())))
         for run in runs
     ]
-    caption = "Every planned sample has one verdict; they sum to problems × samples. No problem leaves the denominator."
+    caption = (
+        "Every planned sample has one verdict; they sum to problems × samples. No problem leaves the "
+        f"denominator.{ungraded(runs)}"
+    )
     return Table("verdicts", "Verdicts", ("run", *(kind.replace("_", " ") for kind in kinds), "sum"), rows, caption)
+
+
+def ungraded(runs: Sequence[RunFacts]) -> str:
+    """A sentence on what the verdict not_run holds besides samples that were not run."""
+    number_of = sum(run.summary.num_ungraded for run in runs)
+    return f" «not run» holds {number_of:,} finished samples that have no grade yet." if number_of else ""
 
 
 def ordered_verdicts(runs: Sequence[RunFacts]) -> list[str]:
@@ -217,7 +222,7 @@ def costs(runs: Sequence[RunFacts]) -> Table:
     rows = []
     for run in runs:
         correct = run.summary.verdicts.get("correct", 0)
-        finished = sum(n for v, n in run.summary.verdicts.items() if v != "not_run")
+        finished = run.summary.n * run.summary.k - run.summary.num_not_run
         for cost in run.costs:
             per_correct = 3600 * cost.device_hours / correct if correct else None
             rows.append(
@@ -241,9 +246,8 @@ def costs(runs: Sequence[RunFacts]) -> Table:
         "device-seconds per correct answer",
     )
     caption = (
-        "Devices of each worker × (start-up of its engines + from its start to the end of its last call). "
-        "Attempts that "
-        "finished no sample left no record and are not in it, nor is time in the scheduler's queue."
+        "Devices of each worker × (start-up of its engines + from its start to the end of its last call). Attempts "
+        "that finished no sample left no record and are not in it, nor is time in the scheduler's queue."
     )
     return Table("cost", "Cost", columns, rows, caption, by_run=False)
 
@@ -260,10 +264,9 @@ def flip_counts(runs: Sequence[RunFacts], found: Sequence[Flips]) -> Table:
         for f in found
     ]
     caption = (
-        "A problem is right under a run where more than half of its graded samples are correct, wrong where fewer than "
-        "half are; "
-        "exactly half is neither. Counts, not a test: whether a difference is more than chance is for "
-        "warehouse.compare."
+        "A problem is right under a run where more than half of its graded samples are correct, wrong where fewer "
+        "than half are; exactly half is neither. Counts, not a test: whether a difference is more than chance is "
+        "for warehouse.compare."
     )
     columns = ("first / second", "problems in both", "right under the first only", "right under the second only")
     return Table("flips", "Flips", columns, rows, caption, by_run=False)

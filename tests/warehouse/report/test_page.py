@@ -113,6 +113,16 @@ def test_flips_lead_to_both_traces(browser: Browser, written: Written, flipped: 
     assert browser.complaints() == []
 
 
+def test_a_finished_sample_without_a_grade_is_not_called_not_run(
+    browser: Browser, written: Written, hostile: tuple[Path, Any]
+) -> None:
+    database, folder = hostile
+    browser.open(written(database, folder.path.name))
+    browser.choose("verdict", "not_graded")
+    browser.until(lambda: "not_graded" in browser.text(".pane .badge"))
+    assert listed(browser) == ["toy/0 · 1", "toy/1 · 1"]
+
+
 def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile: tuple[Path, Any]) -> None:
     database, folder = hostile
     browser.open(written(database, folder.path.name))

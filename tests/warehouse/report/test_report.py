@@ -164,6 +164,21 @@ def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, wr
     assert (len(run["chunk"]), sum(chunk >= 0 for chunk in run["chunk"])) == (6, int(held))
 
 
+def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, written: Written) -> None:
+    """Zero would pass for a result."""
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
+    load_run(folder, database)
+    assert re.search(
+        r"^\| speccot +\| +toy \| +3 × 2 \| +– \| +– \| +– \| +– \|", report(database, folder.path.name).stdout, re.M
+    )
+    page = written(database, folder.path.name).read_text()
+    assert "NOT GRADED: 6 of 6" in page
+    assert "«not run» holds 6 finished samples that have no grade yet." in page
+    assert 'aria-label="Accuracy' not in page
+    assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
+
+
 def test_a_very_long_text_is_cut_and_says_so(tmp_path: Path, written: Written) -> None:
     folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
     runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text="x" * 60_000)])

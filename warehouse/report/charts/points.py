@@ -117,7 +117,8 @@ def _names(found: Sequence[Point], places: Sequence[tuple[float, float]], right:
         inside = [b for b in boxes if b[0] > 60 and b[2] < right and b[1] > 0 and b[3] < bottom]
         box = next((b for b in inside if not any(_overlap(b, other) for other in taken)), (inside or boxes)[0])
         taken.append(box)
-        parts.append(svg.text(box[0], box[3] - 3, point.label, "label"))
+        at_left = box[2] < x
+        parts.append(svg.text(box[2 if at_left else 0], box[3] - 3, point.label, "label end" if at_left else "label"))
     return parts
 
 

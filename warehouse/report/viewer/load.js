@@ -3,6 +3,7 @@
 const VERDICT_MARKS = {
   correct: '✔', wrong: '✘', truncated: '…', no_answer: '∅', unparsable: '?', error: '!', grader_timeout: '⏱',
   bad_gold: '⚑', not_run: '·',
+  not_graded: '○',
 };
 const CHUNKS_KEPT = 12;
 const chunks = new Map();

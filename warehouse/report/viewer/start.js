@@ -104,7 +104,10 @@ async function start() {
   problems = index.problems;
   runs = index.runs.map((run, place) => {
     const samples = rowsOf(index.samples[place]);
-    samples.forEach((row) => { row.problem_id = problems[row.problem].problem_id; });
+    for (const row of samples) {
+      row.problem_id = problems[row.problem].problem_id;
+      if (row.verdict === 'not_run' && row.stop_reason !== null) row.verdict = 'not_graded';
+    }
     const byPlace = new Map(samples.map((row) => [`${row.problem}/${row.sample_index}`, row]));
     return { ...run, place, samples, byPlace, scores: scores(samples) };
   });
