@@ -36,6 +36,13 @@ def test_the_page_opens_with_charts_tables_and_the_first_trace(opened: Browser) 
     assert "1 + 1?" in opened.text("#problem")
 
 
+def test_the_page_opens_at_its_top_and_choosing_a_sample_does_not_move_it(opened: Browser) -> None:
+    assert opened.script("return window.scrollY") == 0
+    opened.click("#next")
+    opened.until(lambda: opened.one('#list [aria-current="true"] .what').get_attribute("textContent") == "toy/0 · 1")
+    assert opened.script("return window.scrollY") == 0
+
+
 def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_times(opened: Browser) -> None:
     step = opened.text('[data-step="1"]')
     for part in (

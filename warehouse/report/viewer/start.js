@@ -44,8 +44,16 @@ async function choose(row, beside = null) {
   current = { row, beside: second === '' ? null : beside ?? partner(row, runs[second], wanted) };
   if (shown.indexOf(row) >= limit) limit = shown.indexOf(row) + PAGE;
   paint();
-  document.querySelector('#list [aria-current="true"]')?.scrollIntoView({ block: 'nearest' });
+  reveal(document.querySelector('#list [aria-current="true"]'));
   await read();
+}
+
+/* Scrolls the list alone: scrollIntoView would move the page, which opens at its top. */
+function reveal(item) {
+  if (!item) return;
+  const [box, { top, bottom }] = [item.closest('.list'), item.getBoundingClientRect()];
+  const frame = box.getBoundingClientRect();
+  box.scrollTop += Math.min(0, top - frame.top) + Math.max(0, bottom - frame.bottom);
 }
 
 async function read() {
