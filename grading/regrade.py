@@ -76,7 +76,7 @@ def main(
                 _second(run, workers, shown)
             whole.append(run)
         except GradesError as error:
-            raise click.ClickException(f"{run.path.name}: {error}") from error
+            raise click.UsageError(f"{run.path.name}: {error}") from error
         except UNREADABLE as error:  # a run of another version of the harness, or damaged: the others are graded
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
@@ -241,7 +241,7 @@ def _load(folders: Iterable[RunFolder], database: Path) -> None:
         try:
             click.echo(describe(load_run(run, database)))
         except (RunUnreadable, WarehouseError) as error:
-            raise click.ClickException(str(error)) from error
+            raise click.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":
