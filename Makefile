@@ -13,7 +13,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slurm check bench bench-grading clean
+.PHONY: help venv demo test test-slurm check bench bench-grading bench-warehouse clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ bench: $(STAMP) ## Measure the harness itself
 
 bench-grading: $(STAMP) ## Measure the grader against bare math-verify; needs MATH-500 (HARNESS_DATA_DIR or the hub)
 	$(VENV)/bin/python -m grading.bench
+
+bench-warehouse: $(STAMP) ## Measure loading and views on synthetic runs
+	$(VENV)/bin/python -m warehouse.bench
 
 clean: ## Remove .venv and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build *.egg-info

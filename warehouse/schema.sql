@@ -3,9 +3,10 @@
 -- step, candidate and call have no enforced key: their indexes would cost most of the load, and their keys hold by
 -- construction (each sample is taken from one file, its lists are numbered by position).
 
-CREATE TABLE schema_version (tables_hash VARCHAR NOT NULL, views_hash VARCHAR NOT NULL);
+CREATE TABLE schema_version (version INTEGER NOT NULL, tables_hash VARCHAR NOT NULL, views_hash VARCHAR NOT NULL);
 COMMENT ON TABLE schema_version IS 'Which version of the schema this database was made with; one row';
-COMMENT ON COLUMN schema_version.tables_hash IS 'SHA-256 of the tables'' definition; another one means: rebuild';
+COMMENT ON COLUMN schema_version.version IS 'Number of the schema, for people';
+COMMENT ON COLUMN schema_version.tables_hash IS 'SHA-256 of the tables'' definition; another one means: made anew by the next load';
 COMMENT ON COLUMN schema_version.views_hash IS 'SHA-256 of the views'' definition; another one means: load again';
 
 CREATE TABLE run (
@@ -193,6 +194,12 @@ CREATE TABLE step (
     role VARCHAR NOT NULL,
     text VARCHAR NOT NULL,
     num_tokens INTEGER NOT NULL,
+    num_characters INTEGER NOT NULL,
+    characters_after_thought INTEGER,
+    num_wait INTEGER NOT NULL,
+    num_but INTEGER NOT NULL,
+    num_hmm INTEGER NOT NULL,
+    num_offered INTEGER,
     finish VARCHAR,
     elapsed_seconds DOUBLE,
     verdict_kind VARCHAR,
@@ -203,6 +210,8 @@ CREATE TABLE step (
     verdict_probability DOUBLE,
     verdict_mass DOUBLE,
     verdict_score DOUBLE,
+    verdict_expected_score DOUBLE,
+    verdict_acceptance_probability DOUBLE,
     verdict_accepted BOOLEAN
 );
 COMMENT ON TABLE step IS 'One accepted piece of a chain of thought, with the verdict that led to it. Key: run_id, sample_id, step_index';
@@ -213,6 +222,12 @@ COMMENT ON COLUMN step.author IS 'draft or target';
 COMMENT ON COLUMN step.role IS 'guidance, draft, fallback, rethink, chain or answer';
 COMMENT ON COLUMN step.text IS 'What the chain contains';
 COMMENT ON COLUMN step.num_tokens IS 'Emitted tokens: what the author generated for it. Token ids stay in the trace file';
+COMMENT ON COLUMN step.num_characters IS 'Length of the text';
+COMMENT ON COLUMN step.characters_after_thought IS 'Length of the text behind its last </think>, outer blanks left out; NULL where it has none';
+COMMENT ON COLUMN step.num_wait IS 'How often the text says «wait», as a word, in any case';
+COMMENT ON COLUMN step.num_but IS 'How often the text says «but»';
+COMMENT ON COLUMN step.num_hmm IS 'How often the text says «hm», «hmm», …';
+COMMENT ON COLUMN step.num_offered IS 'Distinct candidates that a verdict was asked about; NULL where nothing was proposed or offered';
 COMMENT ON COLUMN step.finish IS 'stop, eos or length';
 COMMENT ON COLUMN step.elapsed_seconds IS 'Active time of the sample until this step was accepted';
 COMMENT ON COLUMN step.verdict_kind IS 'choice or score; NULL where no verdict was asked for';
@@ -223,6 +238,8 @@ COMMENT ON COLUMN step.verdict_decision IS 'Index of the decided option, from 0'
 COMMENT ON COLUMN step.verdict_probability IS 'Probability of the decided option, normalised over the options';
 COMMENT ON COLUMN step.verdict_mass IS 'Probability of all options together; low: the question was not understood';
 COMMENT ON COLUMN step.verdict_score IS 'Score that was compared with the threshold; NULL for a choice';
+COMMENT ON COLUMN step.verdict_expected_score IS 'Probability-weighted mean of the digits; NULL for a choice';
+COMMENT ON COLUMN step.verdict_acceptance_probability IS 'Probability of all candidates together, against reject; NULL for a score';
 COMMENT ON COLUMN step.verdict_accepted IS 'Whether a candidate was accepted; false: all were refused';
 
 CREATE TABLE candidate (
@@ -330,6 +347,203 @@ COMMENT ON COLUMN second_grade.rule IS 'The rule that found the answer';
 COMMENT ON COLUMN second_grade.detail IS 'One line for a person: what decided';
 COMMENT ON COLUMN second_grade.seconds IS 'Time that grading took';
 COMMENT ON COLUMN second_grade.load_order IS 'The version with the highest is the newest';
+
+CREATE TABLE candidate_grade (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    candidate_index INTEGER NOT NULL,
+    grader_version VARCHAR NOT NULL,
+    verdict VARCHAR NOT NULL,
+    extracted VARCHAR,
+    detail VARCHAR,
+    load_order INTEGER NOT NULL
+);
+COMMENT ON TABLE candidate_grade IS 'What one grader version said of one candidate that is a whole chain (python -m warehouse.candidates). Key: run_id, sample_id, step_index, candidate_index, grader_version';
+COMMENT ON COLUMN candidate_grade.run_id IS 'The run';
+COMMENT ON COLUMN candidate_grade.sample_id IS 'The sample';
+COMMENT ON COLUMN candidate_grade.step_index IS 'The step it was proposed for';
+COMMENT ON COLUMN candidate_grade.candidate_index IS 'Place among the candidates, from 0';
+COMMENT ON COLUMN candidate_grade.grader_version IS 'Grader and the libraries under it';
+COMMENT ON COLUMN candidate_grade.verdict IS 'As in grade';
+COMMENT ON COLUMN candidate_grade.extracted IS 'The answer as it stands in the candidate';
+COMMENT ON COLUMN candidate_grade.detail IS 'One line for a person: what decided';
+COMMENT ON COLUMN candidate_grade.load_order IS 'The version with the highest is the newest';
+
+CREATE TABLE step_score (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    scorer VARCHAR NOT NULL,
+    score DOUBLE NOT NULL
+);
+COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from scores/ in the run folder. Key: run_id, sample_id, step_index, scorer';
+COMMENT ON COLUMN step_score.run_id IS 'The run';
+COMMENT ON COLUMN step_score.sample_id IS 'The sample';
+COMMENT ON COLUMN step_score.step_index IS 'The step';
+COMMENT ON COLUMN step_score.scorer IS 'The model that scored, with its revision';
+COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better';
+
+CREATE TABLE candidate_score (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    candidate_index INTEGER NOT NULL,
+    scorer VARCHAR NOT NULL,
+    score DOUBLE NOT NULL
+);
+COMMENT ON TABLE candidate_score IS 'Quality of one candidate as a process reward model sees it. Key: run_id, sample_id, step_index, candidate_index, scorer';
+COMMENT ON COLUMN candidate_score.run_id IS 'The run';
+COMMENT ON COLUMN candidate_score.sample_id IS 'The sample';
+COMMENT ON COLUMN candidate_score.step_index IS 'The step it was proposed for';
+COMMENT ON COLUMN candidate_score.candidate_index IS 'Place among the candidates, from 0';
+COMMENT ON COLUMN candidate_score.scorer IS 'The model that scored, with its revision';
+COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better';
+
+-- Totals: what the views would have to sum over every step and call again. Made by totals.sql from the tables above
+-- while a run is loaded; a test compares them with the sums.
+
+CREATE TABLE sample_steps (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    author VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    num_steps INTEGER NOT NULL,
+    num_tokens BIGINT NOT NULL,
+    num_verdicts INTEGER NOT NULL,
+    num_refused INTEGER NOT NULL,
+    option_mass DOUBLE,
+    num_wait INTEGER NOT NULL,
+    num_but INTEGER NOT NULL,
+    num_hmm INTEGER NOT NULL
+);
+COMMENT ON TABLE sample_steps IS 'Steps of one sample by author and role. Key: run_id, sample_id, author, role';
+COMMENT ON COLUMN sample_steps.run_id IS 'The run';
+COMMENT ON COLUMN sample_steps.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_steps.author IS 'draft or target';
+COMMENT ON COLUMN sample_steps.role IS 'As in step';
+COMMENT ON COLUMN sample_steps.num_steps IS 'Steps';
+COMMENT ON COLUMN sample_steps.num_tokens IS 'Emitted tokens';
+COMMENT ON COLUMN sample_steps.num_verdicts IS 'Steps with a verdict';
+COMMENT ON COLUMN sample_steps.num_refused IS 'Steps whose verdict refused all candidates';
+COMMENT ON COLUMN sample_steps.option_mass IS 'Sum of verdict_mass; NULL without verdicts';
+COMMENT ON COLUMN sample_steps.num_wait IS 'Sum of step.num_wait';
+COMMENT ON COLUMN sample_steps.num_but IS 'Sum of step.num_but';
+COMMENT ON COLUMN sample_steps.num_hmm IS 'Sum of step.num_hmm';
+
+CREATE TABLE sample_answer (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    num_tokens DOUBLE NOT NULL,
+    is_estimated BOOLEAN NOT NULL
+);
+COMMENT ON TABLE sample_answer IS 'Length of the final answer: what follows the last </think>, else the steps of role answer; samples without either have none. Key: run_id, sample_id';
+COMMENT ON COLUMN sample_answer.run_id IS 'The run';
+COMMENT ON COLUMN sample_answer.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, the share that its characters have';
+COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether such a step is in it; false: the number is exact';
+
+CREATE TABLE sample_verdicts (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    num_steps INTEGER NOT NULL,
+    num_verdicts INTEGER NOT NULL,
+    mean_score DOUBLE NOT NULL,
+    lowest_score DOUBLE NOT NULL,
+    greedy_change INTEGER[] NOT NULL,
+    average_change INTEGER[] NOT NULL
+);
+COMMENT ON TABLE sample_verdicts IS 'Score verdicts (SpecReason) of one sample, and where another rule would have decided otherwise. Key: run_id, sample_id';
+COMMENT ON COLUMN sample_verdicts.run_id IS 'The run';
+COMMENT ON COLUMN sample_verdicts.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_verdicts.num_steps IS 'Steps of the sample, with and without a verdict';
+COMMENT ON COLUMN sample_verdicts.num_verdicts IS 'Score verdicts';
+COMMENT ON COLUMN sample_verdicts.mean_score IS 'Mean of verdict_score';
+COMMENT ON COLUMN sample_verdicts.lowest_score IS 'Least verdict_score';
+COMMENT ON COLUMN sample_verdicts.greedy_change IS 'For thresholds 0 to 9: index of the first step that the most probable digit would have decided otherwise; NULL: none';
+COMMENT ON COLUMN sample_verdicts.average_change IS 'Likewise for the probability-weighted mean of the digits';
+
+CREATE TABLE position_total (
+    run_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    tenth INTEGER NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_accepted BIGINT NOT NULL
+);
+COMMENT ON TABLE position_total IS 'Verdicts of a run by their place in the chain. Key: run_id, step_index, tenth';
+COMMENT ON COLUMN position_total.run_id IS 'The run';
+COMMENT ON COLUMN position_total.step_index IS 'Place in the chain, from 0';
+COMMENT ON COLUMN position_total.tenth IS 'Tenth of the chain, 1 to 10';
+COMMENT ON COLUMN position_total.num_verdicts IS 'Verdicts';
+COMMENT ON COLUMN position_total.num_accepted IS 'Verdicts that accepted a candidate';
+
+CREATE TABLE option_total (
+    run_id VARCHAR NOT NULL,
+    num_offered INTEGER NOT NULL,
+    option_index INTEGER NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_chosen BIGINT NOT NULL,
+    probability DOUBLE NOT NULL
+);
+COMMENT ON TABLE option_total IS 'Options of the choices of a run. Key: run_id, num_offered, option_index';
+COMMENT ON COLUMN option_total.run_id IS 'The run';
+COMMENT ON COLUMN option_total.num_offered IS 'Distinct candidates offered';
+COMMENT ON COLUMN option_total.option_index IS 'The option, from 0';
+COMMENT ON COLUMN option_total.num_verdicts IS 'Verdicts with this option';
+COMMENT ON COLUMN option_total.num_chosen IS 'How often it was decided for';
+COMMENT ON COLUMN option_total.probability IS 'Sum of its probability';
+
+CREATE TABLE rating_total (
+    run_id VARCHAR NOT NULL,
+    grader_version VARCHAR NOT NULL,
+    is_correct BOOLEAN NOT NULL,
+    verdict_kind VARCHAR NOT NULL,
+    accepted BOOLEAN NOT NULL,
+    tenth INTEGER NOT NULL,
+    rating DOUBLE NOT NULL,
+    expected_rating DOUBLE NOT NULL,
+    num_verdicts BIGINT NOT NULL
+);
+COMMENT ON TABLE rating_total IS 'Verdicts of a run by what they said and whether the sample ended correct, for every grader version; ungraded samples left out. Key: all but num_verdicts';
+COMMENT ON COLUMN rating_total.run_id IS 'The run';
+COMMENT ON COLUMN rating_total.grader_version IS 'Whose grade is_correct is';
+COMMENT ON COLUMN rating_total.is_correct IS 'Whether the sample''s final answer is correct';
+COMMENT ON COLUMN rating_total.verdict_kind IS 'choice or score';
+COMMENT ON COLUMN rating_total.accepted IS 'Whether a candidate was accepted';
+COMMENT ON COLUMN rating_total.tenth IS 'Tenth of the chain, 1 to 10';
+COMMENT ON COLUMN rating_total.rating IS 'score: verdict_score; choice: verdict_acceptance_probability. Two decimals';
+COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score; choice: as rating. Two decimals';
+COMMENT ON COLUMN rating_total.num_verdicts IS 'Verdicts';
+
+CREATE TABLE sample_calls (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    purpose VARCHAR NOT NULL,
+    num_calls INTEGER NOT NULL,
+    prompt_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL,
+    longest_output_tokens BIGINT NOT NULL,
+    queued_seconds DOUBLE NOT NULL,
+    end_seconds DOUBLE NOT NULL,
+    first_submitted_at TIMESTAMP NOT NULL,
+    last_ended_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE sample_calls IS 'Calls of one sample by model and purpose. Key: run_id, sample_id, model, purpose';
+COMMENT ON COLUMN sample_calls.run_id IS 'The run';
+COMMENT ON COLUMN sample_calls.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_calls.model IS 'draft or target';
+COMMENT ON COLUMN sample_calls.purpose IS 'As in call';
+COMMENT ON COLUMN sample_calls.num_calls IS 'Calls';
+COMMENT ON COLUMN sample_calls.prompt_tokens IS 'Sum of call.prompt_tokens';
+COMMENT ON COLUMN sample_calls.cached_tokens IS 'Sum of call.cached_tokens';
+COMMENT ON COLUMN sample_calls.output_tokens IS 'Sum of call.output_tokens: spent';
+COMMENT ON COLUMN sample_calls.longest_output_tokens IS 'Sum of call.longest_output_tokens: critical path';
+COMMENT ON COLUMN sample_calls.queued_seconds IS 'Sum of call.queued_seconds';
+COMMENT ON COLUMN sample_calls.end_seconds IS 'Sum of call.end_seconds, queueing included';
+COMMENT ON COLUMN sample_calls.first_submitted_at IS 'When the first was submitted (UTC)';
+COMMENT ON COLUMN sample_calls.last_ended_at IS 'When the last ended (UTC)';
 
 CREATE TABLE loaded_file (
     run_id VARCHAR,

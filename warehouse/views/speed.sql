@@ -34,7 +34,7 @@ COMMENT ON VIEW latency IS 'Wall time of a sample';
 
 CREATE OR REPLACE VIEW latency_split AS
 WITH timed_call AS (
-    SELECT call.* FROM call SEMI JOIN timed_sample USING (run_id, sample_id)
+    SELECT sample_calls.* FROM sample_calls SEMI JOIN timed_sample USING (run_id, sample_id)
 ), part AS (
     SELECT run_id, purpose AS part, sum(end_seconds - queued_seconds) AS seconds FROM timed_call GROUP BY ALL
     UNION ALL
@@ -52,17 +52,16 @@ FROM part JOIN latency USING (run_id);
 COMMENT ON VIEW latency_split IS 'Where a sample''s wall time goes: calls by purpose without their queueing, queueing, and overhead (latency less all calls). The parts sum to the mean latency';
 
 CREATE OR REPLACE VIEW worker_time AS
-SELECT call.run_id, timed_sample.attempt_id,
-    epoch(max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) - min(call.submitted_at))
-        AS wall_seconds
-FROM call JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL;
+SELECT sample_calls.run_id, timed_sample.attempt_id,
+    epoch(max(sample_calls.last_ended_at) - min(sample_calls.first_submitted_at)) AS wall_seconds
+FROM sample_calls JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL;
 COMMENT ON VIEW worker_time IS 'From a worker''s first call to the end of its last';
 
 CREATE OR REPLACE VIEW throughput AS
 WITH called AS (
-    SELECT run_id, model, count(*) AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
+    SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
         sum(end_seconds - queued_seconds) AS call_seconds
-    FROM call SEMI JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL
+    FROM sample_calls SEMI JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL
 ), wall AS (
     SELECT run_id, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
 )

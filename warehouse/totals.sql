@@ -1,0 +1,98 @@
+-- Totals of the run that the variable loading_run names, from the rows that insert.sql wrote. Sums of fractions go
+-- through DECIMAL, so they do not depend on the order of the rows and a rebuilt database is the same to the last digit.
+
+INSERT INTO sample_steps BY NAME
+SELECT run_id, sample_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
+    count(verdict_kind) AS num_verdicts,
+    count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_refused,
+    exact_sum(verdict_mass) AS option_mass,
+    sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
+FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, sample_id, author, role;
+
+INSERT INTO sample_answer BY NAME
+WITH ending AS (
+    SELECT sample_id, max(step_index) AS step_index FROM step
+    WHERE run_id = getvariable('loading_run') AND characters_after_thought IS NOT NULL GROUP BY sample_id
+), answer AS (
+    SELECT run_id, sample_id, step.num_tokens::DECIMAL(18, 6) * coalesce(
+            CASE WHEN step.step_index = ending.step_index
+                THEN (characters_after_thought / num_characters)::DECIMAL(18, 9) END, 1) AS num_tokens,
+        step.step_index IS NOT DISTINCT FROM ending.step_index AND characters_after_thought > 0 AS is_estimated
+    FROM step LEFT JOIN ending USING (sample_id)
+    WHERE run_id = getvariable('loading_run')
+        AND CASE WHEN ending.step_index IS NULL THEN role = 'answer' ELSE step.step_index >= ending.step_index END
+)
+SELECT run_id, sample_id, sum(num_tokens)::DOUBLE AS num_tokens, bool_or(is_estimated) AS is_estimated
+FROM answer GROUP BY run_id, sample_id;
+
+CREATE OR REPLACE TEMP TABLE judged AS
+SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
+    1 + (10 * step.step_index) // chain.num_steps AS tenth, verdict_kind, verdict_accepted, verdict_score,
+    try_cast(verdict_options[verdict_decision + 1] AS DOUBLE) AS digit, verdict_expected_score,
+    verdict_acceptance_probability
+FROM step
+JOIN (
+    SELECT sample_id, sum(num_steps)::INTEGER AS num_steps FROM sample_steps
+    WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+) AS chain USING (sample_id)
+WHERE step.run_id = getvariable('loading_run') AND verdict_kind IS NOT NULL;
+
+INSERT INTO position_total BY NAME
+SELECT run_id, step_index, tenth, count(*) AS num_verdicts, count(*) FILTER (verdict_accepted) AS num_accepted
+FROM judged GROUP BY run_id, step_index, tenth;
+
+INSERT INTO sample_verdicts BY NAME
+SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_verdicts,
+    exact_sum(verdict_score) / count(*) AS mean_score, min(verdict_score) AS lowest_score,
+    [
+        first_changed(step_index, verdict_accepted, digit, 0),
+        first_changed(step_index, verdict_accepted, digit, 1),
+        first_changed(step_index, verdict_accepted, digit, 2),
+        first_changed(step_index, verdict_accepted, digit, 3),
+        first_changed(step_index, verdict_accepted, digit, 4),
+        first_changed(step_index, verdict_accepted, digit, 5),
+        first_changed(step_index, verdict_accepted, digit, 6),
+        first_changed(step_index, verdict_accepted, digit, 7),
+        first_changed(step_index, verdict_accepted, digit, 8),
+        first_changed(step_index, verdict_accepted, digit, 9)
+    ] AS greedy_change,
+    [
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 0),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 1),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 2),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 3),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 4),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 5),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 6),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 7),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 8),
+        first_changed(step_index, verdict_accepted, verdict_expected_score, 9)
+    ] AS average_change
+FROM judged WHERE verdict_kind = 'score' AND verdict_score IS NOT NULL GROUP BY run_id, sample_id;
+
+INSERT INTO rating_total BY NAME
+SELECT run_id, grader_version, verdict = 'correct' AS is_correct, verdict_kind, verdict_accepted AS accepted, tenth,
+    round(coalesce(verdict_score, verdict_acceptance_probability), 2) AS rating,
+    round(coalesce(verdict_expected_score, verdict_acceptance_probability), 2) AS expected_rating,
+    count(*) AS num_verdicts
+FROM judged JOIN grade USING (run_id, sample_id)
+WHERE rating IS NOT NULL AND expected_rating IS NOT NULL GROUP BY ALL;
+
+INSERT INTO option_total BY NAME
+WITH option AS (
+    SELECT run_id, num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
+        unnest(list_transform(verdict_logprobs, lambda x: exp(x) / verdict_mass)) AS probability
+    FROM step WHERE run_id = getvariable('loading_run') AND verdict_kind = 'choice'
+)
+SELECT run_id, num_offered, option_index, count(*) AS num_verdicts,
+    count(*) FILTER (verdict_decision = option_index) AS num_chosen, exact_sum(probability) AS probability
+FROM option GROUP BY run_id, num_offered, option_index;
+
+INSERT INTO sample_calls BY NAME
+SELECT run_id, sample_id, model, purpose, count(*) AS num_calls,
+    sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens,
+    sum(longest_output_tokens) AS longest_output_tokens,
+    exact_sum(queued_seconds) AS queued_seconds, exact_sum(end_seconds) AS end_seconds,
+    min(submitted_at) AS first_submitted_at,
+    max(submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT)) AS last_ended_at
+FROM call WHERE run_id = getvariable('loading_run') GROUP BY run_id, sample_id, model, purpose;
