@@ -37,7 +37,7 @@ WHERE run_id = $run_id AND sample_id = $sample_id GROUP BY ALL ORDER BY step_ind
 _USAGE = """
 SELECT sample_id, model, sum(prompt_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
     sum(cached_tokens)::BIGINT AS cached_tokens
-FROM sample_calls WHERE run_id = $run_id GROUP BY ALL ORDER BY sample_id, model
+FROM call WHERE run_id = $run_id GROUP BY ALL ORDER BY sample_id, model
 """
 
 

@@ -38,16 +38,19 @@ from warehouse.database import (
     writer,
 )
 from warehouse.display import printable
-from warehouse.records import FileRecord, LoadReport, SkippedFile
+from warehouse.load_report import describe, describe_skipped, report_on
+from warehouse.records import FileRecord, LoadReport
 from warehouse.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage
 
 _TABLES = (
     "run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "candidate_grade",
-    "step_score", "candidate_score", "sample_steps", "sample_answer", "sample_verdicts", "position_total",
-    "option_total", "rating_total", "sample_calls", "loaded_file",
+    "step_score", "candidate_score", "grade_total", "graded_sample", "sample_tokens", "timed_sample", "step_total",
+    "sample_answer", "sample_verdicts", "position_total", "option_total", "rating_total", "replay_total", "call_total",
+    "loaded_file",
 )  # fmt: skip
 _PUBLISH_SECONDS = 60.0
 """Readers see what is loaded after at most this time and one run more."""
+__all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
 _logger = logging.getLogger(__name__)
 Outcome = LoadReport | WarehouseError
 
@@ -140,7 +143,7 @@ def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadRepor
             return None
     except (RunUnreadable, *UNREADABLE):
         return None
-    return _report(connection, folder.path.name, Staged(list(known.values())), started, unchanged=True)
+    return report_on(connection, folder.path.name, Staged(list(known.values())), started, unchanged=True)
 
 
 def _load_some(
@@ -171,7 +174,7 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
             staged = _replace(connection, folder, plan, files, is_wary=True)
     except UNREADABLE as error:
         raise RunUnreadable(f"{folder.path} cannot be loaded: {one_line(error)}") from error
-    return _report(connection, folder.path.name, staged, started, unchanged=False)
+    return report_on(connection, folder.path.name, staged, started, unchanged=False)
 
 
 def _replace(
@@ -211,59 +214,6 @@ def _known_files(connection: Connection, run_id: str) -> dict[str, FileRecord]:
     columns = ", ".join(FileRecord.__dataclass_fields__)
     found = connection.execute(f"SELECT {columns} FROM loaded_file WHERE run_id = ?", [run_id]).fetchall()
     return {file.name: file for file in (FileRecord(*row) for row in found)}
-
-
-def _report(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
-    [counts] = connection.execute(
-        """
-        SELECT count(*), count(*) FILTER (finished), count(*) FILTER (graded),
-            (SELECT count(*) FROM step WHERE run_id = $run_id),
-            (SELECT count(*) FROM candidate WHERE run_id = $run_id),
-            (SELECT count(*) FROM call WHERE run_id = $run_id)
-        FROM sample_grade WHERE run_id = $run_id
-        """,
-        {"run_id": run_id},
-    ).fetchall()
-    num_samples, num_finished, num_graded, num_steps, num_candidates, num_calls = counts
-    return LoadReport(
-        run_id=run_id,
-        unchanged=unchanged,
-        num_samples=num_samples,
-        num_finished=num_finished,
-        num_graded=num_graded,
-        num_steps=num_steps,
-        num_candidates=num_candidates,
-        num_calls=num_calls,
-        num_duplicates=staged.num_duplicates,
-        num_unplanned=staged.num_unplanned,
-        skipped=staged.skipped,
-        seconds=time.perf_counter() - started,
-    )
-
-
-def describe(report: LoadReport) -> str:
-    """One line on a load."""
-    if report.unchanged:
-        return f"{report.run_id}: unchanged, {report.num_finished} of {report.num_samples} samples finished"
-    extra = [
-        f"{number} {what}"
-        for number, what in (
-            (report.num_finished - report.num_graded, "not graded"),
-            (report.num_duplicates, "duplicates left out"),
-            (report.num_unplanned, "not in the plan and left out"),
-        )
-        if number
-    ]
-    return (
-        f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
-        f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
-        + "".join(f"; {part}" for part in extra)
-    )
-
-
-def describe_skipped(run_id: str, file: SkippedFile) -> str:
-    """One loud line on a file that was left out."""
-    return f"WARNING: {run_id}: {file.name} cannot be read and is LEFT OUT: {file.reason}"
 
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:

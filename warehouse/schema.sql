@@ -403,33 +403,107 @@ COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better';
 -- Totals: what the views would have to sum over every step and call again. Made by totals.sql from the tables above
 -- while a run is loaded; a test compares them with the sums.
 
-CREATE TABLE sample_steps (
+CREATE TABLE graded_sample (
     run_id VARCHAR NOT NULL,
     sample_id VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    sample_index INTEGER NOT NULL,
+    stop_reason VARCHAR,
+    verdict VARCHAR NOT NULL,
+    finished BOOLEAN NOT NULL,
+    graded BOOLEAN NOT NULL,
+    grader_version VARCHAR,
+    extracted VARCHAR,
+    rule VARCHAR,
+    detail VARCHAR
+);
+COMMENT ON TABLE graded_sample IS 'One verdict per planned sample for every grader version that graded the run, and for none (grader_version NULL); the view sample_grade shows the version that counts. Key: run_id, sample_id, grader_version';
+COMMENT ON COLUMN graded_sample.run_id IS 'The run';
+COMMENT ON COLUMN graded_sample.sample_id IS 'The sample';
+COMMENT ON COLUMN graded_sample.problem_id IS 'The problem';
+COMMENT ON COLUMN graded_sample.sample_index IS 'From 0 to k − 1';
+COMMENT ON COLUMN graded_sample.stop_reason IS 'As in sample';
+COMMENT ON COLUMN graded_sample.verdict IS 'One of the nine; not_run for what is not finished, or not graded and no error';
+COMMENT ON COLUMN graded_sample.finished IS 'Whether the sample has been run';
+COMMENT ON COLUMN graded_sample.graded IS 'Whether there is a grade, or an error that needs none';
+COMMENT ON COLUMN graded_sample.grader_version IS 'Whose verdict it is; NULL: nobody''s';
+COMMENT ON COLUMN graded_sample.extracted IS 'As in grade';
+COMMENT ON COLUMN graded_sample.rule IS 'As in grade';
+COMMENT ON COLUMN graded_sample.detail IS 'As in grade';
+
+CREATE TABLE grade_total (
+    run_id VARCHAR NOT NULL,
+    grader_version VARCHAR NOT NULL,
+    num_grades BIGINT NOT NULL,
+    num_correct BIGINT NOT NULL,
+    load_order INTEGER NOT NULL
+);
+COMMENT ON TABLE grade_total IS 'Grades of a run by grader version. Key: run_id, grader_version';
+COMMENT ON COLUMN grade_total.run_id IS 'The run';
+COMMENT ON COLUMN grade_total.grader_version IS 'Grader and the libraries under it';
+COMMENT ON COLUMN grade_total.num_grades IS 'Grades';
+COMMENT ON COLUMN grade_total.num_correct IS 'Grades with the verdict correct';
+COMMENT ON COLUMN grade_total.load_order IS 'The version with the highest is the newest';
+
+CREATE TABLE sample_tokens (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    emitted_tokens BIGINT NOT NULL,
+    spent_tokens BIGINT NOT NULL,
+    critical_path_tokens BIGINT NOT NULL
+);
+COMMENT ON TABLE sample_tokens IS 'The three token counts of each finished sample, by model. Key: run_id, sample_id, model';
+COMMENT ON COLUMN sample_tokens.run_id IS 'The run';
+COMMENT ON COLUMN sample_tokens.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_tokens.model IS 'draft or target';
+COMMENT ON COLUMN sample_tokens.emitted_tokens IS 'In the accepted chain';
+COMMENT ON COLUMN sample_tokens.spent_tokens IS 'Every output token of every call';
+COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest';
+
+CREATE TABLE timed_sample (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    attempt_id VARCHAR NOT NULL,
+    latency_seconds DOUBLE NOT NULL,
+    emitted_tokens BIGINT NOT NULL,
+    spent_tokens BIGINT NOT NULL
+);
+COMMENT ON TABLE timed_sample IS 'Samples whose latency means something: finished in one attempt and without an error. Key: run_id, sample_id';
+COMMENT ON COLUMN timed_sample.run_id IS 'The run';
+COMMENT ON COLUMN timed_sample.sample_id IS 'The sample';
+COMMENT ON COLUMN timed_sample.problem_id IS 'The problem';
+COMMENT ON COLUMN timed_sample.attempt_id IS 'The attempt';
+COMMENT ON COLUMN timed_sample.latency_seconds IS 'As in sample';
+COMMENT ON COLUMN timed_sample.emitted_tokens IS 'Of both models together';
+COMMENT ON COLUMN timed_sample.spent_tokens IS 'Of both models together';
+
+CREATE TABLE step_total (
+    run_id VARCHAR NOT NULL,
     author VARCHAR NOT NULL,
     role VARCHAR NOT NULL,
-    num_steps INTEGER NOT NULL,
+    num_steps BIGINT NOT NULL,
     num_tokens BIGINT NOT NULL,
-    num_verdicts INTEGER NOT NULL,
-    num_refused INTEGER NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_refused BIGINT NOT NULL,
     option_mass DOUBLE,
-    num_wait INTEGER NOT NULL,
-    num_but INTEGER NOT NULL,
-    num_hmm INTEGER NOT NULL
+    num_wait BIGINT NOT NULL,
+    num_but BIGINT NOT NULL,
+    num_hmm BIGINT NOT NULL
 );
-COMMENT ON TABLE sample_steps IS 'Steps of one sample by author and role. Key: run_id, sample_id, author, role';
-COMMENT ON COLUMN sample_steps.run_id IS 'The run';
-COMMENT ON COLUMN sample_steps.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_steps.author IS 'draft or target';
-COMMENT ON COLUMN sample_steps.role IS 'As in step';
-COMMENT ON COLUMN sample_steps.num_steps IS 'Steps';
-COMMENT ON COLUMN sample_steps.num_tokens IS 'Emitted tokens';
-COMMENT ON COLUMN sample_steps.num_verdicts IS 'Steps with a verdict';
-COMMENT ON COLUMN sample_steps.num_refused IS 'Steps whose verdict refused all candidates';
-COMMENT ON COLUMN sample_steps.option_mass IS 'Sum of verdict_mass; NULL without verdicts';
-COMMENT ON COLUMN sample_steps.num_wait IS 'Sum of step.num_wait';
-COMMENT ON COLUMN sample_steps.num_but IS 'Sum of step.num_but';
-COMMENT ON COLUMN sample_steps.num_hmm IS 'Sum of step.num_hmm';
+COMMENT ON TABLE step_total IS 'Steps of a run by author and role. Key: run_id, author, role';
+COMMENT ON COLUMN step_total.run_id IS 'The run';
+COMMENT ON COLUMN step_total.author IS 'draft or target';
+COMMENT ON COLUMN step_total.role IS 'As in step';
+COMMENT ON COLUMN step_total.num_steps IS 'Steps';
+COMMENT ON COLUMN step_total.num_tokens IS 'Emitted tokens';
+COMMENT ON COLUMN step_total.num_verdicts IS 'Steps with a verdict';
+COMMENT ON COLUMN step_total.num_refused IS 'Steps whose verdict refused all candidates';
+COMMENT ON COLUMN step_total.option_mass IS 'Sum of verdict_mass; NULL without verdicts';
+COMMENT ON COLUMN step_total.num_wait IS 'Sum of step.num_wait';
+COMMENT ON COLUMN step_total.num_but IS 'Sum of step.num_but';
+COMMENT ON COLUMN step_total.num_hmm IS 'Sum of step.num_hmm';
 
 CREATE TABLE sample_answer (
     run_id VARCHAR NOT NULL,
@@ -515,35 +589,65 @@ COMMENT ON COLUMN rating_total.rating IS 'score: verdict_score; choice: verdict_
 COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score; choice: as rating. Two decimals';
 COMMENT ON COLUMN rating_total.num_verdicts IS 'Verdicts';
 
-CREATE TABLE sample_calls (
+CREATE TABLE replay_total (
     run_id VARCHAR NOT NULL,
-    sample_id VARCHAR NOT NULL,
+    grader_version VARCHAR,
+    score VARCHAR NOT NULL,
+    threshold INTEGER NOT NULL,
+    num_problems BIGINT NOT NULL,
+    num_exact_problems BIGINT NOT NULL,
+    num_samples BIGINT NOT NULL,
+    num_changed_samples BIGINT NOT NULL,
+    num_steps BIGINT NOT NULL,
+    num_exact_steps BIGINT NOT NULL,
+    accuracy_at_least DOUBLE NOT NULL,
+    accuracy_at_most DOUBLE NOT NULL,
+    accuracy_of_run DOUBLE NOT NULL
+);
+COMMENT ON TABLE replay_total IS 'Score verdicts of a run under another rule, for every grader version and for none; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
+COMMENT ON COLUMN replay_total.run_id IS 'The run';
+COMMENT ON COLUMN replay_total.grader_version IS 'Whose grades the accuracies are of; NULL: nobody''s';
+COMMENT ON COLUMN replay_total.score IS 'greedy or average';
+COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score';
+COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has a score verdict';
+COMMENT ON COLUMN replay_total.num_exact_problems IS 'Problems of which no sample changes';
+COMMENT ON COLUMN replay_total.num_samples IS 'Samples with a score verdict';
+COMMENT ON COLUMN replay_total.num_changed_samples IS 'Samples with a changed decision';
+COMMENT ON COLUMN replay_total.num_steps IS 'Steps of the samples';
+COMMENT ON COLUMN replay_total.num_exact_steps IS 'Steps before the first changed decision';
+COMMENT ON COLUMN replay_total.accuracy_at_least IS 'Mean over problems if every changed sample were wrong';
+COMMENT ON COLUMN replay_total.accuracy_at_most IS 'Mean over problems if every changed sample were right';
+COMMENT ON COLUMN replay_total.accuracy_of_run IS 'Mean over problems as it was';
+
+CREATE TABLE call_total (
+    run_id VARCHAR NOT NULL,
+    attempt_id VARCHAR NOT NULL,
+    is_timed BOOLEAN NOT NULL,
     model VARCHAR NOT NULL,
     purpose VARCHAR NOT NULL,
-    num_calls INTEGER NOT NULL,
+    num_calls BIGINT NOT NULL,
     prompt_tokens BIGINT NOT NULL,
     cached_tokens BIGINT NOT NULL,
     output_tokens BIGINT NOT NULL,
-    longest_output_tokens BIGINT NOT NULL,
     queued_seconds DOUBLE NOT NULL,
     end_seconds DOUBLE NOT NULL,
     first_submitted_at TIMESTAMP NOT NULL,
     last_ended_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE sample_calls IS 'Calls of one sample by model and purpose. Key: run_id, sample_id, model, purpose';
-COMMENT ON COLUMN sample_calls.run_id IS 'The run';
-COMMENT ON COLUMN sample_calls.sample_id IS 'The sample';
-COMMENT ON COLUMN sample_calls.model IS 'draft or target';
-COMMENT ON COLUMN sample_calls.purpose IS 'As in call';
-COMMENT ON COLUMN sample_calls.num_calls IS 'Calls';
-COMMENT ON COLUMN sample_calls.prompt_tokens IS 'Sum of call.prompt_tokens';
-COMMENT ON COLUMN sample_calls.cached_tokens IS 'Sum of call.cached_tokens';
-COMMENT ON COLUMN sample_calls.output_tokens IS 'Sum of call.output_tokens: spent';
-COMMENT ON COLUMN sample_calls.longest_output_tokens IS 'Sum of call.longest_output_tokens: critical path';
-COMMENT ON COLUMN sample_calls.queued_seconds IS 'Sum of call.queued_seconds';
-COMMENT ON COLUMN sample_calls.end_seconds IS 'Sum of call.end_seconds, queueing included';
-COMMENT ON COLUMN sample_calls.first_submitted_at IS 'When the first was submitted (UTC)';
-COMMENT ON COLUMN sample_calls.last_ended_at IS 'When the last ended (UTC)';
+COMMENT ON TABLE call_total IS 'Calls of a run by attempt, model and purpose, apart for timed and other samples. Key: run_id, attempt_id, is_timed, model, purpose';
+COMMENT ON COLUMN call_total.run_id IS 'The run';
+COMMENT ON COLUMN call_total.attempt_id IS 'The attempt that finished the sample';
+COMMENT ON COLUMN call_total.is_timed IS 'Whether the sample is in timed_sample';
+COMMENT ON COLUMN call_total.model IS 'draft or target';
+COMMENT ON COLUMN call_total.purpose IS 'As in call';
+COMMENT ON COLUMN call_total.num_calls IS 'Calls';
+COMMENT ON COLUMN call_total.prompt_tokens IS 'Sum of call.prompt_tokens';
+COMMENT ON COLUMN call_total.cached_tokens IS 'Sum of call.cached_tokens';
+COMMENT ON COLUMN call_total.output_tokens IS 'Sum of call.output_tokens: spent';
+COMMENT ON COLUMN call_total.queued_seconds IS 'Sum of call.queued_seconds';
+COMMENT ON COLUMN call_total.end_seconds IS 'Sum of call.end_seconds, queueing included';
+COMMENT ON COLUMN call_total.first_submitted_at IS 'When the first was submitted (UTC)';
+COMMENT ON COLUMN call_total.last_ended_at IS 'When the last ended (UTC)';
 
 CREATE TABLE loaded_file (
     run_id VARCHAR,

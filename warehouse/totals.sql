@@ -1,13 +1,59 @@
 -- Totals of the run that the variable loading_run names, from the rows that insert.sql wrote. Sums of fractions go
 -- through DECIMAL, so they do not depend on the order of the rows and a rebuilt database is the same to the last digit.
 
-INSERT INTO sample_steps BY NAME
-SELECT run_id, sample_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
+INSERT INTO grade_total BY NAME
+SELECT run_id, grader_version, count(*) AS num_grades, count(*) FILTER (verdict = 'correct') AS num_correct,
+    max(load_order) AS load_order
+FROM grade WHERE run_id = getvariable('loading_run') GROUP BY run_id, grader_version;
+
+INSERT INTO graded_sample BY NAME
+WITH version AS (
+    SELECT grader_version FROM grade_total WHERE run_id = getvariable('loading_run') UNION ALL SELECT NULL
+)
+SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, sample.stop_reason,
+    CASE
+        WHEN sample.stop_reason IS NULL THEN 'not_run'
+        WHEN grade.verdict IS NOT NULL THEN grade.verdict
+        WHEN sample.stop_reason = 'error' THEN 'error'
+        ELSE 'not_run'
+    END AS verdict,
+    sample.stop_reason IS NOT NULL AS finished,
+    sample.stop_reason IS NOT NULL AND (grade.verdict IS NOT NULL OR sample.stop_reason = 'error') AS graded,
+    version.grader_version, grade.extracted, grade.rule, grade.detail
+FROM sample CROSS JOIN version
+LEFT JOIN grade ON grade.run_id = sample.run_id AND grade.sample_id = sample.sample_id
+    AND grade.grader_version = version.grader_version
+WHERE sample.run_id = getvariable('loading_run');
+
+INSERT INTO sample_tokens BY NAME
+WITH emitted AS (
+    SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM step
+    WHERE run_id = getvariable('loading_run') GROUP BY ALL
+), worked AS (
+    SELECT run_id, sample_id, model, sum(output_tokens) AS spent, sum(longest_output_tokens) AS critical_path
+    FROM call WHERE run_id = getvariable('loading_run') GROUP BY ALL
+)
+SELECT run_id, sample_id, model, coalesce(emitted.tokens, 0) AS emitted_tokens,
+    coalesce(worked.spent, 0) AS spent_tokens, coalesce(worked.critical_path, 0) AS critical_path_tokens
+FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
+
+INSERT INTO timed_sample BY NAME
+SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.attempt_id, sample.latency_seconds,
+    coalesce(tokens.emitted_tokens, 0) AS emitted_tokens, coalesce(tokens.spent_tokens, 0) AS spent_tokens
+FROM sample LEFT JOIN (
+    SELECT sample_id, sum(emitted_tokens) AS emitted_tokens, sum(spent_tokens) AS spent_tokens
+    FROM sample_tokens WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+) AS tokens USING (sample_id)
+WHERE sample.run_id = getvariable('loading_run')
+    AND sample.num_attempts = 1 AND sample.stop_reason IS NOT NULL AND sample.stop_reason <> 'error';
+
+INSERT INTO step_total BY NAME
+SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
     count(verdict_kind) AS num_verdicts,
     count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_refused,
     exact_sum(verdict_mass) AS option_mass,
     sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
-FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, sample_id, author, role;
+FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, author, role;
 
 INSERT INTO sample_answer BY NAME
 WITH ending AS (
@@ -32,7 +78,7 @@ SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
     verdict_acceptance_probability
 FROM step
 JOIN (
-    SELECT sample_id, sum(num_steps)::INTEGER AS num_steps FROM sample_steps
+    SELECT sample_id, count(*)::INTEGER AS num_steps FROM step
     WHERE run_id = getvariable('loading_run') GROUP BY sample_id
 ) AS chain USING (sample_id)
 WHERE step.run_id = getvariable('loading_run') AND verdict_kind IS NOT NULL;
@@ -88,11 +134,38 @@ SELECT run_id, num_offered, option_index, count(*) AS num_verdicts,
     count(*) FILTER (verdict_decision = option_index) AS num_chosen, exact_sum(probability) AS probability
 FROM option GROUP BY run_id, num_offered, option_index;
 
-INSERT INTO sample_calls BY NAME
-SELECT run_id, sample_id, model, purpose, count(*) AS num_calls,
-    sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens,
-    sum(longest_output_tokens) AS longest_output_tokens,
+INSERT INTO replay_total BY NAME
+WITH rule AS (
+    SELECT sample_id, num_steps, 'greedy' AS score, unnest(range(10)) AS threshold, unnest(greedy_change) AS step_index
+    FROM sample_verdicts WHERE run_id = getvariable('loading_run')
+    UNION ALL
+    SELECT sample_id, num_steps, 'average', unnest(range(10)), unnest(average_change)
+    FROM sample_verdicts WHERE run_id = getvariable('loading_run')
+), problem_replay AS (
+    SELECT graded.run_id, graded.grader_version, graded.problem_id, score, threshold, count(*) AS num_samples,
+        count(step_index) AS num_changed, sum(num_steps) AS num_steps,
+        sum(coalesce(step_index, num_steps)) AS num_exact_steps,
+        count(*) FILTER (graded.verdict = 'correct') AS num_correct,
+        count(*) FILTER (graded.verdict = 'correct' AND step_index IS NULL) AS num_unchanged_correct
+    FROM rule JOIN graded_sample AS graded USING (sample_id)
+    WHERE graded.run_id = getvariable('loading_run') GROUP BY ALL
+)
+SELECT run_id, grader_version, score, threshold, count(*) AS num_problems,
+    count(*) FILTER (num_changed = 0) AS num_exact_problems, sum(num_samples) AS num_samples,
+    sum(num_changed) AS num_changed_samples, sum(num_steps) AS num_steps, sum(num_exact_steps) AS num_exact_steps,
+    exact_sum(num_unchanged_correct / num_samples) / count(*) AS accuracy_at_least,
+    exact_sum((num_unchanged_correct + num_changed) / num_samples) / count(*) AS accuracy_at_most,
+    exact_sum(num_correct / num_samples) / count(*) AS accuracy_of_run
+FROM problem_replay GROUP BY run_id, grader_version, score, threshold;
+
+INSERT INTO call_total BY NAME
+SELECT call.run_id, sample.attempt_id, timed.sample_id IS NOT NULL AS is_timed, model, purpose,
+    count(*) AS num_calls, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+    sum(output_tokens) AS output_tokens,
     exact_sum(queued_seconds) AS queued_seconds, exact_sum(end_seconds) AS end_seconds,
     min(submitted_at) AS first_submitted_at,
     max(submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT)) AS last_ended_at
-FROM call WHERE run_id = getvariable('loading_run') GROUP BY run_id, sample_id, model, purpose;
+FROM call
+JOIN (FROM sample WHERE run_id = getvariable('loading_run')) AS sample USING (sample_id)
+LEFT JOIN (FROM timed_sample WHERE run_id = getvariable('loading_run')) AS timed USING (sample_id)
+WHERE call.run_id = getvariable('loading_run') GROUP BY ALL;

@@ -21,7 +21,7 @@ def test_parquet_holds_the_rows_of_the_run_and_no_others(loaded: Loaded, tmp_pat
     name, folder = loaded.speculative.path.name, tmp_path / "out"
     assert export(loaded, name, "-o", str(folder)).exit_code == 0
     with reader(loaded.database) as connection:
-        for table in ("run", "sample", "step", "candidate", "call", "grade", "sample_steps"):
+        for table in ("run", "sample", "step", "candidate", "call", "grade", "sample_tokens"):
             found = pq.read_table(folder / f"{table}.parquet")
             expected = connection.execute(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY ALL", [name]).fetchall()
             rows = found.to_pylist()

@@ -254,8 +254,8 @@ def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> N
     for run in (second, folder):
         load_run(run, database)
     before = contents(database)
-    assert len(before) == 21
-    assert all(before[table] for table in ("step", "sample_steps", "sample_calls", "rating_total", "option_total"))
+    assert len(before) == 26
+    assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "option_total"))
     database.unlink()
     assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
     assert contents(database) == before
@@ -268,16 +268,20 @@ def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) ->
     load_run(folder, database)
     with reader(database) as connection:
         for totals, sums in (
-            ("SELECT sum(num_steps), sum(num_tokens), sum(num_verdicts), sum(num_refused) FROM sample_steps",
+            ("SELECT sum(num_steps), sum(num_tokens), sum(num_verdicts), sum(num_refused) FROM step_total",
              "SELECT count(*), sum(num_tokens), count(verdict_kind), count(*) FILTER (NOT verdict_accepted) FROM step"),
-            ("SELECT sum(num_calls), sum(output_tokens), sum(longest_output_tokens), sum(cached_tokens), "
-             "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM sample_calls",
-             "SELECT count(*), sum(output_tokens), sum(longest_output_tokens), sum(cached_tokens), "
+            ("SELECT sum(num_calls), sum(output_tokens), sum(cached_tokens), "
+             "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM call_total",
+             "SELECT count(*), sum(output_tokens), sum(cached_tokens), "
              "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM call"),
             ("SELECT sum(num_verdicts), sum(num_accepted) FROM position_total",
              "SELECT count(*), count(*) FILTER (verdict_accepted) FROM step WHERE verdict_kind IS NOT NULL"),
             ("SELECT sum(num_verdicts) FROM rating_total",
              "SELECT count(*) FROM step JOIN grade USING (run_id, sample_id) WHERE verdict_kind IS NOT NULL"),
+            ("SELECT sum(emitted_tokens), sum(spent_tokens), sum(critical_path_tokens) FROM sample_tokens",
+             "SELECT (SELECT sum(num_tokens) FROM step), sum(output_tokens), sum(longest_output_tokens) FROM call"),
+            ("SELECT count(*), sum(num_grades) FROM grade_total",
+             "SELECT count(DISTINCT grader_version), count(*) FROM grade"),
             ("SELECT sum(num_chosen) FROM option_total", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),
         ):  # fmt: skip
             assert connection.execute(totals).fetchall()[0] == pytest.approx(connection.execute(sums).fetchall()[0])

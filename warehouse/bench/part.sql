@@ -72,4 +72,4 @@ SELECT sample_id, 'synthetic/' || problem AS problem_id, sample_index::INTEGER A
     CASE WHEN uniform(sample_id, 'stop') < 0.97 THEN 'answered' ELSE 'budget' END AS stop_reason,
     NULL::VARCHAR AS error, num_steps * 2.0 + 0.5 AS latency_seconds, 1::INTEGER AS num_attempts, 1::INTEGER AS version
 FROM timed GROUP BY ALL ORDER BY min(place)
-) TO $file (FORMAT parquet, COMPRESSION zstd);
+) TO $file (FORMAT parquet, COMPRESSION zstd, KV_METADATA {attempt: '{attempt}'});

@@ -7,16 +7,17 @@ problem, texts differ from step to step. Trace files are written by DuckDB, ever
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.problem import Problem, dataset_hash
 from jobs import parts
-from jobs.spec import EngineSpec, ModelSpec, RunSpec, Unit
+from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
 from jobs.store import RunFolder
 from warehouse.database import Connection, scratch
 
@@ -125,7 +126,7 @@ def _run(connection: Connection, folder: Path, shape: Shape, problems: list[Prob
         Unit(_sample_id(run, place), problems[place % len(problems)].id, place // len(problems))
         for place in range(count)
     ]
-    run.create(replace(spec), problems, [units])
+    run.create(spec, problems, [units])
     for number, first in enumerate(range(0, count, _SAMPLES_PER_PART)):
         _part(connection, run, shape, len(problems), first, min(count, first + _SAMPLES_PER_PART), number)
     _grades(run, units)
@@ -150,8 +151,9 @@ def _part(
     connection: Connection, run: RunFolder, shape: Shape, num_problems: int, first: int, last: int, number: int
 ) -> None:
     path = run.parts_dir / f"attempt-{number:04}.parquet"
+    attempt = Attempt(path.stem, run.path.name, 0, "synthetic", 1, 1_700_000_000.0, None)
     connection.execute(
-        _PART.read_text(encoding="utf-8"),
+        _PART.read_text(encoding="utf-8").replace("{attempt}", json.dumps(asdict(attempt))),
         {
             "run": run.path.name,
             "dataset": "synthetic",

@@ -67,37 +67,17 @@ FROM ranked GROUP BY run_id, verdict_kind, unit;
 COMMENT ON VIEW judge_auroc IS 'Probability that a rating is higher where the final answer is correct than where it is not (ties count half; 0.5: the rating says nothing). Over verdicts, over verdicts by the expected rating (to two decimals), and for scores over samples by their mean and their lowest score';
 
 CREATE OR REPLACE VIEW threshold_replay AS
-WITH change AS (
-    SELECT run_id, sample_id, num_steps, num_verdicts, unnest(range(10))::INTEGER AS threshold, 'greedy' AS score,
-        unnest(greedy_change) AS step_index
-    FROM sample_verdicts
-    UNION ALL
-    SELECT run_id, sample_id, num_steps, num_verdicts, unnest(range(10))::INTEGER, 'average', unnest(average_change)
-    FROM sample_verdicts
-), sample_change AS (
-    SELECT run_id, sample_id, problem_id, coalesce(verdict = 'correct', false) AS is_correct,
-        num_steps, threshold, score, step_index
-    FROM change JOIN sample_grade USING (run_id, sample_id)
-), problem_change AS (
-    SELECT run_id, threshold, score, problem_id, count(*) AS num_samples, count(step_index) AS num_changed,
-        count(*) FILTER (is_correct AND step_index IS NULL) AS num_unchanged_correct,
-        sum(num_steps) AS num_steps, sum(coalesce(step_index, num_steps)) AS num_exact_steps,
-        count(*) FILTER (is_correct) AS num_correct
-    FROM sample_change GROUP BY ALL
-)
-SELECT run_id, score, threshold,
-    json_extract(run.params, '$.threshold')::DOUBLE = threshold AND json_extract_string(run.params, '$.score') = score
-        AS is_own,
-    count(*) AS num_problems, sum(problem_change.num_samples)::BIGINT AS num_samples,
-    sum(num_changed)::BIGINT AS num_changed_samples,
-    count(*) FILTER (num_changed = 0) / count(*) AS share_of_problems_exact,
-    1 - sum(num_changed) / sum(problem_change.num_samples) AS share_of_samples_exact,
-    sum(num_exact_steps) / sum(num_steps) AS share_of_steps_exact,
-    avg(num_unchanged_correct / problem_change.num_samples) AS accuracy_at_least,
-    avg((num_unchanged_correct + num_changed) / problem_change.num_samples) AS accuracy_at_most,
-    avg(num_correct / problem_change.num_samples) AS accuracy_of_run
-FROM problem_change JOIN run USING (run_id)
-GROUP BY run_id, run.params, score, threshold;
+SELECT run.run_id, replay.score, replay.threshold,
+    json_extract(run.params, '$.threshold')::DOUBLE = replay.threshold
+        AND json_extract_string(run.params, '$.score') = replay.score AS is_own,
+    replay.num_problems, replay.num_samples, num_changed_samples,
+    num_exact_problems / replay.num_problems AS share_of_problems_exact,
+    1 - num_changed_samples / replay.num_samples AS share_of_samples_exact,
+    num_exact_steps / num_steps AS share_of_steps_exact,
+    accuracy_at_least, accuracy_at_most, accuracy_of_run
+FROM replay_total AS replay JOIN run USING (run_id)
+JOIN counted_version AS counted USING (run_id)
+WHERE replay.grader_version IS NOT DISTINCT FROM counted.grader_version;
 COMMENT ON VIEW threshold_replay IS 'SpecReason at another threshold, or with the other score, from the stored distributions alone: exact up to the first changed decision of a sample. share_of_problems_exact: no sample of the problem changes at all. accuracy_at_least and _at_most: all changed samples wrong, or right. Over samples with a score verdict; is_own: how the run itself decided';
 
 CREATE OR REPLACE VIEW threshold_changes AS

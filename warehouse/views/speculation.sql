@@ -5,7 +5,7 @@ SELECT run_id, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGI
     sum(num_refused) / nullif(sum(num_verdicts), 0) AS fallback_rate,
     coalesce(sum(num_steps - num_verdicts) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
     sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass
-FROM sample_steps GROUP BY run_id;
+FROM step_total GROUP BY run_id;
 COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all refused. num_refused_unasked: SCoT''s rethinking where no draft chain was complete, so no verdict was asked for; not in the rate';
 
 CREATE OR REPLACE VIEW fallback_rate_by_setting AS
@@ -31,31 +31,33 @@ FROM position_total GROUP BY run_id, step_index;
 COMMENT ON VIEW acceptance_by_position IS 'Share of verdicts that accepted a candidate, by step index; later indexes only hold the longer chains';
 
 CREATE OR REPLACE VIEW steps_by_author AS
-SELECT run_id, author, num_samples, sum(num_steps)::BIGINT AS num_steps,
-    sum(num_steps) / num_samples AS steps_per_sample,
-    sum(num_steps) / sum(sum(num_steps)) OVER (PARTITION BY run_id) AS share,
-    coalesce(sum(num_steps) FILTER (role <> 'answer'), 0)
-        / nullif(sum(coalesce(sum(num_steps) FILTER (role <> 'answer'), 0)) OVER (PARTITION BY run_id), 0)
-        AS reasoning_share,
-    sum(num_tokens) / sum(num_steps) AS tokens_per_step
-FROM sample_steps JOIN (
-    SELECT run_id, count(DISTINCT sample_id) AS num_samples FROM sample_steps GROUP BY run_id
-) AS counted USING (run_id)
-GROUP BY run_id, author, num_samples;
-COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by who wrote them (SpecReason, section 5.2: ratio of steps by the small model), per sample with a step. reasoning_share leaves final answers out';
+WITH author AS (
+    SELECT run_id, author, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
+        coalesce(sum(num_steps) FILTER (role <> 'answer'), 0)::BIGINT AS num_reasoning_steps
+    FROM step_total GROUP BY run_id, author
+), finished AS (
+    SELECT run_id, count(*) AS num_samples FROM sample WHERE stop_reason IS NOT NULL GROUP BY run_id
+)
+SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_per_sample,
+    num_steps / sum(num_steps) OVER same_run AS share,
+    num_reasoning_steps / nullif(sum(num_reasoning_steps) OVER same_run, 0) AS reasoning_share,
+    num_tokens / num_steps AS tokens_per_step
+FROM author JOIN finished USING (run_id)
+WINDOW same_run AS (PARTITION BY run_id);
+COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by who wrote them (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share leaves final answers out';
 
 CREATE OR REPLACE VIEW steps_by_role AS
 SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
     sum(num_steps) / sum(sum(num_steps)) OVER (PARTITION BY run_id) AS share,
     sum(num_tokens) / sum(num_steps) AS tokens_per_step
-FROM sample_steps GROUP BY run_id, author, role;
+FROM step_total GROUP BY run_id, author, role;
 COMMENT ON VIEW steps_by_role IS 'Steps of the accepted chains by author and role';
 
 CREATE OR REPLACE VIEW reflective_words AS
 WITH total AS (
     SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
         [sum(num_wait), sum(num_but), sum(num_hmm)]::BIGINT[] AS occurrences
-    FROM sample_steps GROUP BY run_id, author, role
+    FROM step_total GROUP BY run_id, author, role
 ), word AS (
     SELECT run_id, author, role, num_steps, num_tokens, unnest(['wait', 'but', 'hmm']) AS word,
         unnest(occurrences) AS occurrences

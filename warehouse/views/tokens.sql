@@ -1,19 +1,5 @@
 -- How much was written and by whom. Emitted, spent and critical path always stand together.
 
-CREATE OR REPLACE VIEW sample_tokens AS
-WITH emitted AS (
-    SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM sample_steps GROUP BY ALL
-), worked AS (
-    SELECT run_id, sample_id, model, sum(output_tokens) AS spent, sum(longest_output_tokens) AS critical_path
-    FROM sample_calls GROUP BY ALL
-)
-SELECT run_id, sample_id, model,
-    coalesce(emitted.tokens, 0)::BIGINT AS emitted_tokens,
-    coalesce(worked.spent, 0)::BIGINT AS spent_tokens,
-    coalesce(worked.critical_path, 0)::BIGINT AS critical_path_tokens
-FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
-COMMENT ON VIEW sample_tokens IS 'The three token counts of each finished sample, by model. Emitted: in the accepted chain; spent: every output token of every call; critical path: of parallel candidates the longest';
-
 CREATE OR REPLACE VIEW token_split AS
 WITH total AS (
     SELECT run_id, model, sum(emitted_tokens)::BIGINT AS emitted_tokens, sum(spent_tokens)::BIGINT AS spent_tokens,
@@ -37,7 +23,7 @@ CREATE OR REPLACE VIEW cache_hit_rate AS
 SELECT run_id, model, purpose, sum(num_calls)::BIGINT AS num_calls,
     sum(cached_tokens)::BIGINT AS cached_tokens, sum(prompt_tokens)::BIGINT AS prompt_tokens,
     sum(cached_tokens) / nullif(sum(prompt_tokens), 0) AS cache_hit_rate
-FROM sample_calls GROUP BY run_id, model, purpose;
+FROM call_total GROUP BY run_id, model, purpose;
 COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that the prefix cache held, by model and purpose; sum the two counts for a coarser rate';
 
 CREATE OR REPLACE VIEW answer_length AS
