@@ -524,6 +524,7 @@ CREATE TABLE sample_verdicts (
     num_verdicts INTEGER NOT NULL,
     mean_score DOUBLE NOT NULL,
     lowest_score DOUBLE NOT NULL,
+    own_threshold DOUBLE,
     greedy_change INTEGER[] NOT NULL,
     average_change INTEGER[] NOT NULL
 );
@@ -534,8 +535,9 @@ COMMENT ON COLUMN sample_verdicts.num_steps IS 'Steps of the sample, with and wi
 COMMENT ON COLUMN sample_verdicts.num_verdicts IS 'Score verdicts';
 COMMENT ON COLUMN sample_verdicts.mean_score IS 'Mean of verdict_score';
 COMMENT ON COLUMN sample_verdicts.lowest_score IS 'Least verdict_score';
-COMMENT ON COLUMN sample_verdicts.greedy_change IS 'For thresholds 0 to 9: index of the first step that the most probable digit would have decided otherwise; NULL: none';
-COMMENT ON COLUMN sample_verdicts.average_change IS 'Likewise for the probability-weighted mean of the digits';
+COMMENT ON COLUMN sample_verdicts.own_threshold IS 'The run''s threshold; NULL where the method has none';
+COMMENT ON COLUMN sample_verdicts.greedy_change IS 'For thresholds 0, 1, … 9 and the run''s own: index of the first step that the most probable digit would have decided otherwise; NULL: none';
+COMMENT ON COLUMN sample_verdicts.average_change IS 'For thresholds 0, 0.5, … 9 and the run''s own: likewise for the probability-weighted mean of the digits';
 
 CREATE TABLE position_total (
     run_id VARCHAR NOT NULL,
@@ -593,7 +595,7 @@ CREATE TABLE replay_total (
     run_id VARCHAR NOT NULL,
     grader_version VARCHAR,
     score VARCHAR NOT NULL,
-    threshold INTEGER NOT NULL,
+    threshold DOUBLE NOT NULL,
     num_problems BIGINT NOT NULL,
     num_exact_problems BIGINT NOT NULL,
     num_samples BIGINT NOT NULL,

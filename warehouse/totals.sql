@@ -75,8 +75,12 @@ CREATE OR REPLACE TEMP TABLE judged AS
 SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
     1 + (10 * step.step_index) // chain.num_steps AS tenth, verdict_kind, verdict_accepted, verdict_score,
     try_cast(verdict_options[verdict_decision + 1] AS DOUBLE) AS digit, verdict_expected_score,
+    CASE WHEN json_extract_string(run.params, '$.score') = 'average' THEN verdict_score ELSE verdict_expected_score END
+        AS average,
+    try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) AS own_threshold,
     verdict_acceptance_probability
 FROM step
+JOIN run USING (run_id)
 JOIN (
     SELECT sample_id, count(*)::INTEGER AS num_steps FROM step
     WHERE run_id = getvariable('loading_run') GROUP BY sample_id
@@ -90,6 +94,7 @@ FROM judged GROUP BY run_id, step_index, tenth;
 INSERT INTO sample_verdicts BY NAME
 SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_verdicts,
     exact_sum(verdict_score) / count(*) AS mean_score, min(verdict_score) AS lowest_score,
+    any_value(own_threshold) AS own_threshold,
     [
         first_changed(step_index, verdict_accepted, digit, 0),
         first_changed(step_index, verdict_accepted, digit, 1),
@@ -100,19 +105,30 @@ SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_ver
         first_changed(step_index, verdict_accepted, digit, 6),
         first_changed(step_index, verdict_accepted, digit, 7),
         first_changed(step_index, verdict_accepted, digit, 8),
-        first_changed(step_index, verdict_accepted, digit, 9)
+        first_changed(step_index, verdict_accepted, digit, 9),
+        first_changed(step_index, verdict_accepted, digit, own_threshold)
     ] AS greedy_change,
     [
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 0),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 1),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 2),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 3),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 4),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 5),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 6),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 7),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 8),
-        first_changed(step_index, verdict_accepted, verdict_expected_score, 9)
+        first_changed(step_index, verdict_accepted, average, 0),
+        first_changed(step_index, verdict_accepted, average, 0.5),
+        first_changed(step_index, verdict_accepted, average, 1),
+        first_changed(step_index, verdict_accepted, average, 1.5),
+        first_changed(step_index, verdict_accepted, average, 2),
+        first_changed(step_index, verdict_accepted, average, 2.5),
+        first_changed(step_index, verdict_accepted, average, 3),
+        first_changed(step_index, verdict_accepted, average, 3.5),
+        first_changed(step_index, verdict_accepted, average, 4),
+        first_changed(step_index, verdict_accepted, average, 4.5),
+        first_changed(step_index, verdict_accepted, average, 5),
+        first_changed(step_index, verdict_accepted, average, 5.5),
+        first_changed(step_index, verdict_accepted, average, 6),
+        first_changed(step_index, verdict_accepted, average, 6.5),
+        first_changed(step_index, verdict_accepted, average, 7),
+        first_changed(step_index, verdict_accepted, average, 7.5),
+        first_changed(step_index, verdict_accepted, average, 8),
+        first_changed(step_index, verdict_accepted, average, 8.5),
+        first_changed(step_index, verdict_accepted, average, 9),
+        first_changed(step_index, verdict_accepted, average, own_threshold)
     ] AS average_change
 FROM judged WHERE verdict_kind = 'score' AND verdict_score IS NOT NULL GROUP BY run_id, sample_id;
 
@@ -136,11 +152,8 @@ FROM option GROUP BY run_id, num_offered, option_index;
 
 INSERT INTO replay_total BY NAME
 WITH rule AS (
-    SELECT sample_id, num_steps, 'greedy' AS score, unnest(range(10)) AS threshold, unnest(greedy_change) AS step_index
-    FROM sample_verdicts WHERE run_id = getvariable('loading_run')
-    UNION ALL
-    SELECT sample_id, num_steps, 'average', unnest(range(10)), unnest(average_change)
-    FROM sample_verdicts WHERE run_id = getvariable('loading_run')
+    SELECT sample_id, num_steps, score, threshold, step_index FROM sample_change
+    WHERE run_id = getvariable('loading_run')
 ), problem_replay AS (
     SELECT graded.run_id, graded.grader_version, graded.problem_id, score, threshold, count(*) AS num_samples,
         count(step_index) AS num_changed, sum(num_steps) AS num_steps,

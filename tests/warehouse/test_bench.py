@@ -33,7 +33,9 @@ def test_synthetic_runs_are_whole_and_the_same_each_time(tmp_path: Path) -> None
 
 def test_the_benchmark_reports_every_size_and_leaves_nothing(tmp_path: Path) -> None:
     output = tmp_path / "numbers.json"
-    result = CliRunner().invoke(main, ["--steps", "1000,1500", "--output", str(output), "--folder", str(tmp_path / "x")])
+    result = CliRunner().invoke(
+        main, ["--steps", "1000,1500", "--output", str(output), "--folder", str(tmp_path / "x")]
+    )
     assert result.exit_code == 0, result.output
     found = json.loads(output.read_text())["found"]
     assert list(found) == ["1000", "1500"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.warehouse import runs
@@ -19,8 +20,8 @@ def test_flips_name_problem_runs_and_samples_and_bring_both_traces(tmp_path: Pat
     }
     for folder, said in verdicts.items():
         units = runs.planned(folder)
-        make = runs.vanilla if folder is slow else runs.speculative
-        runs.write_part(folder, [make(unit) for unit in units])
+        traces = [runs.vanilla(unit) if folder is slow else runs.speculative(unit) for unit in units]
+        runs.write_part(folder, traces)
         runs.write_grades(folder, {unit.sample_id: said[unit.problem_id][unit.sample_index] for unit in units})
         load_run(folder, database)
     with reader(database) as connection:
@@ -43,8 +44,6 @@ def test_flips_name_problem_runs_and_samples_and_bring_both_traces(tmp_path: Pat
 
 
 def test_runs_over_other_problems_do_not_flip(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     database = tmp_path / "w.duckdb"
     for number, verdict in enumerate(("correct", "wrong")):
         folder = runs.create(tmp_path, replace(runs.SPEC, dataset_hash=str(number)))

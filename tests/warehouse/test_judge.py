@@ -145,8 +145,29 @@ def test_the_replay_with_the_average_uses_the_stored_distribution(tmp_path: Path
         [step] = ask("step", folder)
         assert step["verdict_expected_score"] == pytest.approx(5.8)
         changed = {(r["score"], r["threshold"]): r["num_changed_samples"] for r in ask("threshold_replay", folder)}
-    assert [changed[("average", t)] for t in range(10)] == [0] * 6 + [1] * 4
+    assert [changed[("average", t / 2)] for t in range(19)] == [0] * 12 + [1] * 7  # from 6 up it is refused
     assert [changed[("greedy", t)] for t in range(10)] == [0] * 10
+
+
+@pytest.mark.parametrize(("score", "threshold"), [("average", 6.7), ("greedy", 6.7), ("average", 7.0)])
+def test_the_runs_own_threshold_is_replayed_wherever_it_lies(tmp_path: Path, score: str, threshold: float) -> None:
+    folder = runs.create(tmp_path, replace(SPEC, params={"threshold": threshold, "score": score}))
+    unit = runs.planned(folder)[0]
+    found = trace(unit, 9, 9)
+    for step, low in zip(found.steps, (0.2, 0.3), strict=True):  # means 7.4 and 6.6
+        shares = {1: low, 9: 1 - low}
+        assert step.verdict is not None
+        step.verdict.logprobs = tuple(math.log(shares[i]) if i in shares else -math.inf for i in range(10))
+        step.verdict.score = 9.0 if score == "greedy" else 9 - 8 * low
+        step.verdict.accepted = step.verdict.score >= threshold
+    runs.write_part(folder, [found])
+    runs.write_grades(folder, {unit.sample_id: "correct"})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        rows = Ask(connection)("threshold_replay", folder)
+    [own] = [row for row in rows if row["is_own"]]
+    assert (own["score"], own["threshold"], own["num_changed_samples"]) == (score, threshold, 0)
+    assert len(rows) == len({(row["score"], row["threshold"]) for row in rows}) == (29 if threshold == 7 else 31)
 
 
 def test_a_choice_is_rated_by_what_its_candidates_have_against_reject(tmp_path: Path) -> None:

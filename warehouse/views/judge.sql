@@ -14,7 +14,7 @@ SELECT run_id, verdict_kind,
     coalesce(sum(num_verdicts) FILTER (is_correct), 0) / sum(num_verdicts) AS share_correct,
     coalesce(sum(num_verdicts) FILTER (accepted), 0) / sum(num_verdicts) AS share_accepted
 FROM counted_rating GROUP BY ALL;
-COMMENT ON VIEW judge_calibration IS 'P(final answer correct | rating of a step): by score 0 to 9, or by tenths of the acceptance probability of a choice (rating_from: where the tenth begins). Over verdicts of graded samples; verdicts of one sample are not independent';
+COMMENT ON VIEW judge_calibration IS 'P(final answer correct | rating of a step): by score 0 to 9 (rounded), or by tenths of the acceptance probability of a choice (rating_from: where the tenth begins). Over verdicts of graded samples; verdicts of one sample are not independent';
 
 CREATE OR REPLACE VIEW judge_calibration_by_position AS
 SELECT run.dataset, run_id, verdict_kind, tenth,
@@ -66,6 +66,23 @@ SELECT run_id, verdict_kind, unit, sum(correct)::BIGINT AS num_correct, sum(inco
 FROM ranked GROUP BY run_id, verdict_kind, unit;
 COMMENT ON VIEW judge_auroc IS 'Probability that a rating is higher where the final answer is correct than where it is not (ties count half; 0.5: the rating says nothing). Over verdicts, over verdicts by the expected rating (to two decimals), and for scores over samples by their mean and their lowest score';
 
+CREATE OR REPLACE VIEW sample_change AS
+WITH change AS (
+    SELECT run_id, sample_id, num_steps, own_threshold, 'greedy' AS score,
+        unnest([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, own_threshold]) AS threshold,
+        unnest(range(11)) = 10 AS is_own, unnest(greedy_change) AS step_index
+    FROM sample_verdicts
+    UNION ALL
+    SELECT run_id, sample_id, num_steps, own_threshold, 'average',
+        unnest(list_append(list_transform(range(19), lambda half: half / 2), own_threshold)),
+        unnest(range(20)) = 19, unnest(average_change)
+    FROM sample_verdicts
+)
+SELECT run_id, sample_id, num_steps, score, threshold::DOUBLE AS threshold, step_index FROM change
+WHERE NOT is_own OR threshold NOT BETWEEN 0 AND 9
+    OR threshold <> CASE score WHEN 'greedy' THEN round(threshold) ELSE round(2 * threshold) / 2 END;
+COMMENT ON VIEW sample_change IS 'For every sample with score verdicts, by score and threshold, the index of the first step that would have been decided otherwise (NULL: none). Thresholds: whole for the most probable digit, halves for the average, and the run''s own';
+
 CREATE OR REPLACE VIEW threshold_replay AS
 SELECT run.run_id, replay.score, replay.threshold,
     json_extract(run.params, '$.threshold')::DOUBLE = replay.threshold
@@ -78,16 +95,9 @@ SELECT run.run_id, replay.score, replay.threshold,
 FROM replay_total AS replay JOIN run USING (run_id)
 JOIN counted_version AS counted USING (run_id)
 WHERE replay.grader_version IS NOT DISTINCT FROM counted.grader_version;
-COMMENT ON VIEW threshold_replay IS 'SpecReason at another threshold, or with the other score, from the stored distributions alone: exact up to the first changed decision of a sample. share_of_problems_exact: no sample of the problem changes at all. accuracy_at_least and _at_most: all changed samples wrong, or right. Over samples with a score verdict; is_own: how the run itself decided';
+COMMENT ON VIEW threshold_replay IS 'SpecReason at another threshold, or with the other score, from the stored distributions alone (whole thresholds for greedy, halves for average, and the run''s own): exact up to the first changed decision of a sample. share_of_problems_exact: no sample of the problem changes at all. accuracy_at_least and _at_most: all changed samples wrong, or right. Over samples with a score verdict; is_own: how the run itself decided';
 
 CREATE OR REPLACE VIEW threshold_changes AS
-WITH change AS (
-    SELECT run_id, sample_id, unnest(range(10))::INTEGER AS threshold, 'greedy' AS score,
-        unnest(greedy_change) AS step_index
-    FROM sample_verdicts
-    UNION ALL
-    SELECT run_id, sample_id, unnest(range(10))::INTEGER, 'average', unnest(average_change) FROM sample_verdicts
-)
 SELECT run_id, score, threshold, step_index, count(*) AS num_samples
-FROM change WHERE step_index IS NOT NULL GROUP BY ALL;
+FROM sample_change WHERE step_index IS NOT NULL GROUP BY ALL;
 COMMENT ON VIEW threshold_changes IS 'Where another threshold would first have decided otherwise: samples by the step index of the first changed decision';
