@@ -30,7 +30,7 @@ test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machin
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null || slurm/local-cluster install
 	slurm/local-cluster down
 	slurm/local-cluster up
-	export $$(slurm/local-cluster env); $(VENV)/bin/python -m pytest tests/slurm tests/harness/test_doctor.py $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
+	export $$(slurm/local-cluster env); $(VENV)/bin/python -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
 
 check: $(STAMP) ## Lint, formatting, types
 	$(VENV)/bin/python -m ruff check .

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import benchmarks, models, options
+from harness.command import OneLineErrors
 from harness.methods import METHODS, defaults
 
 if TYPE_CHECKING:
@@ -25,22 +26,6 @@ if TYPE_CHECKING:
     from jobs.store import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets")
-
-
-class OneLineErrors(click.Command):
-    """A command whose mistakes are answered by one line and exit code 2."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Run; never returns normally where click would exit."""
-        try:
-            return super().main(*args, **{**extra, "standalone_mode": False})
-        except click.exceptions.Exit as stop:
-            sys.exit(stop.exit_code)
-        except click.Abort:
-            sys.exit(130)
-        except click.ClickException as wrong:
-            click.echo(f"error: {wrong.format_message()}", err=True)
-            sys.exit(2)
 
 
 def _path(*, exists: bool = False) -> click.Path:
@@ -156,20 +141,11 @@ def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
-    from jobs import shards as sharding
     from jobs.endings import by_shard
-    from jobs.expected import expected_tokens
-    from jobs.spec import units
     from jobs.state import read_state
     from jobs.submit import submit_here
-    from warehouse.history import spent_tokens
 
-    history = spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
-    planned = sharding.deal(units(spec, problems), chosen["shards"], expected_tokens(problems, history))
-    if not run.exists():
-        run.create(spec, problems, planned)
-    elif run.num_shards() != len(planned):
-        run.deal_again(planned)
+    _deal(run, spec, problems, chosen["shards"])
     state = read_state(run)
     ended = by_shard(run, state.endings)
     pending = ended.left
@@ -184,6 +160,22 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
     if pending:
         _follow(console, run, submit_here(run, ended.unfinished_shards, chosen["cluster"]))
     _report(console, run)
+
+
+def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -> None:
+    from jobs import shards as sharding
+    from jobs.expected import expected_tokens
+    from jobs.spec import units
+    from warehouse.history import spent_tokens
+
+    if run.exists() and run.num_shards() == min(shards, spec.num_problems * spec.samples):
+        return
+    history = spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
+    planned = sharding.deal(units(spec, problems), shards, expected_tokens(problems, history))
+    if run.exists():
+        run.deal_again(planned)
+    else:
+        run.create(spec, problems, planned)
 
 
 def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:

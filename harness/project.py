@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import hardware
-from harness.launch import OneLineErrors
+from harness.command import OneLineErrors
+from jobs.follow import duration
 
 if TYPE_CHECKING:
     from warehouse.latency import TimedSample, Validation
@@ -83,7 +84,7 @@ def _print(
         crowd = ", ".join(f"{role} {number:.1f}" for role, number in there.in_flight.items())
         click.echo(f"  requests under way there, on average: {crowd}")
     click.echo(
-        f"  whole run there  {_duration(there.wall_seconds)} of wall time, {there.gpu_hours:.3g} GPU-hours "
+        f"  whole run there  {duration(there.wall_seconds)} of wall time, {there.gpu_hours:.3g} GPU-hours "
         f"({planned} samples, start of the engines included)"
     )
     typical = "too few samples to cross-validate"
@@ -92,12 +93,6 @@ def _print(
     fitted = f"{100 * abs(checked.fitted_error):.1f} % in the fit"
     click.echo(f"  the model against this run: median latency off by {fitted}, {typical}")
     click.echo("  not in it: other lengths that another model or sampling would give; the tail in which workers idle")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 if __name__ == "__main__":

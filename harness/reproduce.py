@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from harness import benchmarks, hardware, launch, models
+from harness import benchmarks, hardware, launch, models, options
+from harness.command import OneLineErrors
 from harness.papers import conditions, suite
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Run:
     awaits: str | None
 
 
-@click.command(cls=launch.OneLineErrors)
+@click.command(cls=OneLineErrors)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the suites, and stop.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run and what it would take, and stop.")
@@ -91,9 +92,9 @@ def _reproduce(chosen: suite.Suite, given: Mapping[str, Any], forwarded: list[st
         return
     if not given["only_table"]:
         todo = _distinct(runs)
-        for number, options in enumerate(todo, 1):
+        for number, settled in enumerate(todo, 1):
             console.rule(f"{chosen.name}: run {number} of {len(todo)}")
-            launch.launch(options)
+            launch.launch(settled)
     if not given["only_table"] and not database.is_file():
         again = f"python -m harness.reproduce {chosen.name} --table"
         console.print(f"Nothing is finished yet. The table, once something is, by the same flags and:  {again}")
@@ -113,7 +114,7 @@ def _run(plan: suite.Planned, extra: list[str], aligned: str | None) -> Run:
         extra = [word for word in extra if not word.startswith("--draft=")]  # it names the draft of the other rows
     if awaits:
         return Run(plan, None, None, awaits)
-    own = suite.arguments(flags)
+    own = options.arguments(flags)
     return Run(plan, suite.settled(own), suite.settled([*own, *_applicable(own, extra)]), None)
 
 
@@ -184,7 +185,7 @@ def _print_plan(console: Console, chosen: suite.Suite, runs: list[Run], database
             cost = f"{estimate.worker_hours:,.1f} worker-hours ({estimate.source})"
         total += estimate.gpu_hours if estimate else 0
         console.print(f"  {label}: {run.chosen['method']}, {size}, {cost}", soft_wrap=True, markup=False)
-        words = " ".join(suite.arguments(run.plan.flags))
+        words = " ".join(options.arguments(run.plan.flags))
         console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
     console.print(
         f"Together {total:,.1f} GPU-hours; speeds of the model: {machine.name}; {machine.source}", soft_wrap=True

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from harness.command import OneLineGroup
 from jobs.store import RunFolder
 
 _LOOK_SECONDS = 30.0
@@ -33,7 +34,7 @@ def _submit_what_is_left(run: RunFolder) -> None:
         click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
 
 
-@click.group()
+@click.group(cls=OneLineGroup)
 def main() -> None:
     """Work on a run folder."""
 

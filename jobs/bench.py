@@ -6,7 +6,6 @@ What a launch and a look at it cost, and what lies on the shared filesystem whil
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -17,8 +16,10 @@ from pathlib import Path
 
 import click
 
-from harness import benchmarks, environment
+from harness import environment
+from harness.bench.planning import write_problems
 from harness.bench.table import Cell, Table
+from harness.command import OneLineErrors
 from jobs.endings import by_shard, read_endings
 from jobs.store import RunFolder
 
@@ -39,7 +40,7 @@ class _Look:
     status_seconds: float
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--samples", type=click.IntRange(1), default=2000, help="Of each of 500 problems.")
 @click.option("--tasks", type=click.IntRange(1), default=1000, help="Of the array, a shard each.")
 @click.option("--method", default="vanilla")
@@ -53,7 +54,7 @@ def main(samples: int, tasks: int, method: str, minutes: float, output: Path) ->
         )
     data = output / "data"
     data.mkdir(parents=True, exist_ok=True)
-    _write_problems(data)
+    write_problems(data, _DATASET)
     arguments = ["--method", method, "--dataset", _DATASET, "--limit", str(_PROBLEMS), "--data-dir", str(data)]
     arguments += ["--samples", str(samples), "--shards", str(tasks), "--engine", "scripted", "--cluster", "slurm"]
     arguments += ["--mem", "1G", "--cpus-per-task", "4", "--concurrency", "64", "--output", str(output)]
@@ -70,14 +71,6 @@ def main(samples: int, tasks: int, method: str, minutes: float, output: Path) ->
     click.echo(f"{sum(ended.planned):,} samples, {len(ended.planned):,} tasks; {machine}\n")
     click.echo(f"launch {launch_seconds:.1f} s, the same command again {again_seconds:.1f} s\n")
     click.echo(_table(looks).markdown())
-
-
-def _write_problems(folder: Path) -> None:
-    lines = (
-        json.dumps({"id": f"{_DATASET}/{i}", "problem": f"What is {i} + {i}?", "answer": str(2 * i)})
-        for i in range(benchmarks.DATASETS[_DATASET].count)
-    )
-    (folder / f"{_DATASET}.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 
 def _timed(module: str, *arguments: str) -> float:

@@ -5,14 +5,11 @@ A sample is finished when a record of it has no error, or when it failed more of
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass
 
-import orjson
-
-from jobs.store import RunFolder
+from jobs.store import RunFolder, append_record, read_records
 
 
 @dataclass(frozen=True)
@@ -28,12 +25,8 @@ class Granted:
 def granted(run: RunFolder) -> Counter[str]:
     """How many further tries each sample was granted; a torn last line grants nothing."""
     tries: Counter[str] = Counter()
-    if run.retries_path.exists():
-        for line in run.retries_path.read_bytes().splitlines():
-            try:
-                tries.update(orjson.loads(line)["samples"])
-            except orjson.JSONDecodeError:
-                continue
+    for record in read_records(run.retries_path):
+        tries.update(record["samples"])
     return tries
 
 
@@ -46,14 +39,5 @@ def grant(run: RunFolder, at_most: int) -> Granted:
         failed = read_endings(run).failed.to_pylist()
         retried = [sample for sample in failed if before[sample] < at_most]
         if retried:
-            _append(run, retried)
+            append_record(run.retries_path, {"granted_at": time.time(), "samples": retried})
     return Granted(retried, len(failed) - len(retried))
-
-
-def _append(run: RunFolder, samples: list[str]) -> None:
-    handle = os.open(run.retries_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(handle, b"\n" + orjson.dumps({"granted_at": time.time(), "samples": samples}) + b"\n")
-        os.fsync(handle)
-    finally:
-        os.close(handle)

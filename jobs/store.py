@@ -20,11 +20,12 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from filelock import FileLock, Timeout
 
 from harness.problem import Problem
@@ -203,6 +204,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         out.flush()
         os.fsync(out.fileno())
     Path(name).replace(path)
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append a line of JSON, durable when this returns; a torn line before it stays a line of its own."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, b"\n" + orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """What was appended, in order; a torn line was never acted upon, and is left out."""
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(orjson.JSONDecodeError):
+                yield orjson.loads(line)
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:

@@ -75,11 +75,10 @@ def _outside_of_any_job() -> Iterator[None]:
 
     A night is launched by Slurm's cron, and its verdict launches runs again.
     """
-    inside = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(("SLURM_", "SLURMD_", "SRUN_")) and name != "SLURM_CONF" and "SLURM_JOB_ID" in os.environ
-    }
+    inside: dict[str, str] = {}
+    if "SLURM_JOB_ID" in os.environ:
+        ours = ("SLURM_", "SLURMD_", "SRUN_")
+        inside = {name: text for name, text in os.environ.items() if name.startswith(ours) and name != "SLURM_CONF"}
     for name in inside:
         del os.environ[name]
     try:

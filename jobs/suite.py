@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,28 +62,17 @@ def read(path: Path) -> Suite:
     return Suite(path.stem, Path(output), [{**content, **run} for run in runs])
 
 
-def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Flags as `harness.launch` takes them: a list repeats its flag, true is a bare one."""
-    found: list[str] = []
-    for key, value in flags.items():
-        name = "--" + key.replace("_", "-")
-        for one in value if isinstance(value, list) else [value]:
-            if one is True:
-                found.append(name)
-            elif one is not False:
-                found += [name, str(one)]
-    return found
-
-
 def launch(suite: Suite, tag: str, only: Sequence[int] | None = None) -> list[RunFolder]:
     """Launch every run of a suite, or some by number, under a tag; all are checked before the first is launched.
 
     Exits with code 2 and one line where a flag is wrong.
     """
+    from harness import options
     from harness.launch import main
 
     chosen = [
-        [*arguments(suite.launches[i]), "--tag", tag] for i in (range(len(suite.launches)) if only is None else only)
+        [*options.arguments(suite.launches[i]), "--tag", tag]
+        for i in (range(len(suite.launches)) if only is None else only)
     ]
     for given in chosen:
         with contextlib.redirect_stdout(io.StringIO()):

@@ -19,6 +19,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from harness.command import OneLineErrors
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Run, Settings, compare
 from warehouse.comparison.manifests import read_manifests
@@ -118,7 +119,7 @@ def _database(database: Path | None, given: Sequence[str]) -> Path:
     return database or beside
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("given", metavar="RUN RUN…", nargs=-1, required=True)
 @click.option("--baseline", metavar="RUN", help="What the others are compared with.  [default: each dataset's first]")
 @click.option(

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import nnls
 
+from harness.command import OneLineErrors
 from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
 from warehouse.database import Connection, DatabaseError, WarehouseError, one_line, reader, rows
@@ -156,7 +157,7 @@ def _number(value: object) -> float:
     return float(str(value))
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("runs", metavar="[RUN]…", nargs=-1)
 @click.option(
     "--database",

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
+from harness.command import OneLineErrors
 from jobs.store import RunFolder, run_folders
 from warehouse import convert
 from warehouse.database import (
@@ -165,7 +166,7 @@ def _load_all(folders: list[RunFolder], database: Path, wait_seconds: float) -> 
     return whole
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
 @click.option("--rebuild", is_flag=True, help="Make the database anew from the given runs alone.")

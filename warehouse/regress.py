@@ -17,6 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from harness.command import OneLineErrors
 from warehouse.comparison.show import aligned, markdown
 from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError, one_line, reader
 from warehouse.display import plain, print_table, printable
@@ -130,7 +131,7 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
 _DATE = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.option(
     "--database",
     type=click.Path(path_type=Path),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.launch import OneLineErrors
+from harness.command import OneLineErrors
 from harness.papers import speed_ups, suite
 
 README = Path(__file__).with_name("README.md")

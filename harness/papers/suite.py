@@ -180,17 +180,6 @@ def planned(suite: Suite) -> Iterator[Planned]:
             yield Planned(row, key, {**suite.defaults, **column.flags, **row.flags})
 
 
-def arguments(flags: Flags) -> list[str]:
-    """Flags as the launcher's command line takes them."""
-    found: list[str] = []
-    for name, value in flags.items():
-        if isinstance(value, bool):
-            found.append(f"--{name}" if value else f"--no-{name}")
-        else:
-            found += [f"--{name}", str(value)]
-    return found
-
-
 def settled(given: list[str]) -> dict[str, Any]:
     """Every option of the launcher for these arguments, and `params`, the method's hyper-parameters.
 

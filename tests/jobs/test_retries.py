@@ -19,7 +19,7 @@ from jobs.shards import deal
 from jobs.state import compact, read_state
 from jobs.store import RunFolder
 from jobs.worker import run_shard
-from tests.jobs.test_run import plan, planned_ids
+from tests.jobs.runs import plan, planned_ids
 from warehouse.load import load_run
 
 FIRST = benchmarks.load("demo")[0].text

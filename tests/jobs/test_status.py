@@ -12,7 +12,7 @@ from jobs import parts
 from jobs.recent import WINDOW_SECONDS, Recent
 from jobs.status import status
 from jobs.worker import run_shard
-from tests.jobs.test_run import plan
+from tests.jobs.runs import plan
 
 
 def test_samples_of_journals_and_of_new_trace_files_make_the_pace(

@@ -74,9 +74,3 @@ def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, says: s
     with pytest.raises(suite.BadSuite, match=says) as refused:
         suite.read(path)
     assert "\n" not in str(refused.value).strip()
-
-
-def test_flags_as_the_launcher_takes_them() -> None:
-    flags = {"method": "scot", "top_p": 0.9, "slurm": ["a=1", "b=2"], "rethink": True, "other": False}
-    expected = ["--method", "scot", "--top-p", "0.9", "--slurm", "a=1", "--slurm", "b=2", "--rethink"]
-    assert suite.arguments(flags) == expected

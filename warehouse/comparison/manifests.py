@@ -49,6 +49,7 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_draft_memory": ("memory share of the draft", "latency"),
     "engine_target_memory": ("memory share of the target", "latency"),
     "seed": ("seed", "note"),
+    "tag": ("tag", "note"),
     "preset": ("preset", "note"),
     "spec_version": ("format of the specification", "note"),
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness import options
 from harness.hardware import Hardware, Speeds
 from harness.papers import suite
 from harness.papers.conditions import TIMES_ONLY, num_problems, run_columns, why_not
@@ -13,7 +14,7 @@ from harness.papers.estimate import from_history, from_model
 
 TABLE = suite.load("speccot-table2")
 PLAN = next(p for p in suite.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
-PAPER = suite.settled(suite.arguments(PLAN.flags))
+PAPER = suite.settled(options.arguments(PLAN.flags))
 
 
 def run(**changes: Any) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def test_what_the_paper_does_not_state_is_no_reason() -> None:
 def test_what_holds_for_everybody_is_always_a_reason() -> None:
     table = suite.load("scot-table1")
     plan = next(suite.planned(table))
-    assert set(table.unlike) <= set(why_not(table, suite.settled(suite.arguments(plan.flags)), run(), "accuracy"))
+    assert set(table.unlike) <= set(why_not(table, suite.settled(options.arguments(plan.flags)), run(), "accuracy"))
 
 
 def test_history_is_scaled_to_the_planned_samples() -> None:

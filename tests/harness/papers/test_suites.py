@@ -7,6 +7,7 @@ from typing import get_args
 import click
 import pytest
 
+from harness import options
 from harness.benchmarks import DATASETS
 from harness.methods import build
 from harness.papers import suite
@@ -42,7 +43,7 @@ def test_every_run_is_valid_for_the_harness(name: str) -> None:
     for plan in suite.planned(suite.load(name)):
         if plan.row.awaits:
             continue
-        chosen = suite.settled(suite.arguments(plan.flags))
+        chosen = suite.settled(options.arguments(plan.flags))
         assert chosen["dataset"] in DATASETS
         roles = build(chosen["method"], chosen["params"]).roles
         assert all(chosen[role] for role in roles), f"{plan.row.label}: a model is missing"
@@ -50,11 +51,11 @@ def test_every_run_is_valid_for_the_harness(name: str) -> None:
 
 def test_a_run_that_is_not_valid_is_refused() -> None:
     with pytest.raises(click.ClickException, match="'speccot'"):
-        suite.settled(suite.arguments({"method": "other", "dataset": "gsm8k"}))
+        suite.settled(options.arguments({"method": "other", "dataset": "gsm8k"}))
     with pytest.raises(click.ClickException, match="no parameter of speccot"):
-        suite.settled(suite.arguments({"method": "speccot", "dataset": "gsm8k", "threshold": 7.0}))
+        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "threshold": 7.0}))
     with pytest.raises(click.ClickException, match="unknown model"):
-        suite.settled(suite.arguments({"method": "speccot", "dataset": "gsm8k", "target": "qwq"}))
+        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "target": "qwq"}))
 
 
 def test_what_suites_may_measure_is_what_the_warehouse_measures() -> None:
