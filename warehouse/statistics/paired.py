@@ -30,12 +30,14 @@ class Stratified:
     p_less: float
     """One-sided, that the first side is not worse."""
     p_greater: float
-    """One-sided, that the first side is not better."""
+    """One-sided, that the first side is not better. Both sides are exact and hold what was observed."""
+    p_observed: float
+    """Chance of exactly what was observed."""
 
     @property
     def p(self) -> float:
-        """Two-sided: twice the smaller side."""
-        return min(1.0, 2 * min(self.p_less, self.p_greater))
+        """Two-sided mid-p: twice the smaller side, of which what was observed counts half."""
+        return min(1.0, 2 * min(self.p_less, self.p_greater) - self.p_observed)
 
 
 def sign_flip(differences: Floats, units: int | None = None) -> float:
@@ -96,12 +98,13 @@ def stratified(
         variance = mean * (1 - right / total) * second_samples / (total - 1)
     open_ = np.flatnonzero(np.nan_to_num(variance) > 0)
     if not len(open_):
-        return Stratified(difference, 0.0, 1.0, 1.0)
+        return Stratified(difference, 0.0, 1.0, 1.0, 1.0)
     excess = float((first_correct - mean)[open_].sum())
     chances = _total(first_samples[open_], right[open_], total[open_])
     observed = int(first_correct[open_].sum())
     at_most, at_least = (min(1.0, float(part.sum())) for part in (chances[: observed + 1], chances[observed:]))
-    return Stratified(difference, excess / float(np.sqrt(variance[open_].sum())), at_most, at_least)
+    z = excess / float(np.sqrt(variance[open_].sum()))
+    return Stratified(difference, z, at_most, at_least, float(chances[observed]))
 
 
 def _total(drawn: Counts, right: Counts, total: Counts) -> Floats:
