@@ -13,7 +13,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slurm check bench bench-grading bench-warehouse clean
+.PHONY: help venv demo test test-slurm check bench bench-grading bench-slurm bench-warehouse clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,9 +27,10 @@ test: $(STAMP) ## Run the tests
 	$(VENV)/bin/python -m pytest $(TESTS)
 
 test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
-	@command -v slurmctld mariadbd >/dev/null || slurm/local-cluster install
+	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null || slurm/local-cluster install
+	slurm/local-cluster down
 	slurm/local-cluster up
-	export $$(slurm/local-cluster env); $(VENV)/bin/python -m pytest tests/slurm tests/harness/test_doctor.py $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
+	export $$(slurm/local-cluster env); $(VENV)/bin/python -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
 
 check: $(STAMP) ## Lint, formatting, types
 	$(VENV)/bin/python -m ruff check .
@@ -41,6 +42,11 @@ bench: $(STAMP) ## Measure the harness itself
 
 bench-grading: $(STAMP) ## Measure the grader against bare math-verify; needs MATH-500 (HARNESS_DATA_DIR or the hub)
 	$(VENV)/bin/python -m grading.bench
+
+bench-slurm: $(STAMP) ## Measure a run of a million samples as an array of a thousand tasks on a Slurm on this machine
+	slurm/local-cluster down
+	slurm/local-cluster up --cpus 4
+	export $$(slurm/local-cluster env); $(VENV)/bin/python -m jobs.bench --output $$(mktemp -d); status=$$?; slurm/local-cluster down; exit $$status
 
 bench-warehouse: $(STAMP) ## Measure loading and views on synthetic runs
 	$(VENV)/bin/python -m warehouse.bench

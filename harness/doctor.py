@@ -19,6 +19,7 @@ import click
 
 from harness import environment, launch, models, options
 from harness.checks.check import Check, Question, Status
+from harness.command import OneLineErrors
 from harness.engine import Role
 from harness.methods import build
 
@@ -33,7 +34,7 @@ _MARKS: Mapping[Status, tuple[str, str]] = {
 _WIDTH_OF_A_FILE = 160
 
 
-@click.command(cls=launch.OneLineErrors)
+@click.command(cls=OneLineErrors)
 @click.option("--on-node", is_flag=True, help="Also ask a node, in a one-minute job with the options given for sbatch.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness import benchmarks, models, options
+from harness.command import OneLineErrors
 from harness.methods import METHODS, defaults
 
 if TYPE_CHECKING:
@@ -22,26 +23,9 @@ if TYPE_CHECKING:
 
     from harness.problem import Problem
     from jobs.spec import RunSpec
-    from jobs.state import RunState
     from jobs.store import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets")
-
-
-class OneLineErrors(click.Command):
-    """A command whose mistakes are answered by one line and exit code 2."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Run; never returns normally where click would exit."""
-        try:
-            return super().main(*args, **{**extra, "standalone_mode": False})
-        except click.exceptions.Exit as stop:
-            sys.exit(stop.exit_code)
-        except click.Abort:
-            sys.exit(130)
-        except click.ClickException as wrong:
-            click.echo(f"error: {wrong.format_message()}", err=True)
-            sys.exit(2)
 
 
 def _path(*, exists: bool = False) -> click.Path:
@@ -59,6 +43,7 @@ def _path(*, exists: bool = False) -> click.Path:
 @click.option("--limit", type=click.IntRange(1), help="Only the first N problems; the result says so.")
 @click.option("--problems", help="Only these: numbers, ranges or ids, e.g. 3,7,10-15.")
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--tag", help="Sets apart runs that are otherwise the same: other samples of the same problems.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.6, show_default=True)
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=0.95, show_default=True)
 @click.option(
@@ -104,22 +89,23 @@ def _path(*, exists: bool = False) -> click.Path:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
 @click.option("--list", "listing", type=click.Choice(_LISTS), help="Print what there is, and stop.")
 @click.pass_context
-def main(context: click.Context, /, **given: Any) -> None:
+def main(context: click.Context, /, **given: Any) -> RunFolder | None:
     """Run one method on one benchmark, grade it, and print the result."""
     if given["listing"]:
         _print_list(given["listing"])
-        return
+        return None
     chosen = options.settled(context, given["preset"], given["config"])
     for required, valid in (("method", METHODS), ("dataset", benchmarks.DATASETS)):
         if chosen[required] is None:
             raise click.UsageError(f"--{required} is missing; choose from {', '.join(valid)}")
     try:
-        _launch(chosen)
+        return launch(chosen)
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
         raise click.UsageError(str(wrong)) from wrong
 
 
-def _launch(chosen: dict[str, Any]) -> None:
+def launch(chosen: dict[str, Any]) -> RunFolder:
+    """Plan a run from every option's value, and submit or run it. Raises ValueError and the loaders' errors."""
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan
@@ -143,6 +129,7 @@ def _launch(chosen: dict[str, Any]) -> None:
         click.echo(preview(run, chosen["shards"], chosen["sbatch"], chosen["shards_per_task"]))
     if not chosen["dry_run"]:
         _run(console, run, spec, problems, {**chosen, "cluster": cluster})
+    return run
 
 
 def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,41 +141,49 @@ def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
-    from jobs import shards as sharding
-    from jobs.dispatch import unfinished_shards
-    from jobs.expected import expected_tokens
-    from jobs.spec import units
-    from jobs.state import pending_units, read_state
+    from jobs.endings import by_shard
+    from jobs.state import read_state
     from jobs.submit import submit_here
-    from warehouse.history import spent_tokens
 
-    history = spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
-    planned = sharding.deal(units(spec, problems), chosen["shards"], expected_tokens(problems, history))
-    if not run.exists():
-        run.create(spec, problems, planned)
-    elif len(run.shards()) != len(planned):
-        run.deal_again(planned)
+    _deal(run, spec, problems, chosen["shards"])
     state = read_state(run)
-    pending = pending_units(run, state)
+    ended = by_shard(run, state.endings)
+    pending = ended.left
     if state.finished or state.unfinished:
         console.print(
             f"Resuming: {len(state.finished)} samples are finished, {pending} are left, "
             f"{len(state.unfinished)} of them go on from their last accepted step."
         )
     if pending and chosen["cluster"] == "slurm":
-        _submit(console, run, state, chosen)
+        _submit(console, run, chosen)
         return
     if pending:
-        _follow(console, run, submit_here(run, unfinished_shards(run, state), chosen["cluster"]))
+        _follow(console, run, submit_here(run, ended.unfinished_shards, chosen["cluster"]))
     _report(console, run)
 
 
-def _submit(console: Console, run: RunFolder, state: RunState, chosen: Mapping[str, Any]) -> None:
+def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -> None:
+    from jobs import shards as sharding
+    from jobs.expected import expected_tokens
+    from jobs.spec import units
+    from warehouse.history import spent_tokens
+
+    if run.exists() and run.num_shards() == min(shards, spec.num_problems * spec.samples):
+        return
+    history = spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
+    planned = sharding.deal(units(spec, problems), shards, expected_tokens(problems, history))
+    if run.exists():
+        run.deal_again(planned)
+    else:
+        run.create(spec, problems, planned)
+
+
+def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:
     from jobs.dispatch import dispatch
     from jobs.slurm import SlurmSilent
 
     try:
-        done = dispatch(run, state, chosen["sbatch"], chosen["shards_per_task"])
+        done = dispatch(run, chosen["sbatch"], chosen["shards_per_task"])
     except SlurmSilent as silent:
         raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
     if done.submitted:

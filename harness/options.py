@@ -41,6 +41,21 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def arguments(flags: Mapping[str, Any]) -> list[str]:
+    """Flags by name as the launcher's command line takes them: a list repeats its flag, true is a bare one."""
+    negated = {name for option in method_options() if option.secondary_opts for name in [option.name]}
+    found: list[str] = []
+    for name, value in flags.items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is True:
+                found.append(flag(name))
+            elif one is not False:
+                found += [flag(name), str(one)]
+            elif name.replace("-", "_") in negated:
+                found.append(flag(f"no-{name}"))
+    return found
+
+
 def presets() -> dict[str, dict[str, Any]]:
     """The papers' settings by name; keys are option names with underscores."""
     text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")

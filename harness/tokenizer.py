@@ -68,7 +68,8 @@ class HFTokenizer:
     @property
     def eos_token_id(self) -> int | None:
         """The id that ends a sequence, where the tokenizer names one."""
-        return self._tokenizer.eos_token_id  # type: ignore[no-any-return]
+        token_id: int | None = self._tokenizer.eos_token_id
+        return token_id
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer.encode."""

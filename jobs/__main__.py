@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import datetime
 from pathlib import Path
 
 import click
 
+from harness.command import OneLineGroup
 from jobs.store import RunFolder
 
 _LOOK_SECONDS = 30.0
@@ -15,11 +18,23 @@ _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_
 def _folder(path: Path) -> RunFolder:
     run = RunFolder(path)
     if not run.exists():
-        raise click.UsageError(f"{path} is no run folder: it has no shards.json")
+        raise click.UsageError(f"{path} is no run folder: it has no shards.parquet")
     return run
 
 
-@click.group()
+def _submit_what_is_left(run: RunFolder) -> None:
+    from jobs import submissions
+    from jobs.dispatch import dispatch
+
+    last = submissions.read(run)[-1]
+    done = dispatch(run, last.options, last.shards_per_task)
+    if done.submitted:
+        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}")
+    else:
+        click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
+
+
+@click.group(cls=OneLineGroup)
 def main() -> None:
     """Work on a run folder."""
 
@@ -90,18 +105,57 @@ def cancel(run: Path) -> None:
 def resume(run: Path) -> None:
     """Submit again what is neither finished nor at work, as it was submitted before."""
     from jobs import submissions
-    from jobs.dispatch import dispatch
-    from jobs.state import read_state
 
     folder = _folder(run)
-    before = submissions.read(folder)
-    if not before:
+    if not submissions.read(folder):
         raise click.UsageError(f"{run} was not submitted to Slurm; type its launch command again")
-    done = dispatch(folder, read_state(folder), before[-1].options, before[-1].shards_per_task)
-    if done.submitted:
-        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}")
-    else:
-        click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
+    _submit_what_is_left(folder)
+
+
+@main.command("retry-failed")
+@_RUN
+@click.option(
+    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Further tries of a sample, in all rounds."
+)
+def retry_failed(run: Path, at_most: int) -> None:
+    """Run samples once more that ended in an error; one that has had all its tries stays as data."""
+    from jobs import retries, submissions
+
+    folder = _folder(run)
+    granted = retries.grant(folder, at_most)
+    stay = f"; {granted.exhausted} have had their {at_most} further tries and stay as they are" * bool(
+        granted.exhausted
+    )
+    click.echo(f"{len(granted.retried)} failed samples are run once more{stay}")
+    if submissions.read(folder):
+        _submit_what_is_left(folder)
+    elif granted.retried:
+        click.echo("type the run's launch command again")
+
+
+@main.command()
+@click.option("--suite", type=click.Path(path_type=Path), required=True, help="File of launches; slurm/suites has one.")
+@click.option("--date", "night", type=click.DateTime(formats=["%Y-%m-%d"]), help="Of the night.  [default: today, UTC]")
+def nightly(suite: Path, night: datetime | None) -> None:
+    """Launch a suite for a night, and behind it a job that judges the night against those before it."""
+    from jobs import nightly as nights
+    from jobs.slurm import SlurmSilent
+    from jobs.suite import BadSuite
+
+    evening = night.date() if night else nights.tonight()
+    try:
+        launched = nights.launch(suite, evening)
+    except BadSuite as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    except SlurmSilent as silent:
+        raise click.ClickException(f"Slurm did not take the night: {silent}") from silent
+    if launched.verdict_job:
+        click.echo(f"night of {evening}: {len(launched.runs)} runs; the verdict is job {launched.verdict_job}")
+        return
+    try:
+        nights.conclude(str(suite), evening.isoformat())
+    except nights.NightFailed:
+        sys.exit(1)
 
 
 @main.command()

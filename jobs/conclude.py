@@ -7,17 +7,20 @@ from pathlib import Path
 
 from rich.console import Console
 
+from jobs.endings import by_shard, read_endings
 from jobs.finish import finish
-from jobs.state import pending_units, read_state
 from jobs.store import RunFolder
+
+_WAIT_SECONDS = 3600.0
+"""For the warehouse: the runs of a night end together."""
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseError."""
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
-    report(run, console, Path(database) if database else None)
-    pending = pending_units(run, read_state(run))
+    report(run, console, Path(database) if database else None, _WAIT_SECONDS)
+    pending = by_shard(run, read_endings(run)).left
     if pending:
         console.print(
             f"NOT COMPLETE: {pending} samples are missing. They are run by:  python -m jobs resume {run.path}",
@@ -27,15 +30,19 @@ def conclude(folder: str, database: str | None = None) -> bool:
     return not pending
 
 
-def report(run: RunFolder, console: Console, database: Path | None = None) -> None:
-    """Grade and load what is finished and print the result. Raises WarehouseError, with traces and grades safe."""
+def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
+    """Grade and load what is finished and print the result. Raises WarehouseError, with traces and grades safe.
+
+    `wait_seconds`: for a warehouse that is busy; None: as long as its own commands do.
+    """
+    from warehouse.database import WAIT_SECONDS
     from warehouse.load import load_run
     from warehouse.summary import render, summary
 
     database = database or run.path.parent / "warehouse.duckdb"
     with console.status("Grading …"):
         finish(run)
-    load_run(run, database)
+    load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
     render(summary(database, [run.path.name]), console)
     console.print(f"Run folder: {run.path}    Warehouse: {database}")
     console.print("Next:", style="bold")

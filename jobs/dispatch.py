@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs import profiles, slurm, snapshot, submissions, submit
-from jobs.state import RunState
+from jobs.endings import by_shard, read_endings
 from jobs.store import RunFolder
 from jobs.submissions import Submission
 
@@ -30,7 +30,7 @@ class Dispatched:
     """Shards that Slurm already had."""
 
 
-def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
+def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
     """Submit every shard that needs it as array jobs, and a job behind them that grades, loads and reports.
 
     `options` are sbatch's words. Raises ValueError on a wrong one and SlurmSilent where Slurm does not answer.
@@ -38,8 +38,11 @@ def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
         before = submissions.read(run)
-        busy = submissions.shards_at_work(before, slurm.queue([s.name for s in before]))
-        todo = [shard for shard in unfinished_shards(run, state) if shard not in busy]
+        queued = slurm.queue([s.name for s in before])
+        slurm.cancel_tasks([task for task in queued if task.given_up])  # their shards are submitted anew
+        busy = submissions.shards_at_work(before, queued)
+        # Read behind the look at the queue: a task that ends in between is then seen as ended, not as missing.
+        todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in busy]
         if not todo:
             return Dispatched([], 0, len(busy))
         code = snapshot.take(run)
@@ -50,7 +53,7 @@ def dispatch(run: RunFolder, state: RunState, options: Mapping[str, Any], shards
             submission = Submission(number, name, list(array), time.time(), dict(options), shards_per_task, code)
             submissions.record(run, submission)
             jobs.append(submit.submit_array(run, submission, _with_code(run, code, parameters)))
-        submit.submit_finalizer(run, name, jobs, _with_code(run, code, _light(parameters)))
+        submit.submit_finalizer(run, name, jobs, _with_code(run, code, profiles.light(parameters)))
         return Dispatched(jobs, len(tasks), len(busy))
 
 
@@ -62,11 +65,6 @@ def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_
     return submit.batch_script(run, submission, _with_code(run, "code-….zip", parameters))
 
 
-def unfinished_shards(run: RunFolder, state: RunState) -> list[int]:
-    """Shards with a unit that is not finished."""
-    return [i for i, shard in enumerate(run.shards()) if any(u.sample_id not in state.finished for u in shard)]
-
-
 def _portions(items: Sequence[Any], size: int) -> list[list[Any]]:
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
@@ -75,9 +73,3 @@ def _with_code(run: RunFolder, code: str, parameters: Mapping[str, Any]) -> dict
     archive = (run.path / code).resolve()
     setup = [*parameters.get("setup", ()), *snapshot.unpacking(Path(archive), submit.python())]
     return {**parameters, "setup": setup}
-
-
-def _light(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What grading needs of a node: no GPU, a few cores."""
-    without = {"gpus_per_node", "gres", "mem", "array_parallelism"}
-    return {**{k: v for k, v in parameters.items() if k not in without}, "cpus_per_task": 4}

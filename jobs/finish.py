@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from grading import Gold, Submission, grade_many, grader_version
 from grading import grade as grade_one
 from grading.pool import GradeOne
@@ -41,22 +43,24 @@ def grade(run: RunFolder, workers: int | None = None) -> int:
 def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, workers: int | None = None) -> int:
     """Write the file of one grader version in `folder`, or add what it lacks; returns how many samples were graded.
 
-    A grade that the file holds already is left as it is. The file's metadata says what graded last and where.
+    A grade that the file holds already is left as it is, unless it says that the sample failed and a later
+    try did not. The file's metadata says what graded last and where.
     """
     path = folder / file_name(version)
-    rows = parts.read_rows(path) if path.exists() else []
-    known = {row["sample_id"] for row in rows}
+    rows = {row["sample_id"]: row for row in (parts.read_rows(path) if path.exists() else [])}
     problems = {p.id: p for p in run.problems()}
     taken: list[str] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
         for sample in finished_samples(run):
-            if sample["sample_id"] not in known:
+            known = rows.get(sample["sample_id"])
+            # A sample that failed may have been run once more since.
+            if known is None or (known["verdict"] == "error" and sample["stop_reason"] != "error"):
                 taken.append(sample["sample_id"])
                 yield _submission(sample), gold_of(problems[sample["problem_id"]])
 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
-        rows.append({"sample_id": taken[number], "grader_version": version, **asdict(result)})
+        rows[taken[number]] = {"sample_id": taken[number], "grader_version": version, **asdict(result)}
     if taken:
         manifest = {
             "grader_version": version,
@@ -64,23 +68,32 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
             "git_commit": environment.git_commit(),
             "versions": environment.versions(),
         }
-        parts.write_table(path, parts.GRADES, rows, {"grader": json.dumps(manifest)})
+        parts.write_table(path, parts.GRADES, list(rows.values()), {"grader": json.dumps(manifest)})
     return len(taken)
 
 
 def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
-    """Each finished sample once, with what a grader needs: its text, its prompts and why it stopped."""
+    """Each finished sample once, with what a grader needs: its text, its prompts and why it stopped.
+
+    The record that counts is the first without an error, else the first.
+    """
+    files = sorted(run.parts_dir.glob("*.parquet"))
+    good: set[str] = set()
+    for part in files:
+        endings = parts.endings(part)
+        good.update(endings["sample_id"].filter(pc.not_equal(endings["stop_reason"], "error")).to_pylist())
     seen: set[str] = set()
-    for part in sorted(run.parts_dir.glob("*.parquet")):
-        yield from _unseen(part, seen)
+    for part in files:
+        yield from _unseen(part, good, seen)
 
 
-def _unseen(part: Path, seen: set[str]) -> Iterator[dict[str, Any]]:
+def _unseen(part: Path, good: set[str], seen: set[str]) -> Iterator[dict[str, Any]]:
     with contextlib.suppress(*parts.DAMAGED):  # what a damaged file held counts as not finished
         for row in parts.iterate_rows(part, _TEXT_COLUMNS):
-            if row["sample_id"] in seen:
+            sample_id = row["sample_id"]
+            if sample_id in seen or (row["stop_reason"] == "error" and sample_id in good):
                 continue
-            seen.add(row["sample_id"])
+            seen.add(sample_id)
             row["text"] = "".join(step["text"] for step in row.pop("steps"))
             yield row
 

@@ -36,6 +36,8 @@ PROBLEMS = pa.schema(
         "tolerance": _real,
     }
 )
+SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
+"""Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, how often dealt before."""
 CANDIDATE = pa.struct(
     {"text": _text, "num_tokens": _int, "finish": _text, "mean_logprob": _real, "option": _int, "accepted": _flag}
 )
@@ -130,8 +132,18 @@ def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write rows to `path` so that the file is whole or absent."""
+    _write(path, pa.Table.from_pylist(list(rows), schema=schema.with_metadata(dict(metadata or {}))))
+
+
+def write_columns(
+    path: Path, schema: pa.Schema, columns: Mapping[str, Sequence[Any]], metadata: Mapping[str, str]
+) -> None:
+    """The same from columns: several times faster where rows are many and short."""
+    _write(path, pa.Table.from_pydict(dict(columns), schema=schema.with_metadata(dict(metadata))))
+
+
+def _write(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(list(rows), schema=schema.with_metadata(dict(metadata or {})))
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     pq.write_table(table, temporary, compression="zstd")
     with temporary.open("rb") as written:
@@ -139,10 +151,18 @@ def write_table(
     temporary.replace(path)
 
 
-def read_rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    """All rows of a Parquet file as dictionaries."""
-    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns).to_pylist()
+def read_rows(
+    path: Path, columns: list[str] | None = None, where: list[tuple[str, str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """All rows of a Parquet file as dictionaries, or those that fulfil every condition of `where`."""
+    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, filters=where).to_pylist()
     return rows
+
+
+def read_columns(path: Path, columns: list[str]) -> pa.Table:
+    """Columns of a Parquet file as they lie there; one may be a nested field's path."""
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=columns)
 
 
 def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[dict[str, Any]]:
@@ -158,17 +178,15 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
 
 
-def stop_reasons(path: Path) -> dict[str, bool]:
-    """Samples of a trace file; True where a sample ended with an error. Of a damaged file there are none."""
+def endings(path: Path) -> pa.Table:
+    """Columns `sample_id` and `stop_reason` of a trace file; a damaged one has no rows."""
     try:
-        table = pq.read_table(path, columns=["sample_id", "stop_reason"])
+        return read_columns(path, ["sample_id", "stop_reason"])
     except DAMAGED:
         _logger.warning("%s is damaged; its samples count as not finished", path)
-        return {}
-    ids, reasons = (table.column(name).to_pylist() for name in ("sample_id", "stop_reason"))
-    return {sample_id: reason == "error" for sample_id, reason in zip(ids, reasons, strict=True)}
+        return pa.table({"sample_id": pa.array([], _text), "stop_reason": pa.array([], _text)})
 
 
 def finished_ids(paths: Iterable[Path]) -> set[str]:
     """Sample ids that the given trace files hold."""
-    return {sample_id for path in paths for sample_id in stop_reasons(path)}
+    return {sample_id for path in paths for sample_id in endings(path)["sample_id"].to_pylist()}

@@ -44,6 +44,7 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
         concurrency=chosen["concurrency"],
         prompt_hash=prompt_hash(),
         preset=chosen["preset"],
+        tag=chosen["tag"],
     )
     return spec, problems, notices
 

@@ -92,6 +92,12 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "additional_parameters": passed}
 
 
+def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a job that grades and reports: no GPU, a few cores."""
+    without = {"gpus_per_node", "gres", "mem", "array_parallelism"}
+    return {**{k: v for k, v in parameters.items() if k not in without}, "cpus_per_task": 4}
+
+
 def _count(key: str, value: Any) -> int:
     if not str(value).isdigit():
         raise ValueError(f"--{key} {value}: expected a number")

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from jobs import parts
+from jobs.endings import read_endings
 from jobs.store import RunFolder
 
 _WINDOW_SECONDS = 60.0
@@ -51,11 +52,10 @@ class Follower:
         self._offsets: dict[Path, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
         self._started = time.monotonic()
-        shards = run.shards()
-        self.progress = Progress(total=sum(len(shard) for shard in shards))
-        self.progress.ended |= parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
+        self.progress = Progress(total=run.units_by_shard().num_rows)
         for path in sorted(run.journal_dir.glob("*.jsonl")):
             self._read(path)
+        self.progress.ended = set(read_endings(run).finished.to_pylist())  # a failed sample may be run once more
         self._done_before = len(self.progress.ended)
         self.progress.in_flight.clear()  # whoever was at them is gone
 
@@ -68,7 +68,7 @@ class Follower:
             self.progress.ended |= parts.finished_ids([self._run.parts_dir / f"{path.stem}.parquet"])
             del self._offsets[path]
         if not there:
-            self.progress.ended |= parts.finished_ids(sorted(self._run.parts_dir.glob("*.parquet")))
+            self.progress.ended |= set(read_endings(self._run).finished.to_pylist())
         self.progress.in_flight -= self.progress.ended
         self._rates(time.monotonic())
         return self.progress

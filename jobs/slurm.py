@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 ANSWER_SECONDS = 30.0
+_GIVEN_UP = "launch failed requeued held"
+"""Slurm's reason for a task that it could not start on a node and will not start again by itself."""
 _AT_WORK = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
 
 
@@ -39,9 +41,14 @@ class Task:
     gpus: int = 0
 
     @property
+    def given_up(self) -> bool:
+        """Whether Slurm keeps it and will never start it."""
+        return self.state == "PENDING" and self.reason == _GIVEN_UP
+
+    @property
     def at_work(self) -> bool:
         """Whether it runs or still will."""
-        return self.state in _AT_WORK
+        return self.state in _AT_WORK and not self.given_up
 
     @property
     def gpu_hours(self) -> float:
@@ -126,6 +133,12 @@ def cancel(names: Sequence[str]) -> None:
     """End these jobs. Raises SlurmSilent."""
     for name in names:
         ask("scancel", f"--name={name}")
+
+
+def cancel_tasks(tasks: Sequence[Task]) -> None:
+    """End single tasks. Raises SlurmSilent."""
+    if tasks:
+        ask("scancel", *(task.job_id for task in tasks))
 
 
 def ask(*command: str, seconds: float = ANSWER_SECONDS) -> str:

@@ -75,6 +75,8 @@ class RunSpec:
     """Samples in flight at once on one worker."""
     prompt_hash: str
     preset: str | None = None
+    tag: str | None = None
+    """Sets apart runs that are otherwise the same, a night's for instance; their samples are drawn anew."""
     version: int = SPEC_VERSION
 
     @property
@@ -85,20 +87,32 @@ class RunSpec:
     @property
     def run_id(self) -> str:
         """`<dataset>-<method>-<8 hex digits>`: readable, and equal for equal specifications."""
-        return f"{self.dataset}-{self.method}-{_digest(asdict(self))[:8]}"
+        identity = asdict(self)
+        if self.tag is None:
+            del identity["tag"]
+        return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"
 
-    def sample_id(self, problem: Problem, index: int) -> str:
-        """16 hex digits: the identity of one sample, independent of shards, nodes and its place in any list."""
-        return _digest(
-            {
-                "problem": [problem.id, problem.content_hash],
-                "method": [self.method, dict(self.params)],
-                "models": [m and m.fingerprint for m in (self.draft, self.target)],
-                "sampling": [self.temperature, self.top_p, self.token_budget],
-                "prompts": self.prompt_hash,
-                "seed": [self.seed, index],
-            }
-        )[:16]
+    def sample_ids(self, problem: Problem) -> list[str]:
+        """Of all samples of a problem, by sample index; 16 hex digits each.
+
+        The identity of one sample, independent of shards, nodes and its place in any list.
+        """
+        identity = {
+            "problem": [problem.id, problem.content_hash],
+            "method": [self.method, dict(self.params)],
+            "models": [m and m.fingerprint for m in (self.draft, self.target)],
+            "sampling": [self.temperature, self.top_p, self.token_budget],
+            "prompts": self.prompt_hash,
+            "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
+        }
+        # Hashed once up to the index, which comes last: a million identities take seconds.
+        head, _, tail = json.dumps(identity, sort_keys=True).rpartition('"index"')
+        common, found = hashlib.sha256(head.encode()), []
+        for index in range(self.samples):
+            whole = common.copy()
+            whole.update(f"{index}{tail}".encode())
+            found.append(whole.hexdigest()[:16])
+        return found
 
     def to_json(self) -> str:
         """The specification as indented JSON."""
@@ -118,7 +132,7 @@ class RunSpec:
         return cls.from_json(path.read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One problem × sample index: what a shard lists and a worker runs."""
 
@@ -129,7 +143,10 @@ class Unit:
 
 def units(spec: RunSpec, problems: list[Problem]) -> list[Unit]:
     """All units of a run: sample index first, so that a run cut short has seen every problem equally often."""
-    return [Unit(spec.sample_id(p, i), p.id, i) for i in range(spec.samples) for p in problems]
+    ids = [spec.sample_ids(problem) for problem in problems]
+    return [
+        Unit(own[i], problem.id, i) for i in range(spec.samples) for problem, own in zip(problems, ids, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

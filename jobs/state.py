@@ -1,11 +1,12 @@
 """What a run folder says has been done: the union of its trace files and journals.
 
-The first complete record of a sample counts; files are read in the order of their names, which begin with their time.
+Which record of a sample counts: jobs.endings. Files are read in the order of their names, which begin with their time.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import orjson
 from filelock import Timeout
 
 from harness.trace import Trace
-from jobs import parts
+from jobs import endings, parts
+from jobs.endings import NO_ENDINGS, Endings
 from jobs.journal import Journal, read_journal
 from jobs.store import RunFolder
 
@@ -25,30 +27,38 @@ class RunState:
     finished: set[str] = field(default_factory=set)
     unfinished: dict[str, Trace] = field(default_factory=dict)
     """By sample id: the interrupted attempt with the most accepted steps."""
+    endings: Endings = NO_ENDINGS
+    """The finished ones as columns."""
     bad_lines: int = 0
 
 
-def read_state(run: RunFolder) -> RunState:
-    """Read everything that any attempt has left.
+def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
+    """Read everything that any attempt has left, of all shards or of some.
 
     Journals first, trace files last: a compaction at the same time writes the trace file before it removes the journal.
     """
     state = RunState()
-    for path in sorted(run.journal_dir.glob("*.jsonl")):
+    ended: dict[str, dict[str, bool]] = {}
+    for path in _files(run, run.journal_dir.glob("*.jsonl"), shards):
         try:
             journal = read_journal(path)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
         state.bad_lines += journal.bad_lines
-        state.finished |= set(journal.finished)
+        ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
         for sample_id, trace in journal.unfinished.items():
             known = state.unfinished.get(sample_id)
             if known is None or len(trace.steps) > len(known.steps):
                 state.unfinished[sample_id] = trace
-    state.finished |= parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
-    for sample_id in state.finished:
-        state.unfinished.pop(sample_id, None)
+    state.endings = endings.count(run, ended, _files(run, run.parts_dir.glob("*.parquet"), shards))
+    state.finished = set(state.endings.finished.to_pylist())
+    for sample_id in state.finished & state.unfinished.keys():
+        state.unfinished.pop(sample_id)
     return state
+
+
+def _files(run: RunFolder, paths: Iterable[Path], shards: Sequence[int] | None) -> list[Path]:
+    return sorted(paths) if shards is None else endings.concerning(run, shards, paths)
 
 
 def compact(run: RunFolder) -> int:
@@ -76,20 +86,22 @@ def _compact(run: RunFolder) -> int:
     for path in journals:
         with contextlib.suppress(FileNotFoundError):
             written += _write_part(run, path, read_journal(path))
-    kept = parts.finished_ids(sorted(run.parts_dir.glob("*.parquet")))
-    for path in journals:
-        with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
-            _remove_if_kept(run, path, kept)
+    if journals:
+        settled = set(endings.count(run, {}, sorted(run.parts_dir.glob("*.parquet"))).finished.to_pylist())
+        for path in journals:
+            with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
+                _remove_if_kept(run, path, settled)
     return written
 
 
-def _remove_if_kept(run: RunFolder, path: Path, kept: set[str]) -> None:
+def _remove_if_kept(run: RunFolder, path: Path, settled: set[str]) -> None:
     attempt = read_journal(path).attempt
     if attempt is None:
         return
     with contextlib.suppress(Timeout), run.shard_lock(attempt["shard"]):
         journal = read_journal(path)  # again: it may have grown before the lock was taken
-        if {*journal.finished, *journal.unfinished} <= kept and not journal.bad_lines:
+        kept = parts.finished_ids([run.parts_dir / f"{path.stem}.parquet"]) if journal.finished else set()
+        if journal.finished.keys() <= kept and journal.unfinished.keys() <= settled and not journal.bad_lines:
             path.unlink()
 
 
@@ -100,8 +112,3 @@ def _write_part(run: RunFolder, path: Path, journal: Journal) -> int:
     rows = [asdict(trace) for trace in journal.finished.values()]
     parts.write_table(part, parts.TRACES, rows, {"attempt": orjson.dumps(journal.attempt).decode()})
     return len(rows)
-
-
-def pending_units(run: RunFolder, state: RunState) -> int:
-    """Planned samples that are not finished."""
-    return sum(unit.sample_id not in state.finished for shard in run.shards() for unit in shard)

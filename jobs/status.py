@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
-from jobs import parts, slurm, submissions
+from jobs import slurm, submissions
+from jobs.endings import Endings, by_shard, count, ended_in
+from jobs.recent import Recent
 from jobs.slurm import Task
 from jobs.store import RunFolder
 
-_RATE_SECONDS = 300.0
-_TAIL_BYTES = 4 << 20
 _LOG_TAIL_BYTES = 64 << 10
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable)\b.*|.*\berror: .*", re.IGNORECASE)
 
@@ -89,69 +86,32 @@ class RunStatus:
 
 def status(run: RunFolder) -> RunStatus:
     """Read the run folder, and Slurm where the run was submitted to it."""
-    ended, recent, in_flight = _files(run)
-    shards = []
-    for number, units in enumerate(run.shards()):
-        known = [ended[unit.sample_id] for unit in units if unit.sample_id in ended]
-        shards.append(ShardStatus(number, len(units), len(known), sum(known)))
-    found = RunStatus(run.path.name, shards, in_flight, recent.tokens_per_second(), recent.samples / _RATE_SECONDS)
+    recent = Recent()
+    ended = by_shard(run, _read(run, recent))
+    counted = zip(ended.planned, ended.finished, ended.failed, strict=True)
+    shards = [ShardStatus(number, *counts) for number, counts in enumerate(counted)]
+    found = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
     found.free_bytes = shutil.disk_usage(run.path).free
     _ask_slurm(run, found)
     return found
 
 
-@dataclass
-class _Recent:
-    """What happened in the last minutes."""
-
-    since: float
-    tokens: Counter[str] = field(default_factory=Counter)
-    samples: int = 0
-
-    def tokens_per_second(self) -> dict[str, float]:
-        return {model: tokens / _RATE_SECONDS for model, tokens in sorted(self.tokens.items())}
-
-
-def _files(run: RunFolder) -> tuple[dict[str, bool], _Recent, int]:
-    """Ended samples (True: with an error), recent calls, and samples in flight."""
-    ended: dict[str, bool] = {}
-    recent, in_flight = _Recent(time.time() - _RATE_SECONDS), 0
+def _read(run: RunFolder, recent: Recent) -> Endings:
+    journals: dict[str, dict[str, bool]] = {}
     for path in sorted(run.journal_dir.glob("*.jsonl")):
         try:
             content = path.read_bytes()
-            live = time.time() - path.stat().st_mtime < _RATE_SECONDS
+            live = path.stat().st_mtime >= recent.since
         except FileNotFoundError:
             continue  # compacted since the listing
-        here = _ended_in(content)
-        ended |= here
+        journals[path.stem] = ended_in(content)
         if live:
-            in_flight += content.count(b'{"event":"start"') - len(here)
-            _add_recent(recent, content[-_TAIL_BYTES:])
-    for path in sorted(run.parts_dir.glob("*.parquet")):
-        ended |= parts.stop_reasons(path)
-    return ended, recent, in_flight
-
-
-def _ended_in(content: bytes) -> dict[str, bool]:
-    ended = {}
-    for line in content.split(b"\n"):
-        if line.startswith(b'{"event":"end"') and line.endswith(b"}"):
-            event = orjson.loads(line)
-            ended[event["sample_id"]] = event["stop_reason"] == "error"
-    return ended
-
-
-def _add_recent(recent: _Recent, tail: bytes) -> None:
-    for line in tail.split(b"\n"):
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        ends = [call["submitted_at"] + call["end_seconds"] for call in event.get("calls", ())]
-        for call, end in zip(event.get("calls", ()), ends, strict=True):
-            if end >= recent.since:
-                recent.tokens[call["model"]] += call["output_tokens"]
-        recent.samples += event["event"] == "end" and bool(ends) and max(ends) >= recent.since
+            recent.add_journal(content, len(journals[path.stem]))
+    trace_files = sorted(run.parts_dir.glob("*.parquet"))
+    for path in trace_files:
+        if path.stem not in journals and path.stat().st_mtime >= recent.since:
+            recent.add_trace_file(path)
+    return count(run, journals, trace_files)
 
 
 def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
@@ -175,7 +135,9 @@ def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
         for index, numbers in enumerate(submission.tasks):
             for number in numbers:
                 if number < len(found.shards):
-                    _place(run, found.shards[number], tasks.get((submission.name, index)), unknown=not at_work)
+                    _place(
+                        run, found.shards[number], tasks.get((submission.name, index)), unknown=bool(found.slurm_says)
+                    )
 
 
 def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bool) -> None:
@@ -189,7 +151,7 @@ def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bo
     else:
         shard.where = "stopped"
         own = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
-        shard.last_error = own or f"Slurm: {task.state}"
+        shard.last_error = own or f"Slurm: {task.reason if task.given_up else task.state}"
 
 
 def log_path(run: RunFolder, job_id: str) -> Path:

@@ -2,7 +2,7 @@
 
     runs/<run_id>/spec.json          the frozen specification
     runs/<run_id>/problems.parquet   the problems themselves: nodes need no internet
-    runs/<run_id>/shards.json        which units each worker is given
+    runs/<run_id>/shards.parquet     which units each worker is given
     runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
     runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
@@ -10,6 +10,7 @@
     runs/<run_id>/candidate_grades/  likewise, of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
+    runs/<run_id>/retries.jsonl      which failed samples may be run once more
     runs/<run_id>/submissions.jsonl  which task of which Slurm job was given which shards
     runs/<run_id>/code-*.zip         the code that was submitted
 
@@ -19,18 +20,21 @@ Files other than journals appear whole or not at all: written to a temporary nam
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import orjson
 from filelock import FileLock, Timeout
 
 from harness.problem import Problem
 from jobs.spec import RunSpec, Unit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class RunBusyError(ValueError):
@@ -56,7 +60,7 @@ class RunFolder:
     @property
     def shards_path(self) -> Path:
         """The plan."""
-        return self.path / "shards.json"
+        return self.path / "shards.parquet"
 
     @property
     def journal_dir(self) -> Path:
@@ -99,6 +103,11 @@ class RunFolder:
         return self.path / "locks"
 
     @property
+    def retries_path(self) -> Path:
+        """Which failed samples may be run once more."""
+        return self.path / "retries.jsonl"
+
+    @property
     def submissions_path(self) -> Path:
         """What was handed to Slurm."""
         return self.path / "submissions.jsonl"
@@ -116,7 +125,7 @@ class RunFolder:
         return FileLock(self.locks_dir / "compaction.lock")
 
     def exists(self) -> bool:
-        """Whether a complete plan lies here: shards.json is written last."""
+        """Whether a complete plan lies here: shards.parquet is written last."""
         return self.shards_path.exists()
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
@@ -127,23 +136,26 @@ class RunFolder:
         write_problems(self.problems_path, problems)
         self.write_shards(shards)
 
-    def write_shards(self, shards: list[list[Unit]]) -> None:
-        """Write which units each shard holds."""
-        payload = [[asdict(unit) for unit in shard] for shard in shards]
-        write_atomically(self.shards_path, json.dumps(payload).encode())
+    def write_shards(self, shards: list[list[Unit]], deal: int = 0) -> None:
+        """Write which units each shard holds; `deal` counts how often they were dealt before."""
+        from jobs import parts
+
+        columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
+        columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
+        parts.write_columns(self.shards_path, parts.SHARDS, columns, {"shards": str(len(shards)), "deal": str(deal)})
 
     def deal_again(self, shards: list[list[Unit]]) -> None:
         """Change which units each shard holds. Raises RunBusyError while a worker is at one of the old shards."""
         with contextlib.ExitStack() as held:
             try:
-                for shard in range(len(self.shards())):
+                for shard in range(self.num_shards()):
                     held.enter_context(self.shard_lock(shard))
             except Timeout as busy:
                 raise RunBusyError(
-                    f"--shards {len(shards)}: workers are at {self.path.name} in {len(self.shards())} shards; "
+                    f"--shards {len(shards)}: workers are at {self.path.name} in {self.num_shards()} shards; "
                     "wait for them or cancel them first, or leave the number of shards as it is"
                 ) from busy
-            self.write_shards(shards)
+            self.write_shards(shards, self.deal() + 1)
 
     def spec(self) -> RunSpec:
         """The run's specification."""
@@ -155,7 +167,38 @@ class RunFolder:
 
     def shards(self) -> list[list[Unit]]:
         """The units of each shard."""
-        return [[Unit(**unit) for unit in shard] for shard in json.loads(self.shards_path.read_bytes())]
+        from jobs import parts
+
+        dealt: list[list[Unit]] = [[] for _ in range(self.num_shards())]
+        for row in parts.read_rows(self.shards_path):
+            dealt[row.pop("shard")].append(Unit(**row))
+        return dealt
+
+    def shard(self, number: int) -> list[Unit]:
+        """The units of one shard, without reading the others."""
+        from jobs import parts
+
+        rows = parts.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
+        return [Unit(**row) for row in rows]
+
+    def units_by_shard(self) -> pa.Table:
+        """Columns `shard` and `sample_id` of all units: what is counted, without an object per unit."""
+        from jobs import parts
+
+        return parts.read_columns(self.shards_path, ["shard", "sample_id"])
+
+    def num_shards(self) -> int:
+        """How many shards the plan has."""
+        return int(self._dealt()["shards"])
+
+    def deal(self) -> int:
+        """How often the units were dealt again; trace files of another deal may hold samples of any shard."""
+        return int(self._dealt()["deal"])
+
+    def _dealt(self) -> dict[str, str]:
+        from jobs import parts
+
+        return parts.read_metadata(self.shards_path)
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
@@ -173,6 +216,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         out.flush()
         os.fsync(out.fileno())
     Path(name).replace(path)
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append a line of JSON, durable when this returns; a torn line before it stays a line of its own."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, b"\n" + orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """What was appended, in order; a torn line was never acted upon, and is left out."""
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(orjson.JSONDecodeError):
+                yield orjson.loads(line)
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:

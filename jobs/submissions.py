@@ -7,15 +7,12 @@ asked by the job's name, which is the submission's.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import orjson
-
 from jobs.slurm import Task
-from jobs.store import RunFolder
+from jobs.store import RunFolder, append_record, read_records
 
 
 @dataclass(frozen=True)
@@ -38,25 +35,12 @@ class Submission:
 
 def read(run: RunFolder) -> list[Submission]:
     """All submissions of a run in order; a torn last line is one that was never handed over."""
-    if not run.submissions_path.exists():
-        return []
-    found = []
-    for line in run.submissions_path.read_bytes().splitlines():
-        try:
-            found.append(Submission(**orjson.loads(line)))
-        except orjson.JSONDecodeError:
-            continue
-    return found
+    return [Submission(**record) for record in read_records(run.submissions_path)]
 
 
 def record(run: RunFolder, submission: Submission) -> None:
     """Write a submission down, durable when this returns."""
-    handle = os.open(run.submissions_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(handle, orjson.dumps(asdict(submission), option=orjson.OPT_APPEND_NEWLINE))
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    append_record(run.submissions_path, asdict(submission))
 
 
 def job_name(run: RunFolder, number: int) -> str:

@@ -6,9 +6,10 @@ the same worker in a process of this machine, `debug` in this very process, `slu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -68,28 +69,66 @@ def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list
     return jobs
 
 
+@contextlib.contextmanager
+def _outside_of_any_job() -> Iterator[None]:
+    """Hide the variables of the job that this process may be in: sbatch hands them on, and srun takes them for its own.
+
+    A night is launched by Slurm's cron, and its verdict launches runs again.
+    """
+    inside: dict[str, str] = {}
+    if "SLURM_JOB_ID" in os.environ:
+        ours = ("SLURM_", "SLURMD_", "SRUN_")
+        inside = {name: text for name, text in os.environ.items() if name.startswith(ours) and name != "SLURM_CONF"}
+    for name in inside:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(inside)
+
+
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
     """Submit one array job; returns its id. `parameters` are submitit's."""
-    executor = _slurm_executor(run, submission.name, parameters)
+    executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
-    jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
+    with _outside_of_any_job():
+        jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
     return jobs[0].job_id.partition("_")[0]
 
 
 def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
     """What sbatch would be given for a submission, without submitting it."""
-    executor = _slurm_executor(run, submission.name, parameters)
+    executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     if len(submission.tasks) > 1:
         executor.parameters["map_count"] = len(submission.tasks)
     script: str = executor._make_submission_file_text(executor._submitit_command_str, "preview")
     return script
 
 
+def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Without a word on it, submitit lets 256 tasks of an array run at a time."""
+    return {"array_parallelism": len(submission.tasks), **parameters}
+
+
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
     """Submit the job that grades, loads and reports once these have ended, however they did; returns its id."""
     behind = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
-    executor = _slurm_executor(run, submissions.finalizer_name(name), behind)
-    return str(executor.submit(conclude, str(run.path.resolve())).job_id)
+    return _submit(run, submissions.finalizer_name(name), behind, conclude, str(run.path.resolve()))
+
+
+def submit_call(
+    folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: Any
+) -> str:
+    """Submit one call of a module's function as a job of its own; returns its id. `parameters` are submitit's."""
+    return _submit(RunFolder(folder), name, parameters, function, *arguments)
+
+
+def _submit(
+    run: RunFolder, name: str, parameters: Mapping[str, Any], function: Callable[..., Any], *arguments: Any
+) -> str:
+    executor = _slurm_executor(run, name, parameters)
+    with _outside_of_any_job():
+        return str(executor.submit(function, *arguments).job_id)
 
 
 def _slurm_executor(run: RunFolder, name: str, parameters: Mapping[str, Any]) -> Any:
@@ -98,11 +137,3 @@ def _slurm_executor(run: RunFolder, name: str, parameters: Mapping[str, Any]) ->
     executor = submitit.SlurmExecutor(folder=str(run.logs_dir.resolve() / "jobs"))
     executor.update_parameters(job_name=name, **parameters)
     return executor
-
-
-def submit_call(
-    folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: str
-) -> str:
-    """Submit one call of a module's function as a job of its own; returns its id. `parameters` are submitit's."""
-    executor = _slurm_executor(RunFolder(folder), name, parameters)
-    return str(executor.submit(function, *arguments).job_id)

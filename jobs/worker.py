@@ -30,6 +30,7 @@ from harness.problem import Problem
 from harness.prompts import problem_text
 from jobs import slurm
 from jobs import state as run_state
+from jobs.endings import attempt_name
 from jobs.journal import JournalWriter
 from jobs.shard_run import ShardRun
 from jobs.spec import Attempt, RunSpec, Unit
@@ -118,7 +119,7 @@ class _Worker:
     async def _work(self) -> None:
         run, spec = self.run, self.run.spec()
         problems = {p.id: p for p in run.problems()}
-        state = run_state.read_state(run)
+        state = run_state.read_state(run, self.shards)
         todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
         if not todo:
             return
@@ -140,12 +141,12 @@ class _Worker:
 
 
 def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
-    dealt = run.shards()
+    dealt = run.num_shards()
     for shard in shards:
-        if not 0 <= shard < len(dealt):
-            raise ValueError(f"{run.path.name} has {len(dealt)} shards, none is number {shard}: they were dealt again")
+        if not 0 <= shard < dealt:
+            raise ValueError(f"{run.path.name} has {dealt} shards, none is number {shard}: they were dealt again")
     # Over several shards too: a run cut short has seen every problem about equally often.
-    return sorted((unit for shard in shards for unit in dealt[shard]), key=lambda unit: unit.sample_index)
+    return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
 
 
 def _ends_at() -> float | None:
@@ -197,7 +198,7 @@ def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup
     gpus = hardware.get("gpus") or []
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
-        attempt_id=f"{stamp}-{socket.gethostname()}-{os.getpid()}-shard{shard}",
+        attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.deal(), shard),
         run_id=run.path.name,
         shard=shard,
         hostname=socket.gethostname(),

@@ -15,9 +15,12 @@ PACKAGES = ("harness", "jobs", "grading", "warehouse")
 FRONTS = {
     "harness/launch.py",
     "harness/doctor.py",
+    "harness/project.py",
+    "harness/reproduce.py",
     "harness/bench/planning.py",
     "jobs/__main__.py",
     "jobs/conclude.py",
+    "jobs/nightly.py",
     "grading/check.py",
     "grading/regrade.py",
     "grading/bench/__main__.py",

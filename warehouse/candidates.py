@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from grading import Gold, Submission, grade_many, grader_version
+from harness.command import OneLineErrors
 from jobs import parts
 from jobs.finish import gold_of
 from jobs.grades import file_name
@@ -50,11 +51,14 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
 
 
 def _drafts(run: RunFolder, known: set[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Key, text and problem of each draft, of each sample's first record."""
+    """Key, text and problem of each draft, of each sample's first record without an error.
+
+    A sample that failed may be run once more, with other drafts under the same keys: its drafts are not graded.
+    """
     seen = set(known)
     for part in sorted(run.parts_dir.glob("*.parquet")):
         for sample in parts.iterate_rows(part, _COLUMNS):
-            if sample["sample_id"] in seen or sample["stop_reason"] is None:
+            if sample["sample_id"] in seen or sample["stop_reason"] in {None, "error"}:
                 continue
             seen.add(sample["sample_id"])
             for step_index, step in enumerate(sample["steps"]):
@@ -63,7 +67,7 @@ def _drafts(run: RunFolder, known: set[str]) -> Iterator[tuple[dict[str, Any], s
                     yield key, candidate["text"], sample["problem_id"]
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
 def main(paths: tuple[Path, ...], workers: int | None) -> None:

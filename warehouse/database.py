@@ -7,6 +7,7 @@ whose connection can neither write nor reach any other file.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -59,8 +60,14 @@ _FORMER = "SELECT run_id, folder FROM run ORDER BY run_id"
 _FOLDER = Path(__file__).parent
 FILLING = ("insert", "totals")
 """SQL that fills the tables from the staged ones of one run, in turn."""
-_VIEWS = ("macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "judge", "drafts", "flips")
+_TABLES = ("run", "trace", "grade", "totals")
+"""Files of tables/."""
+_VIEWS = (
+    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "judge", "replay", "drafts", "flips",
+)  # fmt: skip
 """Files of views/, each after what it builds on."""
+_FILLED_WITH = ("macros", "replay")
+"""Those of them that filling the tables uses."""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
@@ -114,11 +121,10 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
 def scratch() -> Iterator[Connection]:
     """A database in memory, for work on files that are no warehouse; may read and write any file."""
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
-    connection = duckdb.connect(":memory:", config=config | {"memory_limit": f"{memory_mebibytes()}MiB"})
-    try:
-        yield connection
-    finally:
-        connection.close()
+    with tempfile.TemporaryDirectory(prefix="warehouse-") as spill:
+        config |= {"memory_limit": f"{memory_mebibytes()}MiB", "temp_directory": spill}
+        with closing(duckdb.connect(":memory:", config=config)) as connection:
+            yield connection
 
 
 @contextmanager
@@ -172,7 +178,7 @@ def sql_of(name: str) -> str:
 
 def tables_sql() -> str:
     """The tables' definition."""
-    return sql_of("schema")
+    return "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
 
 
 def views_sql() -> str:
@@ -202,7 +208,7 @@ def _connect(database: Path, wait_seconds: float, *, read_only: bool) -> Connect
 
 def memory_mebibytes() -> int:
     """What loading may use: half of what is free, within a bound. It runs on login nodes and beside engines, too."""
-    return max(256, min(_MOST_MEMORY_MEBIBYTES, psutil.virtual_memory().available // 2**21))
+    return max(256, min(_MOST_MEMORY_MEBIBYTES, int(psutil.virtual_memory().available) // 2**21))
 
 
 @contextmanager
@@ -265,7 +271,8 @@ def _outdated(database: Path) -> str:
 
 def _tables_digest() -> str:
     """Of the tables' definition and of what fills them."""
-    return _digest("\n".join([tables_sql(), *(sql_of(name) for name in FILLING)]))
+    using = [f"views/{name}" for name in _FILLED_WITH]
+    return _digest("\n".join([tables_sql(), *(sql_of(name) for name in (*FILLING, *using))]))
 
 
 def _digest(text: str) -> str:

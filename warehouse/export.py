@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.command import OneLineErrors
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
@@ -46,9 +48,8 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
     written = []
     for (table,) in connection.execute(_TABLES).fetchall():
         path = folder / f"{table}.parquet"
-        batches = connection.execute(f"FROM {table} WHERE run_id = $run_id", {"run_id": run_id}).to_arrow_reader(
-            _ROWS_AT_ONCE
-        )
+        found = connection.execute(f"FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
+        batches: pa.RecordBatchReader = found.to_arrow_reader(_ROWS_AT_ONCE)
         with pq.ParquetWriter(path, batches.schema, compression="zstd") as out:
             for batch in batches:
                 out.write_batch(batch)
@@ -63,7 +64,7 @@ def check_run(connection: Connection, run_id: str) -> None:
         raise UnknownRun(f"no run {run_id}; there are: {', '.join(runs[:20]) or 'none'}")
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("run_id", metavar="RUN")
 @click.option("--format", "shape", type=click.Choice(["parquet", "inspect"]), default="parquet", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="[default: RUN-parquet/ or RUN.eval, here]")

@@ -77,12 +77,18 @@ SELECT run_id, sample_id, call_index, call.step AS step_index,
     call.longest_output_tokens, call.queued_seconds, call.first_token_seconds, call.end_seconds, call.in_flight
 FROM numbered;
 
+-- A grade that says that the sample failed is of an earlier try where the record that counts has no error.
+CREATE OR REPLACE TEMP TABLE succeeded AS
+SELECT sample_id FROM sample WHERE run_id = getvariable('loading_run') AND stop_reason <> 'error';
+
 INSERT INTO grade BY NAME
 SELECT * FROM staged_grade SEMI JOIN staged_unit USING (sample_id)
+WHERE verdict <> 'error' OR sample_id NOT IN (FROM succeeded)
 QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
 
 INSERT INTO second_grade BY NAME
 SELECT * FROM staged_second_grade SEMI JOIN staged_unit USING (sample_id)
+WHERE verdict <> 'error' OR sample_id NOT IN (FROM succeeded)
 QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
 
 INSERT INTO candidate_grade BY NAME

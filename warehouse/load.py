@@ -2,7 +2,8 @@
 
 Loading is idempotent: a run whose files have the fingerprints of the last load is left alone, any other is replaced as
 a whole in one transaction, so a loader killed at any moment leaves the old state. Of several complete records of one
-sample the first counts, files in the order of their names. Runs that are still going on may be loaded again and again.
+sample the first without an error counts, else the first, files in the order of their names. Runs that are still going
+on may be loaded again and again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
+from harness.command import OneLineErrors
 from jobs.store import RunFolder, run_folders
 from warehouse import convert
 from warehouse.database import (
@@ -231,7 +233,7 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:
     return whole
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
 @click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the database anew from the given runs alone.")

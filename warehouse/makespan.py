@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from harness.command import OneLineErrors
 from harness.problem import Problem
 from jobs.expected import Recorded, expected_tokens
 from jobs.shards import deal
@@ -129,7 +130,7 @@ def _longest(shards: Sequence[Sequence[Unit]], tokens: Mapping[tuple[str, int], 
     return max(sum(tokens[unit.problem_id, unit.sample_index] for unit in shard) for shard in shards)
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("database", type=click.Path(path_type=Path))
 @click.option("--shards", type=click.IntRange(1), multiple=True, default=(4, 8), show_default=True)
 @click.option("--between", type=click.FloatRange(0), multiple=True, help="Further spreads between drawn problems.")

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
+from harness.command import OneLineErrors
 from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, arrow, one_line, reader
 from warehouse.display import plain, print_table, printable
 
@@ -146,7 +147,7 @@ def _shape(shape: Format | None, output: Path | None) -> Format:
     return chosen
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("sql", required=False)
 @click.option("--name", help="Run a query that comes along (see --list) instead.")
 @click.option("--list", "is_list", is_flag=True, help="List views, tables and queries with what they mean.")

@@ -32,28 +32,30 @@ _CHECKED_VERDICT = (
     f"CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
 )
 
-_FIRST = """
-CREATE OR REPLACE TEMP TABLE first_record AS
-SELECT filename, file_row_number,
-    row_number() OVER (PARTITION BY sample_id ORDER BY filename, file_row_number) = 1 AS counts
-FROM read_parquet({files}, filename = true, file_row_number = true) WHERE stop_reason IS NOT NULL
+_RECORDS_IN_FILES = f"""
+CREATE OR REPLACE TEMP VIEW staged_record AS
+SELECT filename, file_row_number, {_TRACE_COLUMNS}
+FROM read_parquet({{files}}, filename = true, file_row_number = true) WHERE stop_reason IS NOT NULL
 """
-_TRACES_FROM_FILES = f"""
+_RECORD_TABLE = """
+CREATE OR REPLACE TEMP TABLE staged_record AS
+SELECT NULL::VARCHAR AS filename, NULL::BIGINT AS file_row_number, * FROM no_traces
+"""
+_COPY_RECORDS = f"""
+INSERT INTO staged_record BY NAME
+SELECT $filename AS filename, file_row_number, {_TRACE_COLUMNS}
+FROM read_parquet($file, file_row_number = true) WHERE stop_reason IS NOT NULL
+"""
+_COUNTING = """
+CREATE OR REPLACE TEMP TABLE counting_record AS
+SELECT filename, file_row_number, stop_reason = 'error' AS failed,
+    row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts
+FROM staged_record
+"""
+_TRACES = f"""
 CREATE OR REPLACE TEMP VIEW staged_trace AS
 SELECT {{run_id}} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id, {_TRACE_COLUMNS}
-FROM read_parquet({{files}}, filename = true, file_row_number = true)
-SEMI JOIN (FROM first_record WHERE counts) AS first USING (filename, file_row_number)
-"""
-_STAGE_TRACES = f"""
-INSERT INTO staged_trace BY NAME
-WITH finished AS (
-    SELECT {_TRACE_COLUMNS}, file_row_number FROM read_parquet($file, file_row_number = true) AS part
-    WHERE stop_reason IS NOT NULL
-        AND NOT EXISTS (FROM staged_trace AS earlier WHERE earlier.sample_id = part.sample_id)
-)
-SELECT $run_id AS run_id, $attempt_id AS attempt_id, {_TRACE_COLUMNS} FROM finished
-SEMI JOIN (SELECT sample_id, min(file_row_number) AS file_row_number FROM finished GROUP BY sample_id) AS first
-USING (sample_id, file_row_number)
+FROM staged_record SEMI JOIN (FROM counting_record WHERE counts) AS counting USING (filename, file_row_number)
 """
 _STAGE_DERIVED = {
     "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
@@ -123,7 +125,7 @@ def read_plan(folder: RunFolder) -> Plan:
 def stage(
     connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[FileRecord], run: Row, *, is_wary: bool
 ) -> Staged:
-    """Make a run's files readable as temporary tables, trace files in the order of their names.
+    """Make a run's files readable as temporary tables.
 
     is_wary: read every trace file once by itself, so that a damaged one is found and left out. Otherwise
     staged_trace is a view of the files, and whatever reads it raises one of UNREADABLE where one is damaged.
@@ -163,7 +165,7 @@ def _create_tables(connection: Connection) -> None:
     connection.execute(_SCORE_TABLE)
     for kind in ("VIEW", "TABLE"):  # of an earlier run
         with contextlib.suppress(DatabaseError):
-            connection.execute(f"DROP {kind} IF EXISTS temp.staged_trace")
+            connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")
 
 
 def _stage_together(
@@ -173,55 +175,46 @@ def _stage_together(
     if not traces:
         return _stage_each(connection, folder, traces, staged)
     paths = [folder.path / file.name for file in traces]
-    files = "[" + ", ".join(_literal(glob.escape(str(path))) for path in paths) + "]"
-    connection.execute(_FIRST.format(files=files))
-    counted = connection.execute(
-        "SELECT parse_filename(filename), count(*), count(*) FILTER (NOT counts) FROM first_record GROUP BY ALL"
-    ).fetchall()
-    num_rows = {name: rows for name, rows, _ in counted}
-    staged.num_duplicates += sum(duplicates for _, _, duplicates in counted)
-    connection.execute(_TRACES_FROM_FILES.format(files=files, run_id=_literal(folder.path.name)))
-    staged.files += [
-        replace(file, num_rows=num_rows.get(path.name, 0), error=None) for file, path in zip(traces, paths, strict=True)
-    ]
+    files = ", ".join(_literal(glob.escape(str(path))) for path in paths)
+    connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
+    _settle_records(connection, folder, traces, staged)
     return [convert.attempt_row(folder.path.name, path, parts.read_metadata(path)) for path in paths]
 
 
 def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> list[Row]:
     """One trace file after the other into a table; a damaged one is named and left out."""
     connection.register("no_traces", pa.Table.from_pylist([], parts.TRACES))
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE staged_trace AS "
-        "SELECT NULL::VARCHAR AS run_id, NULL::VARCHAR AS attempt_id, * FROM no_traces"
-    )
+    connection.execute(_RECORD_TABLE)
     attempts: list[Row] = []
+    whole: list[FileRecord] = []
     for file in traces:
         path = folder.path / file.name
         try:
             attempt = convert.attempt_row(folder.path.name, path, parts.read_metadata(path))
-            num_rows, num_new = _stage_traces(connection, folder.path.name, path)
-            attempts.append(attempt)
-            staged.num_duplicates += num_rows - num_new
-            staged.files.append(replace(file, num_rows=num_rows, error=None))
+            connection.execute(_COPY_RECORDS, {"file": glob.escape(str(path)), "filename": str(path)})
         except UNREADABLE as error:
             staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+        else:
+            attempts.append(attempt)
+            whole.append(file)
+    _settle_records(connection, folder, whole, staged)
     return attempts
+
+
+def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> None:
+    """Make staged_trace: of every sample the first record without an error, else the first."""
+    connection.execute(_COUNTING)
+    counted = connection.execute(
+        "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed) FROM counting_record GROUP BY filename"
+    ).fetchall()
+    connection.execute(_TRACES.format(run_id=_literal(folder.path.name)))
+    num_rows = {Path(name).name: rows for name, rows, _ in counted}
+    staged.num_duplicates += sum(duplicates for _, _, duplicates in counted)
+    staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
 
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _stage_traces(connection: Connection, run_id: str, path: Path) -> tuple[int, int]:
-    """Returns how many finished samples the file holds, and how many of them no earlier file did."""
-    file = glob.escape(str(path))
-    [(num_rows,)] = connection.execute(
-        "SELECT count(*) FROM read_parquet($file) WHERE stop_reason IS NOT NULL", {"file": file}
-    ).fetchall()
-    [(num_new,)] = connection.execute(
-        _STAGE_TRACES, {"file": file, "run_id": run_id, "attempt_id": path.stem}
-    ).fetchall()
-    return num_rows, num_new
 
 
 def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:

@@ -11,7 +11,7 @@ from warehouse.database import Connection, reader, rows
 from warehouse.records import ModelTokens, RunSummary, SkippedFile, SpeedUp
 from warehouse.render import render
 
-__all__ = ["render", "summary"]
+__all__ = ["render", "summaries", "summary"]
 
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft, run.target_name AS target,
@@ -57,7 +57,12 @@ class UnknownRun(LookupError):
 def summary(database: Path, run_ids: Sequence[str]) -> list[RunSummary]:
     """The results of runs, in the order asked. Raises UnknownRun and WarehouseError."""
     with reader(database) as connection:
-        return [_summary(connection, run_id) for run_id in run_ids]
+        return summaries(connection, run_ids)
+
+
+def summaries(connection: Connection, run_ids: Sequence[str]) -> list[RunSummary]:
+    """`summary` on an open connection."""
+    return [_summary(connection, run_id) for run_id in run_ids]
 
 
 def _summary(connection: Connection, run_id: str) -> RunSummary:

@@ -60,7 +60,7 @@ WITH ending AS (
     SELECT sample_id, max(step_index) AS step_index FROM step
     WHERE run_id = getvariable('loading_run') AND characters_after_thought IS NOT NULL GROUP BY sample_id
 ), answer AS (
-    SELECT run_id, sample_id, step.num_tokens::DECIMAL(18, 6) * coalesce(
+    SELECT run_id, sample_id, author, step.num_tokens::DECIMAL(18, 6) * coalesce(
             CASE WHEN step.step_index = ending.step_index
                 THEN (characters_after_thought / num_characters)::DECIMAL(18, 9) END, 1) AS num_tokens,
         step.step_index IS NOT DISTINCT FROM ending.step_index AND characters_after_thought > 0 AS is_estimated
@@ -68,8 +68,8 @@ WITH ending AS (
     WHERE run_id = getvariable('loading_run')
         AND CASE WHEN ending.step_index IS NULL THEN role = 'answer' ELSE step.step_index >= ending.step_index END
 )
-SELECT run_id, sample_id, sum(num_tokens)::DOUBLE AS num_tokens, bool_or(is_estimated) AS is_estimated
-FROM answer GROUP BY run_id, sample_id;
+SELECT run_id, sample_id, author, sum(num_tokens)::DOUBLE AS num_tokens, bool_or(is_estimated) AS is_estimated
+FROM answer GROUP BY run_id, sample_id, author;
 
 CREATE OR REPLACE TEMP TABLE judged AS
 SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
@@ -137,17 +137,18 @@ SELECT run_id, grader_version, verdict = 'correct' AS is_correct, verdict_kind, 
     round(coalesce(verdict_score, verdict_acceptance_probability), 2) AS rating,
     round(coalesce(verdict_expected_score, verdict_acceptance_probability), 2) AS expected_rating,
     count(*) AS num_verdicts
-FROM judged JOIN grade USING (run_id, sample_id)
-WHERE rating IS NOT NULL AND expected_rating IS NOT NULL GROUP BY ALL;
+FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
+WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating)
+GROUP BY ALL;
 
 INSERT INTO option_total BY NAME
 WITH option AS (
-    SELECT run_id, num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
+    SELECT run_id, coalesce(num_offered, 0) AS num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
         unnest(list_transform(verdict_logprobs, lambda x: exp(x) / verdict_mass)) AS probability
     FROM step WHERE run_id = getvariable('loading_run') AND verdict_kind = 'choice'
 )
 SELECT run_id, num_offered, option_index, count(*) AS num_verdicts,
-    count(*) FILTER (verdict_decision = option_index) AS num_chosen, exact_sum(probability) AS probability
+    count(*) FILTER (verdict_decision = option_index) AS num_chosen, coalesce(exact_sum(probability), 0) AS probability
 FROM option GROUP BY run_id, num_offered, option_index;
 
 INSERT INTO replay_total BY NAME
@@ -158,6 +159,8 @@ WITH rule AS (
     SELECT graded.run_id, graded.grader_version, graded.problem_id, score, threshold, count(*) AS num_samples,
         count(step_index) AS num_changed, sum(num_steps) AS num_steps,
         sum(coalesce(step_index, num_steps)) AS num_exact_steps,
+        nullif(count(*) FILTER (graded.graded), 0) AS num_graded,
+        count(step_index) FILTER (graded.graded) AS num_changed_graded,
         count(*) FILTER (graded.verdict = 'correct') AS num_correct,
         count(*) FILTER (graded.verdict = 'correct' AND step_index IS NULL) AS num_unchanged_correct
     FROM rule JOIN graded_sample AS graded USING (sample_id)
@@ -166,9 +169,10 @@ WITH rule AS (
 SELECT run_id, grader_version, score, threshold, count(*) AS num_problems,
     count(*) FILTER (num_changed = 0) AS num_exact_problems, sum(num_samples) AS num_samples,
     sum(num_changed) AS num_changed_samples, sum(num_steps) AS num_steps, sum(num_exact_steps) AS num_exact_steps,
-    exact_sum(num_unchanged_correct / num_samples) / count(*) AS accuracy_at_least,
-    exact_sum((num_unchanged_correct + num_changed) / num_samples) / count(*) AS accuracy_at_most,
-    exact_sum(num_correct / num_samples) / count(*) AS accuracy_of_run
+    exact_sum(num_unchanged_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_at_least,
+    exact_sum((num_unchanged_correct + num_changed_graded) / num_graded) / nullif(count(num_graded), 0)
+        AS accuracy_at_most,
+    exact_sum(num_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_of_run
 FROM problem_replay GROUP BY run_id, grader_version, score, threshold;
 
 INSERT INTO call_total BY NAME

@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from harness.command import OneLineErrors
 from harness.engine import normalised
 from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader, rows
 from warehouse.display import plain, printable
@@ -146,7 +147,7 @@ def _what_there_is(connection: Connection, run_id: str, problem_id: str, sample_
     return f"no sample {sample_index} of {problem_id} in {run_id}"
 
 
-@click.command()
+@click.command(cls=OneLineErrors)
 @click.argument("run_id", metavar="RUN")
 @click.argument("problem_id")
 @click.argument("sample_index", type=int)

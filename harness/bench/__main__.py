@@ -18,6 +18,7 @@ from harness.bench import cache, flight, latency, own, vanilla, verdict
 from harness.bench.drive import Engines
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table
+from harness.command import OneLineErrors
 from harness.engines.pair import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.methods import METHODS
@@ -59,7 +60,7 @@ def _widths(context: click.Context, parameter: click.Parameter, text: str) -> li
 _SIZE = click.IntRange(1)
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--draft", default=models.BUNDLED_NAME, help="Draft model: a known name, a hub id, or a folder.")
 @click.option("--target", default=models.BUNDLED_NAME, help="Target model, likewise.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k")

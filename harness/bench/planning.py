@@ -12,6 +12,17 @@ from pathlib import Path
 _DATASET = "math500"
 
 
+def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
+    """Write as many made-up problems as the dataset has, of so many sentences each."""
+    from harness import benchmarks
+
+    lines = (
+        json.dumps({"id": f"{dataset}/{i}", "problem": f"What is {i} + {i}? " * sentences, "answer": str(2 * i)})
+        for i in range(benchmarks.DATASETS[dataset].count)
+    )
+    (folder / f"{dataset}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
 def main(problems: int, samples: int) -> None:
     """Prints one JSON object."""
     begun = time.monotonic()
@@ -27,11 +38,7 @@ def main(problems: int, samples: int) -> None:
         raise SystemExit(f"at most {benchmarks.DATASETS[_DATASET].count} problems")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        lines = (
-            json.dumps({"id": f"{_DATASET}/{i}", "problem": f"What is {i} + {i}? " * 12, "answer": str(2 * i)})
-            for i in range(benchmarks.DATASETS[_DATASET].count)
-        )
-        (data / f"{_DATASET}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        write_problems(data, _DATASET, sentences=12)
         arguments = ["--method", "speccot", "--dataset", _DATASET, "--engine", "scripted", "--data-dir", folder]
         arguments += ["--samples", str(samples), "--limit", str(problems)]
         context = launcher.make_context("launch", arguments)
@@ -41,7 +48,7 @@ def main(problems: int, samples: int) -> None:
         run = RunFolder(data / spec.run_id)
         run.create(spec, found, deal(units(spec, found), 8))
         ended = time.monotonic()
-        num_units = sum(len(shard) for shard in run.shards())
+        num_units = run.units_by_shard().num_rows
     print(json.dumps({"plan_seconds": ended - started, "seconds": ended - begun, "units": num_units}))
 
 

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -111,7 +112,7 @@ def _output_to(log_path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _flush(streams: list[object]) -> None:
+def _flush(streams: list[Any]) -> None:
     for stream in streams:
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()  # type: ignore[attr-defined]
+            stream.flush()

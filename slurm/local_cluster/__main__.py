@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from local_cluster import processes
+from local_cluster import processes, scrontab
 from local_cluster.configuration import Cluster, load, write_configuration
 from local_cluster.daemons import kill_node, start, start_node, stop
 
@@ -23,6 +23,8 @@ PACKAGES = (
     "munge",
     "mariadb-server-core",
     "mariadb-client-core",
+    "gcc",
+    "libc6-dev",
 )
 
 
@@ -43,7 +45,7 @@ def main(context: click.Context, folder: Path) -> None:
 
 @main.command()
 def install() -> None:
-    """Install Debian's packages without starting their services."""
+    """Install Debian's packages without starting their services, and build scrontab, which they lack."""
     policy = Path("/usr/sbin/policy-rc.d")  # asked by every package's script before it starts a service
     mine = not policy.exists()
     if mine:
@@ -53,6 +55,10 @@ def install() -> None:
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         subprocess.run(["apt-get", "update", "-qq"], env=quiet, check=True)
         subprocess.run(["apt-get", "install", "-qqy", "--no-install-recommends", *PACKAGES], env=quiet, check=True)
+        if not shutil.which("scrontab"):
+            scrontab.build()
+    except (OSError, subprocess.CalledProcessError) as failure:
+        raise processes.ClusterError(f"not installed: {failure}") from failure
     finally:
         if mine:
             policy.unlink()
@@ -67,7 +73,7 @@ def install() -> None:
 @click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
 @click.pass_obj
 def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int) -> None:
-    """Bring a cluster up and wait until every node is idle."""
+    """Bring a cluster up and wait until every node is; jobs that it had when it went down go on."""
     if os.geteuid() != 0:
         raise click.UsageError("a Slurm of one's own needs root: its node daemons start jobs as their users")
     if missing := [
@@ -105,7 +111,7 @@ def status(folder: Path) -> None:
     running = {name: processes.daemon(cluster, name) for name in daemons}
     for name, process in running.items():
         click.echo(f"{name:12} " + (f"pid {process.pid}" if process else "not running"))
-    click.echo(f"{processes.idle(cluster)} of {cluster.nodes} nodes idle")
+    click.echo(f"{processes.ready(cluster)} of {cluster.nodes} nodes up")
     sys.exit(0 if all(running.values()) else 3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -27,7 +28,18 @@ def start(cluster: Cluster) -> None:
     )
     for node in cluster.names:
         start_node(cluster, node)
-    processes.wait(cluster, "every node idle", 60, lambda: processes.idle(cluster) == cluster.nodes)
+    processes.wait(cluster, "every node up", 60, lambda: _resume_drained(cluster) == cluster.nodes)
+
+
+def _resume_drained(cluster: Cluster) -> int:
+    """What an administrator does: Slurm takes a node out of service whose jobs it was confused about when it died.
+
+    Returns how many nodes are up.
+    """
+    for node, state in processes.states(cluster).items():
+        if state.startswith(("drain", "drng", "fail")):
+            processes.says(["scontrol", "update", f"nodename={node}", "state=resume"], processes.environment(cluster))
+    return processes.ready(cluster)
 
 
 def start_node(cluster: Cluster, node: str) -> None:
@@ -56,10 +68,9 @@ def stop(cluster: Cluster) -> None:
         processes.end(cluster, daemon)
     for node in cluster.names:
         for group in CGROUPS.glob(f"*/slurm_{node}"):
-            for folder in sorted(group.rglob("*"), reverse=True):
-                if folder.is_dir():
+            for folder in [*sorted(group.rglob("*"), reverse=True), group]:
+                with contextlib.suppress(OSError):  # a file, or another cluster's whose nodes have the same names
                     folder.rmdir()
-            group.rmdir()
     shutil.rmtree(cluster.path)
 
 

@@ -99,10 +99,15 @@ def end(cluster: Cluster, *names: str) -> None:
     kill(stubborn)
 
 
-def idle(cluster: Cluster) -> int:
-    """How many nodes are up and have nothing to do."""
-    states = says(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
-    return sum(line.split()[1] == "idle" for line in states.splitlines())
+def states(cluster: Cluster) -> dict[str, str]:
+    """Slurm's word for the state of each node."""
+    said = says(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
+    return dict(line.split() for line in said.splitlines())
+
+
+def ready(cluster: Cluster) -> int:
+    """How many nodes are up, at work or not."""
+    return sum(state in {"idle", "mix", "alloc", "comp"} for state in states(cluster).values())
 
 
 def until(seconds: float, holds: Callable[[], object]) -> bool:

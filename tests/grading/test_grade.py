@@ -6,6 +6,7 @@ import pytest
 
 from grading import VERDICTS, Gold, Submission, Verdict, grade, grader_version
 from grading.grade import UNEXTRACTED
+from harness.trace import StopReason
 
 CASES: list[tuple[str, str | None, bool, Gold, Verdict]] = [
     (r"\boxed{42}", "answered", False, Gold("42"), "correct"),
@@ -33,9 +34,9 @@ CASES: list[tuple[str, str | None, bool, Gold, Verdict]] = [
 
 @pytest.mark.parametrize(("text", "stop_reason", "thinks", "gold", "verdict"), CASES)
 def test_the_verdict_follows_from_text_stop_reason_and_gold(
-    text: str, stop_reason: str | None, thinks: bool, gold: Gold, verdict: Verdict
+    text: str, stop_reason: StopReason | None, thinks: bool, gold: Gold, verdict: Verdict
 ) -> None:
-    result = grade(Submission(text, stop_reason, thinks), gold)  # type: ignore[arg-type]
+    result = grade(Submission(text, stop_reason, thinks), gold)
     assert result.verdict == verdict, result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,7 +63,8 @@ def test_items_are_taken_as_grades_are_asked_for() -> None:
     grades = grade_many(endless(), workers=1)
     assert [next(grades).verdict for _ in range(3)] == ["correct"] * 3
     assert taken <= pool.WINDOW_PER_WORKER + 3
-    grades.close()  # type: ignore[attr-defined]
+    assert isinstance(grades, Generator)
+    grades.close()
 
 
 def crash(submission: Submission, gold: Gold) -> Grade:

@@ -14,6 +14,7 @@ from grading.grade import LIBRARIES
 from grading.second import second_grade, second_grader_version
 from grading.second.compare import compare
 from harness import environment
+from harness.trace import StopReason
 
 SAME = [
     ("5", " 5. "), ("1,234", "1234"), (r"\frac{1}{2}", "0.5"), (r"\dfrac{9}{7}", "9/7"), (r"1\frac{1}{2}", "3/2"),
@@ -76,8 +77,8 @@ CASES: list[tuple[str, str | None, bool, Gold, Verdict]] = [
 
 
 @pytest.mark.parametrize(("text", "stop_reason", "thinks", "gold", "verdict"), CASES)
-def test_verdicts(text: str, stop_reason: str | None, thinks: bool, gold: Gold, verdict: Verdict) -> None:
-    result = second_grade(Submission(text, stop_reason, thinks), gold)  # type: ignore[arg-type]
+def test_verdicts(text: str, stop_reason: StopReason | None, thinks: bool, gold: Gold, verdict: Verdict) -> None:
+    result = second_grade(Submission(text, stop_reason, thinks), gold)
     assert result.verdict == verdict, result
 
 

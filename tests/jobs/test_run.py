@@ -14,56 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from harness import benchmarks
 from harness.engine import Role, Sampling
 from harness.engines import pair
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
-from harness.methods import defaults
-from harness.problem import dataset_hash
-from harness.prompts import prompt_hash
 from harness.trace import Trace
 from jobs import parts
+from jobs.endings import by_shard, read_endings
 from jobs.finish import finish, finished_samples
 from jobs.follow import line
 from jobs.journal import JournalWriter
 from jobs.progress import Follower
 from jobs.shards import deal
-from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, units
-from jobs.state import compact, pending_units, read_state
+from jobs.spec import Attempt
+from jobs.state import compact, read_state
 from jobs.store import RunBusyError, RunFolder
 from jobs.worker import ShardBusyError, run_shard
-
-SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
-
-
-def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "speccot") -> RunFolder:
-    problems = benchmarks.load("demo")[:8]
-    spec = RunSpec(
-        method=method,
-        params=defaults(method),
-        dataset="demo",
-        dataset_hash=dataset_hash(problems),
-        dataset_size=40,
-        num_problems=len(problems),
-        samples=samples,
-        seed=0,
-        temperature=0.6,
-        top_p=0.95,
-        token_budget=2048,
-        draft=SCRIPTED,
-        target=SCRIPTED,
-        engine=EngineSpec("scripted"),
-        concurrency=4,
-        prompt_hash=prompt_hash(),
-    )
-    run = RunFolder(folder / spec.run_id)
-    run.create(spec, problems, deal(units(spec, problems), shards))
-    return run
-
-
-def planned_ids(run: RunFolder) -> list[str]:
-    return sorted(unit.sample_id for shard in run.shards() for unit in shard)
+from tests.jobs.runs import plan, planned_ids
 
 
 def finished_ids(run: RunFolder) -> list[str]:
@@ -115,7 +82,7 @@ def test_a_damaged_trace_file_costs_its_samples_and_nothing_else(tmp_path: Path)
         run_shard(str(run.path), shard)
     damaged = sorted(run.parts_dir.glob("*.parquet"))[0]
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert pending_units(run, read_state(run)) == 12
+    assert by_shard(run, read_endings(run)).left == 12
     assert len(finished_ids(run)) == 12
     for shard in (0, 1):
         run_shard(str(run.path), shard)
@@ -305,7 +272,7 @@ def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     assert progress.judged > 0
     assert progress.acceptance is not None
     assert progress.tokens["draft"] > 0
-    assert pending_units(run, read_state(run)) == 0
+    assert by_shard(run, read_endings(run)).left == 0
 
 
 def test_a_sample_keeps_its_identity_whatever_the_plan(tmp_path: Path) -> None:

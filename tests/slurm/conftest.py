@@ -17,10 +17,11 @@ import pytest
 
 from harness.engines.pair import SCRIPTED_SECONDS
 from jobs import submissions
+from jobs.endings import read_endings
 from jobs.finish import finished_samples
-from jobs.state import read_state
 from jobs.status import RunStatus, status
 from jobs.store import RunFolder
+from tests.slurm.ledger import HEADER, Death, Witness, death
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "slurm" / "local-cluster"
@@ -40,7 +41,9 @@ class Cluster:
         """Run a command of slurm/local-cluster."""
         command = [str(COMMAND), "--folder", str(self.folder), *arguments]
         environment = {**os.environ, "PYTHON": sys.executable}
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180, env=environment).stdout
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180, env=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def pid(self, daemon: str) -> int:
         """Process id of a daemon."""
@@ -61,28 +64,30 @@ def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> N
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    folder = Path(os.environ.get("HARNESS_SLURM_DIR", "/tmp/harness-slurm"))
-    kept = folder / "cluster.json"
-    if not kept.exists():
-        pytest.skip("no local Slurm is up: make test-slurm brings one up")
-    found = Cluster(folder, folder / "slurm.conf", json.loads(kept.read_bytes())["nodes"])
-    before = os.environ.get("SLURM_CONF")
-    os.environ["SLURM_CONF"] = str(found.conf)
-    yield found
-    os.environ.pop("SLURM_CONF")
-    if before is not None:
-        os.environ["SLURM_CONF"] = before
+def cluster() -> Cluster:
+    """The local cluster that SLURM_CONF names; any other is left alone."""
+    conf = Path(os.environ.get("SLURM_CONF", ""))
+    kept = conf.parent / "cluster.json"
+    if not conf.is_file() or not kept.exists():
+        pytest.skip("SLURM_CONF names no local cluster: make test-slurm brings one up")
+    return Cluster(conf.parent, conf, json.loads(kept.read_bytes())["nodes"])
 
 
 @pytest.fixture(autouse=True)
 def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
     """Every test starts on a cluster of which all nodes are idle, and leaves no job."""
-    cluster.tell("up")
+    _clear(cluster)
     yield cluster
-    cluster.tell("up")  # also after what a test has killed
+    _clear(cluster)
+
+
+def _clear(cluster: Cluster) -> None:
+    cluster.tell("up")  # what a test has killed, too
     said("scancel", "--user=root")
     wait_for(lambda: not said("squeue", "-h"), "no job left")
+    wait_for(
+        lambda: said("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t").split() == ["idle"] * cluster.nodes, "idle nodes"
+    )
 
 
 @dataclass
@@ -98,6 +103,12 @@ class Launched:
         """Name of the job that was submitted first."""
         return submissions.read(self.run)[0].name
 
+    def witness(self) -> Witness:
+        """What is recorded now, before something dies."""
+        witness = Witness(self.run)
+        witness.look()
+        return witness
+
     def again(self, *further: str) -> str:
         """Type the launch command again; what it printed."""
         return harness("harness.launch", *self.arguments, *further, environment=self.environment)
@@ -112,7 +123,7 @@ class Launched:
 
     def finished(self) -> int:
         """Samples that have ended."""
-        return len(read_state(self.run).finished)
+        return len(read_endings(self.run).finished)
 
     def at_work(self, shards: int = 1) -> bool:
         """Whether so many shards are running and some sample of each has ended."""
@@ -123,10 +134,16 @@ class Launched:
         """Whether Slurm has nothing more to do for it, the finalizer included."""
         return self.run.path.name not in said("squeue", "-h", "-o", "%200j")
 
-    def complete(self, starts: int = 6, seconds: float = 300) -> None:
-        """Resume until every sample is finished."""
+    def complete(self, starts: int = 6, seconds: float = 300, witness: Witness | None = None) -> None:
+        """Resume until every sample is finished; a witness looks on."""
+
+        def ended() -> bool:
+            if witness is not None:
+                witness.look()
+            return self.ended()
+
         for _ in range(starts):
-            wait_for(self.ended, "the run's jobs to end", seconds)
+            wait_for(ended, "the run's jobs to end", seconds)
             if self.status().finished == self.status().planned:
                 return
             self.resume()
@@ -195,6 +212,27 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     harness("harness.launch", *arguments, environment={**os.environ, "SLURM_CONF": "/nowhere"})
     [path] = folder.glob("demo-*")
     return {sample["sample_id"]: sample["text"] for sample in finished_samples(RunFolder(path))}
+
+
+_DEATHS: list[Death] = []
+
+
+@pytest.fixture
+def ledger() -> Callable[[str, Witness], Death]:
+    """Takes down what a death cost, for the table at the end of the tests."""
+
+    def take_down(what: str, witness: Witness) -> Death:
+        _DEATHS.append(death(what, witness))
+        return _DEATHS[-1]
+
+    return take_down
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of deaths."""
+    if _DEATHS:
+        terminalreporter.section("deaths")
+        terminalreporter.write_line("\n".join([HEADER, *map(str, _DEATHS)]))
 
 
 def assert_whole(run: RunFolder, undisturbed: dict[str, str]) -> None:

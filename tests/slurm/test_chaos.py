@@ -14,6 +14,7 @@ import pytest
 from jobs import slurm, submissions
 from jobs.slurm import Task
 from tests.slurm.conftest import Cluster, Launched, assert_whole, said, wait_for
+from tests.slurm.ledger import Death, Witness
 
 pytestmark = pytest.mark.slurm
 _MOST_KILLS = 25
@@ -53,15 +54,22 @@ def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) 
     return True
 
 
-def test_chaos(launch: Callable[..., Launched], undisturbed: dict[str, str], cluster: Cluster) -> None:
+def test_chaos(
+    launch: Callable[..., Launched],
+    undisturbed: dict[str, str],
+    cluster: Cluster,
+    ledger: Callable[[str, Witness], Death],
+) -> None:
     dice = random.Random(20261121)
     launched = launch(seconds=0.25)
+    witness = launched.witness()
     struck: Counter[str] = Counter()
     end = time.monotonic() + 900
     while launched.finished() < 80:
         assert time.monotonic() < end, f"not complete after {dict(struck)}: {launched.status()}"
         time.sleep(dice.uniform(*_PAUSE_SECONDS))
         how = dice.choice(["worker", "worker", "cancel", "requeue", "node", "controller"])
+        witness.look()
         if sum(struck.values()) < _MOST_KILLS:
             struck[how] += strike(how, launched, cluster, dice)
         launched.again()  # what a person does: type the same command again
@@ -71,3 +79,4 @@ def test_chaos(launch: Callable[..., Launched], undisturbed: dict[str, str], clu
     print(f"\nchaos: {sum(struck.values())} kills ({dict(struck)}), {launched.finished()} samples, each once")
     assert sum(struck.values()) >= 5
     assert_whole(launched.run, undisturbed)
+    assert ledger(f"chaos: {sum(struck.values())} kills at random", witness).lost == 0

@@ -14,21 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.journal import read_journal
 from tests.slurm.conftest import COMMAND, Cluster, Launched, assert_whole, harness, said, wait_for
+from tests.slurm.ledger import Death, Witness
 
 pytestmark = pytest.mark.slurm
 Launch = Callable[..., Launched]
 Texts = dict[str, str]
-
-
-def steps_so_far(launched: Launched) -> dict[str, int]:
-    """Accepted steps of the samples that are under way."""
-    found: dict[str, int] = {}
-    for path in launched.run.journal_dir.glob("*.jsonl"):
-        for sample_id, trace in read_journal(path).unfinished.items():
-            found[sample_id] = max(found.get(sample_id, 0), len(trace.steps))
-    return found
+Ledger = Callable[[str, Witness], Death]
 
 
 def test_a_run_that_nothing_befalls(launch: Launch, undisturbed: Texts) -> None:
@@ -39,10 +31,10 @@ def test_a_run_that_nothing_befalls(launch: Launch, undisturbed: Texts) -> None:
     assert_whole(launched.run, undisturbed)
 
 
-def test_a_worker_is_killed(launch: Launch, undisturbed: Texts) -> None:
+def test_a_worker_is_killed(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
-    before = steps_so_far(launched)
+    witness = launched.witness()
     for pid in launched.worker_pids():
         os.kill(pid, signal.SIGKILL)
     wait_for(launched.ended, "the end", 120)
@@ -51,14 +43,17 @@ def test_a_worker_is_killed(launch: Launch, undisturbed: Texts) -> None:
     assert now.states["stopped"] > 0
     launched.complete()
     assert_whole(launched.run, undisturbed)
-    assert before, "something was under way"
+    cost = ledger("workers killed (SIGKILL)", witness)
+    assert cost.steps, "something was under way"
+    assert cost.lost == 0
 
 
-def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts) -> None:
+def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
     wait_for(lambda: launched.at_work(2), "two shards at work")
     task = next(s.task for s in launched.status().shards if s.where == "running")
     assert task is not None
+    witness = launched.witness()
     said("scancel", task.job_id)
     wait_for(lambda: launched.status().states["stopped"] == 1, "one shard stopped")
     harness("jobs", "cancel", str(launched.run.path), environment=launched.environment)
@@ -67,22 +62,26 @@ def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts) -> N
     assert any("CANCELLED" in shard.last_error for shard in launched.status().shards if shard.where == "stopped")
     launched.complete()
     assert_whole(launched.run, undisturbed)
+    assert ledger("scancel of one task, then of all", witness).lost == 0
 
 
-def test_a_task_is_requeued(launch: Launch, undisturbed: Texts) -> None:
+def test_a_task_is_requeued(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
     task = next(s.task for s in launched.status().shards if s.where == "running")
     assert task is not None
+    witness = launched.witness()
     said("scontrol", "requeue", task.job_id)
     launched.complete(starts=1)
     assert_whole(launched.run, undisturbed)
+    assert ledger("requeue", witness).lost == 0
 
 
-def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
     everything = ["--partition=urgent", f"--nodes={cluster.nodes}", "--exclusive"]
+    witness = launched.witness()
     urgent = said("sbatch", "--parsable", *everything, "--output=/dev/null", "--wrap=sleep 3").strip()
     ended = ["sacct", "-n", "-P", "-X", "-o", "jobid,state", "-j", urgent]
     wait_for(lambda: f"{urgent}|COMPLETED" in said(*ended), "the urgent job's end")
@@ -90,32 +89,40 @@ def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, cluster: Cluste
     assert "PREEMPTED" in before, before
     launched.complete(starts=1)
     assert_whole(launched.run, undisturbed)
+    assert ledger("preemption", witness).lost == 0
 
 
-def test_the_time_limit_comes_first(launch: Launch, undisturbed: Texts) -> None:
+def test_the_time_limit_comes_first(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     """One minute for a shard that takes about two: it drains, is queued again and goes on by itself."""
     launched = launch("--time", "1", shards=1, seconds=1.0)
-    launched.complete(starts=1, seconds=600)
+    witness = launched.witness()
+    launched.complete(starts=1, seconds=600, witness=witness)
     assert_whole(launched.run, undisturbed)
+    assert ledger("time limit, several times", witness).lost == 0
     starts = said("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
     assert "REQUEUED" in starts, starts
     assert "TIMEOUT" not in starts, starts
 
 
-def test_a_node_dies_and_comes_back(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+def test_a_node_dies_and_comes_back(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
     node = next(s.task.node for s in launched.status().shards if s.where == "running" and s.task)
+    witness = launched.witness()
     cluster.tell("kill-node", node)
     time.sleep(2)
     cluster.tell("start-node", node)
     launched.complete()
     assert_whole(launched.run, undisturbed)
+    assert ledger("a node", witness).lost == 0
 
 
-def test_the_controller_is_killed_and_started_again(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+def test_the_controller_is_killed_and_started_again(
+    launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster
+) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
+    witness = launched.witness()
     os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
     now = launched.status()
     assert now.slurm_says, "status says that Slurm does not answer, and goes on from files"
@@ -123,21 +130,24 @@ def test_the_controller_is_killed_and_started_again(launch: Launch, undisturbed:
     cluster.tell("up")
     launched.complete()
     assert_whole(launched.run, undisturbed)
+    assert ledger("slurmctld", witness).lost == 0
 
 
-def test_accounting_is_away(launch: Launch, undisturbed: Texts, cluster: Cluster) -> None:
+def test_accounting_is_away(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     os.kill(cluster.pid("slurmdbd"), signal.SIGKILL)
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
+    witness = launched.witness()
     now = launched.status()
     assert now.gpu_hours is None
     assert now.slurm_says
     cluster.tell("up")
     launched.complete()
     assert_whole(launched.run, undisturbed)
+    assert ledger("slurmdbd away", witness).lost == 0
 
 
-def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, tmp_path: Path) -> None:
+def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, ledger: Ledger, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=True)
@@ -153,21 +163,24 @@ def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, tmp_path: Path) -
         shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
         assert "THE DISK IS FULL" in shown, shown
         assert "Slurm: FAILED" in shown, "a log on a full disk cannot say more"
+        witness = launched.witness()
         ballast.unlink()
         launched.complete()
         assert_whole(launched.run, undisturbed)
+        assert ledger("full disk", witness).lost == 0
     finally:
         said("scancel", "--user=root")
         wait_for(lambda: not said("squeue", "-h"), "no job left")
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
-def test_a_journal_and_a_trace_file_are_damaged(launch: Launch, undisturbed: Texts) -> None:
+def test_a_journal_and_a_trace_file_are_damaged(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
     wait_for(lambda: launched.at_work(2), "two shards at work")
     for pid in launched.worker_pids():
         os.kill(pid, signal.SIGKILL)
     wait_for(launched.ended, "the end", 120)
+    witness = launched.witness()
     parts = sorted(launched.run.parts_dir.glob("*.parquet"))
     assert parts, "the finalizer has made trace files of what was finished"
     parts[0].write_bytes(parts[0].read_bytes()[:-50])
@@ -175,10 +188,12 @@ def test_a_journal_and_a_trace_file_are_damaged(launch: Launch, undisturbed: Tex
         journal.write_bytes(journal.read_bytes()[:-30] + b"\x00\xff garbage")
     launched.complete()
     assert_whole(launched.run, undisturbed)
+    ledger("damaged journals and trace file", witness)
 
 
-def test_two_launches_at_once_submit_once(launch: Launch, undisturbed: Texts) -> None:
+def test_two_launches_at_once_submit_once(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch(seconds=0.3)
+    witness = launched.witness()
     command = [sys.executable, "-m", "harness.launch", *launched.arguments]
     twice = [
         subprocess.Popen(command, env=launched.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -191,9 +206,10 @@ def test_two_launches_at_once_submit_once(launch: Launch, undisturbed: Texts) ->
         assert "Submitted" not in output
     launched.complete(starts=1)
     assert_whole(launched.run, undisturbed)
+    assert ledger("two more launches at once", witness).lost == 0
 
 
-def test_a_launcher_dies_right_after_sbatch(launch: Launch, undisturbed: Texts, tmp_path: Path) -> None:
+def test_a_launcher_dies_right_after_sbatch(launch: Launch, undisturbed: Texts, ledger: Ledger, tmp_path: Path) -> None:
     """An sbatch that does its work and then kills who called it."""
     real = said("which", "sbatch").strip()
     wrapper = tmp_path / "bin" / "sbatch"
@@ -202,9 +218,11 @@ def test_a_launcher_dies_right_after_sbatch(launch: Launch, undisturbed: Texts, 
     wrapper.chmod(0o755)
     launched = launch(first_path=f"{wrapper.parent}:{os.environ['PATH']}")
     assert said("squeue", "-h"), "the array is there, and nobody came to know its number"
+    witness = launched.witness()
     launched.again()
     launched.complete()
     assert_whole(launched.run, undisturbed)
+    assert ledger("the launcher, right after sbatch", witness).lost == 0
 
 
 def test_the_command_shows_a_run(launch: Launch) -> None:

@@ -70,6 +70,20 @@ def test_a_draft_that_was_not_offered_makes_no_class(tmp_path: Path) -> None:
     assert (row["class"], row["num_right"]) == (2, 1)
 
 
+def test_drafts_of_a_failed_try_make_no_class(tmp_path: Path) -> None:
+    """A sample fails after its selection and succeeds when it is run once more, with other drafts."""
+    folder, database = runs.create(tmp_path, SCOT), tmp_path / "w.duckdb"
+    unit = runs.planned(folder)[0]
+    runs.write_part(folder, [runs.ended(selected(unit, (WRONG, RIGHT), 0), "error", "engine lost")], "a0")
+    assert grade_candidates(folder, workers=1) == 0
+    runs.write_part(folder, [selected(unit, (RIGHT, WRONG), 0)], "a1")
+    assert grade_candidates(folder, workers=1) == 2
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("draft_selection_accuracy", folder)
+    assert (row["class"], row["num_samples"], row["num_right"]) == (1, 1, 1)
+
+
 def test_the_command_says_what_it_graded(tmp_path: Path) -> None:
     scot(tmp_path)
     runs.create(tmp_path, runs.VANILLA)
@@ -110,7 +124,7 @@ def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None
     assert (row["num_candidates"], row["num_selected"], row["num_steps"]) == (4, 1, 2)
     assert row["draft_quality"] == pytest.approx(0.45)
     assert row["selected_quality"] == pytest.approx(0.9)
-    assert row["gain"] == pytest.approx(0.45)
+    assert row["gain"] == pytest.approx(0.9 - (0.9 + 0.4) / 2)  # within the step; the refused step has none
     assert (row["draft_step_quality"], row["fallback_quality"]) == (pytest.approx(0.9), pytest.approx(0.8))
 
 

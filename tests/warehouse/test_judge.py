@@ -170,6 +170,38 @@ def test_the_runs_own_threshold_is_replayed_wherever_it_lies(tmp_path: Path, sco
     assert len(rows) == len({(row["score"], row["threshold"]) for row in rows}) == (29 if threshold == 7 else 31)
 
 
+def test_a_replay_has_accuracies_of_graded_samples_only(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, SPEC)
+    by_problem = sorted(runs.planned(folder), key=lambda unit: (unit.problem_id, unit.sample_index))
+    runs.write_part(folder, [trace(unit, 9) for unit in by_problem[:3]])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert {row["accuracy_of_run"] for row in Ask(connection)("threshold_replay", folder)} == {None}
+    runs.write_grades(folder, {by_problem[0].sample_id: "correct"})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [own] = [row for row in Ask(connection)("threshold_replay", folder) if row["is_own"]]
+    assert (own["num_problems"], own["num_samples"]) == (2, 3)
+    assert own["accuracy_at_least"] == own["accuracy_at_most"] == own["accuracy_of_run"] == 1
+
+
+def test_a_choice_without_any_probability_is_loaded_and_rates_nothing(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    sure, lost = (runs.speculative(unit) for unit in runs.planned(folder)[:2])
+    lost.steps[1].verdict = runs.choice(0, True, (0.0, 0.0, 0.0))
+    runs.write_part(folder, [sure, lost])
+    runs.write_grades(folder, {sure.sample_id: "correct", lost.sample_id: "wrong"})
+    assert load_run(folder, tmp_path / "w.duckdb").num_finished == 2
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        assert [row["num_verdicts"] for row in ask("judge_calibration", folder)] == [1]
+        options = {row["option_index"]: row for row in ask("draft_selection", folder)}
+        [rate] = ask("fallback_rate", folder)
+    assert (options[0]["num_verdicts"], options[0]["num_chosen"]) == (2, 2)
+    assert options[0]["mean_probability"] == pytest.approx(0.5 / 0.8 / 2)
+    assert (rate["num_verdicts"], rate["mean_option_mass"]) == (2, pytest.approx(0.4))
+
+
 def test_a_choice_is_rated_by_what_its_candidates_have_against_reject(tmp_path: Path) -> None:
     folder = runs.create(tmp_path)
     unit = runs.planned(folder)[0]

@@ -113,6 +113,33 @@ def test_the_first_record_of_a_sample_counts(folder: RunFolder, database: Path) 
     assert counts(database)["step"] == 9
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, database: Path, damaged: bool) -> None:
+    """A failed sample that was run once more is no duplicate, and its old grade no longer holds."""
+    first, second, third, fourth = runs.planned(folder)[:4]
+    again = runs.speculative(first, latency=77.0)
+    runs.write_part(folder, [runs.ended(runs.speculative(first, latency=1.0), "error", "lost")], "a")
+    runs.write_part(folder, [runs.ended(again, "budget"), runs.ended(runs.speculative(second), "error", "lost")], "b")
+    for part, latency in (("c", 3.0), ("d", 4.0)):  # fails every time: the first one counts
+        runs.write_part(folder, [runs.ended(runs.speculative(third, latency=latency), "error", "lost")], part)
+    runs.write_part(folder, [runs.speculative(fourth)], "e")
+    if damaged:
+        truncated(folder.parts_dir / "e.parquet")
+    (folder.parts_dir / "a0.parquet").rename(folder.parts_dir / "z.parquet")
+    runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
+    report = load_run(folder, database)
+    assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, damaged)
+    with reader(database) as connection:
+        found = connection.execute(
+            "SELECT sample_id, stop_reason, latency_seconds, attempt_id, verdict, graded "
+            "FROM sample JOIN sample_grade USING (run_id, sample_id, stop_reason)"
+        ).fetchall()
+    of = {row[0]: row[1:] for row in found}
+    assert of[first.sample_id] == ("budget", 77.0, "b", "not_run", False)
+    assert of[second.sample_id] == ("answered", 10.0, "z", "correct", True)
+    assert of[third.sample_id] == ("error", 3.0, "c", "error", True)
+
+
 def test_a_sample_outside_of_the_plan_is_reported_and_left_out(folder: RunFolder, database: Path) -> None:
     stranger = Unit("f" * 16, "toy/0", 5)
     runs.write_part(folder, [runs.speculative(stranger)], "a1")
@@ -234,7 +261,7 @@ def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:
     with reader(database) as connection:
         tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
         return {
-            table: connection.execute(f"SELECT COLUMNS(c -> c <> 'loaded_at') FROM {table} ORDER BY ALL").fetchall()
+            table: connection.execute(f"SELECT COLUMNS(lambda c: c <> 'loaded_at') FROM {table} ORDER BY ALL").fetchall()
             for (table,) in tables
         }
 

@@ -17,6 +17,7 @@ import click
 
 from harness import environment
 from harness.bench.table import Table
+from harness.command import OneLineErrors
 from jobs.store import run_folders
 from warehouse.bench.synthetic import create
 from warehouse.database import memory_mebibytes
@@ -36,7 +37,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> lis
     return sizes
 
 
-@click.command(context_settings={"show_default": True})
+@click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--steps", default="1e5,1e6", callback=_sizes, help="About so many step rows, with commas.")
 @click.option("--cores", type=click.IntRange(1), default=2, help="Cores that may be used.")
 @click.option(

@@ -9,13 +9,13 @@ FROM step_total GROUP BY run_id;
 COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all refused. num_refused_unasked: SCoT''s rethinking where no draft chain was complete, so no verdict was asked for; not in the rate';
 
 CREATE OR REPLACE VIEW fallback_rate_by_setting AS
-SELECT run.dataset, run.method, run.draft_name, run.target_name,
+SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind,
     coalesce(json_extract(run.params, '$.drafts')::INTEGER, 1) AS drafts,
     count(*) AS num_runs, count(DISTINCT run.params) AS num_parameter_sets, bool_or(run.limited) AS limited,
     sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
     sum(num_refused) / sum(num_verdicts) AS fallback_rate
 FROM run JOIN fallback_rate USING (run_id) WHERE num_verdicts > 0 GROUP BY ALL;
-COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models and number of drafts, over all verdicts of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: other hyper-parameters differ between these runs; limited: one of them leaves problems out';
+COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all verdicts of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: other hyper-parameters differ between these runs; limited: one of them leaves problems out';
 
 CREATE OR REPLACE VIEW fallback_by_position AS
 SELECT run_id, tenth, sum(num_verdicts)::BIGINT AS num_verdicts,

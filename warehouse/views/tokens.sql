@@ -27,7 +27,11 @@ FROM call_total GROUP BY run_id, model, purpose;
 COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that the prefix cache held, by model and purpose; sum the two counts for a coarser rate';
 
 CREATE OR REPLACE VIEW answer_length AS
+WITH answer AS (
+    SELECT run_id, sample_id, sum(num_tokens) AS num_tokens, bool_or(is_estimated) AS is_estimated
+    FROM sample_answer GROUP BY run_id, sample_id
+)
 SELECT run_id, count(*) AS num_answers, avg(num_tokens) AS mean_tokens, median(num_tokens) AS median_tokens,
     count(*) FILTER (is_estimated) AS num_estimated
-FROM sample_answer GROUP BY run_id;
+FROM answer GROUP BY run_id;
 COMMENT ON VIEW answer_length IS 'Tokens of the final answer, behind </think> or as a step of its own (SCoT, table 3), over the samples that have one. num_estimated: where thought and answer share a step, the answer''s tokens are the share of its characters';

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,11 @@ from harness.sample import run_sample
 from harness.trace import Trace
 
 
-def _engine(reply: str = "One.\n\nTwo.", **options: object) -> ScriptedEngine:
+def _engine(reply: str = "One.\n\nTwo.", **options: Any) -> ScriptedEngine:
     return ScriptedEngine(
         lambda prompt, sampling: [reply] * sampling.n,
         lambda prompt, labels: [0.5] + [0.25] * (len(labels) - 1),
-        **options,  # type: ignore[arg-type]
+        **options,
     )
 
 

@@ -1,0 +1,134 @@
+"""A machine's speeds, written down by hand, and what a run would take there.
+
+A hardware file is TOML. One table for each model that a run needs, `[draft]` and `[target]`:
+
+    name = "2 × H100"                  # what is printed
+    source = "measured 2026-01-01"     # where the speeds are from; printed too
+    gpus = 2                           # of one worker: GPU-hours count them
+    workers = 1
+    concurrency = 1                    # samples in flight per worker
+    start_seconds = 240                # until the engines of a worker are up
+
+    [target]
+    output_tokens_per_second = 63.3    # one request alone
+    prompt_tokens_per_second = 5000    # tokens that no cache holds
+    call_seconds = 0.0                 # fixed cost of a call
+    slower_per_request = 0.02          # by which share every further request under way slows a call
+    slower_per_completion = 0.02       # by which share every further parallel completion slows an output token
+
+`concurrency`, `workers`, `start_seconds`, `call_seconds`, `slower_per_…` may be left out: 1, 1, 0, 0, 0.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.engine import Role
+from harness.latency import LatencyModel, ModelSpeed, Work
+
+_ROUNDS = 50
+"""Of the iteration for how many requests each engine has under way."""
+
+
+class Speeds(BaseModel):
+    """One model's speeds on the machine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    output_tokens_per_second: float = Field(gt=0)
+    prompt_tokens_per_second: float = Field(gt=0)
+    call_seconds: float = Field(default=0.0, ge=0)
+    slower_per_request: float = Field(default=0.0, ge=0)
+    slower_per_completion: float = Field(default=0.0, ge=0)
+
+    def speed(self) -> ModelSpeed:
+        """The same as seconds."""
+        prompt, output = 1 / self.prompt_tokens_per_second, 1 / self.output_tokens_per_second
+        return ModelSpeed(
+            call=self.call_seconds,
+            prompt_token=prompt,
+            output_token=output,
+            output_token_per_completion=output * self.slower_per_completion,
+            call_per_request=self.call_seconds * self.slower_per_request,
+            prompt_token_per_request=prompt * self.slower_per_request,
+            output_token_per_request=output * self.slower_per_request,
+        )
+
+
+class Hardware(BaseModel):
+    """A machine on which a run might be."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    source: str
+    gpus: int = Field(ge=0)
+    workers: int = Field(default=1, ge=1)
+    concurrency: int = Field(default=1, ge=1)
+    start_seconds: float = Field(default=0.0, ge=0)
+    draft: Speeds | None = None
+    target: Speeds | None = None
+
+    def model(self) -> LatencyModel:
+        """The latency model with these speeds."""
+        given: list[tuple[Role, Speeds | None]] = [("draft", self.draft), ("target", self.target)]
+        return LatencyModel({role: speeds.speed() for role, speeds in given if speeds is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What a run would take on a machine."""
+
+    latency_seconds: Sequence[float]
+    """Of each sample."""
+    wall_seconds: float
+    """Of the whole run; all workers at work to its end."""
+    gpu_hours: float
+    in_flight: Mapping[Role, float]
+    """Requests that each engine has under way on average."""
+
+
+def read(path: Path) -> Hardware:
+    """A hardware file. Raises ValueError with one line that says what is wrong."""
+    try:
+        return Hardware.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise ValueError(f"{path}: not a readable TOML file: {wrong}") from wrong
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        raise ValueError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; see harness/hardware.py"
+        ) from wrong
+
+
+def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: float | None = None) -> Projection:
+    """What samples with this work would take, or `num_samples` like them.
+
+    With samples in flight at once each engine has as many requests under way as samples are at it at one time, which
+    follows from the latencies and they from it: found by iteration. Raises ValueError where the file lacks a model.
+    """
+    model = hardware.model()
+    needed = {work.model for sample in samples for work in sample}
+    if lacking := sorted(needed - set(model.speeds)):
+        raise ValueError(f"{hardware.name}: no table [{lacking[0]}], and the run has calls of that model")
+    in_flight: dict[Role, float] = dict.fromkeys(model.speeds, 1.0)
+    for _ in range(_ROUNDS):
+        by_model: dict[Role, float] = dict.fromkeys(model.speeds, 0.0)
+        for work in _crowded(samples, in_flight):
+            by_model[work.model] += model.speeds[work.model].seconds(work)
+        total = sum(by_model.values()) or 1.0
+        in_flight = {role: max(1.0, hardware.concurrency * s / total) for role, s in by_model.items()}
+    latencies = [model.sample_seconds(_crowded([sample], in_flight)) for sample in samples]
+    mean = sum(latencies) / len(latencies)
+    number = len(samples) if num_samples is None else num_samples
+    wall = hardware.start_seconds + number * mean / (hardware.concurrency * hardware.workers)
+    return Projection(latencies, wall, wall / 3600 * hardware.gpus * hardware.workers, in_flight)
+
+
+def _crowded(samples: Sequence[Sequence[Work]], in_flight: Mapping[Role, float]) -> list[Work]:
+    return [replace(w, further_requests=in_flight[w.model] - 1) for sample in samples for w in sample]

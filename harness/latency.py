@@ -1,0 +1,136 @@
+"""How long a sample takes: a sum over its calls, linear in token counts, with a handful of speeds per model.
+
+A call waits for its prompt's tokens that no cache holds, then for the tokens of its longest completion; each of both
+takes longer the more requests are under way. Calls of one sample run in turn (DESIGN.md: critical path), so a sample's
+latency is the sum of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4
+count a verdict in the same way: one short prefill and one token.
+
+The speeds are fitted to recorded calls (warehouse/latency.py), or written down by hand for other hardware
+(harness/hardware.py), or taken from a paper (harness/papers/speed_ups.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+
+from harness.engine import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One call, or several of one model added up: everything in the model is linear, so sums are as good."""
+
+    model: Role
+    calls: float
+    new_prompt_tokens: float
+    """Prompt tokens that the prefix cache did not hold."""
+    output_tokens: float
+    """Of the longest completion: the critical path."""
+    further_completions: float = 0.0
+    """Completions of the call beyond the first."""
+    further_requests: float = 0.0
+    """Requests of this engine under way beyond this one."""
+
+    def features(self) -> tuple[float, ...]:
+        """What `ModelSpeed`'s numbers are multiplied by, in the order of its fields."""
+        crowd = self.further_requests
+        return (
+            self.calls,
+            self.new_prompt_tokens,
+            self.output_tokens,
+            self.output_tokens * self.further_completions,
+            self.calls * crowd,
+            self.new_prompt_tokens * crowd,
+            self.output_tokens * crowd,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """Speeds of one model on one machine, all in seconds and none below zero."""
+
+    call: float = 0.0
+    """Fixed cost of a call."""
+    prompt_token: float = 0.0
+    output_token: float = 0.0
+    output_token_per_completion: float = 0.0
+    """Added to an output token by every further completion of the call."""
+    call_per_request: float = 0.0
+    """Added to a call by every further request under way."""
+    prompt_token_per_request: float = 0.0
+    output_token_per_request: float = 0.0
+
+    def seconds(self, work: Work) -> float:
+        """Wall time of the work."""
+        speeds: tuple[float, ...] = astuple(self)
+        return sum(speed * cause for speed, cause in zip(speeds, work.features(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyModel:
+    """What a sample takes on one machine."""
+
+    speeds: Mapping[Role, ModelSpeed]
+    sample_overhead_seconds: float = 0.0
+    """Time of a sample outside of its calls."""
+
+    def sample_seconds(self, work: Iterable[Work]) -> float:
+        """Predicted latency of one sample. Raises KeyError where a model has no speeds."""
+        return self.sample_overhead_seconds + sum(self.speeds[w.model].seconds(w) for w in work)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What an average sample of a method emits, and how often the target follows the draft."""
+
+    draft: float
+    """Emitted tokens by the draft."""
+    target: float
+    """Emitted tokens by the target."""
+    step: float = 50.0
+    """Tokens of a step."""
+    refused_share: float = 0.0
+    """Share of the verdicts that refused every candidate (fallback rate)."""
+    prompt: float = 150.0
+    """Tokens of problem and instructions."""
+    question: float = 70.0
+    """Tokens of a verdict's question beside the candidates (SpecReason section 4.1: about 70)."""
+
+
+def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> list[Work]:
+    """The calls of an average sample, from its token counts, where no calls are recorded.
+
+    Longest completions are taken to be as long as the average one, and prompts to be cached but for what is new to the
+    model that reads them. Raises ValueError for a method without a rule here.
+    """
+    if method == "vanilla":
+        model: Role = "draft" if params.get("model") == "draft" else "target"
+        return [Work(model, 1, tokens.prompt, tokens.draft + tokens.target)]
+    if method == "scot":
+        return _whole_chains(int(str(params["drafts"])), tokens)
+    if method in ("speccot", "specreason"):
+        return _steps(int(str(params.get("drafts", 1))), tokens)
+    raise ValueError(f"the latency model has no rule for method {method!r}; it has: vanilla, scot, speccot, specreason")
+
+
+def _steps(drafts: int, tokens: Tokens) -> list[Work]:
+    """SpecCoT and SpecReason: every step but the opening is drafted and judged, the refused ones are written twice."""
+    accepted = max(0.0, tokens.draft) / tokens.step
+    refused = accepted * tokens.refused_share / max(1e-9, 1 - tokens.refused_share)
+    verdicts = accepted + refused
+    read_again = tokens.step * accepted  # the chosen candidate behind the chain, without the verdict's other candidates
+    return [
+        Work("draft", verdicts, tokens.prompt + tokens.target, tokens.step * verdicts, drafts - 1),
+        Work("target", verdicts, tokens.prompt + (drafts * tokens.step + tokens.question) * verdicts, verdicts),
+        Work("target", refused + 2, read_again * (drafts > 1), tokens.target),
+    ]
+
+
+def _whole_chains(drafts: int, tokens: Tokens) -> list[Work]:
+    """SCoT: whole drafts, one choice among them, and what the target writes."""
+    return [
+        Work("draft", 1, tokens.prompt, tokens.draft, drafts - 1),
+        Work("target", 1, tokens.prompt + tokens.question + drafts * tokens.draft, 1),
+        Work("target", 1, tokens.prompt + tokens.draft, tokens.target),
+    ]

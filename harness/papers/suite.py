@@ -1,0 +1,203 @@
+"""One published table or figure: the runs it needs, the published values, and their conditions.
+
+A suite is a TOML file in `suites/`. Its cells are rows × columns × metrics. A run belongs to a row and a column; its
+flags are the launcher's: the defaults, the column's on top, then the row's. Published values stand as printed; what the
+paper leaves out is listed, never guessed.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal
+
+import click
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Flags = Mapping[str, str | int | float | bool]
+Paper = Literal["scot", "speccot", "specreason"]
+Measure = Literal[
+    "accuracy",
+    "answer_tokens",
+    "draft_steps",
+    "emitted_tokens",
+    "emitted_tokens_per_wall_second",
+    "fallback_rate",
+    "latency_seconds",
+    "longest_draft_tokens",
+    "mean_score",
+    "pass_at_10",
+    "pass_at_2",
+    "pass_at_5",
+    "speed_up",
+    "target_thinking_tokens",
+    "thinking_tokens",
+    "tokens_per_second",
+    "wall_seconds",
+    "wall_speed_up",
+]
+"""What warehouse/measures.py can measure of a run; a test compares the two lists."""
+TIMES: frozenset[Measure] = frozenset(
+    {
+        "emitted_tokens_per_wall_second",
+        "latency_seconds",
+        "speed_up",
+        "tokens_per_second",
+        "wall_seconds",
+        "wall_speed_up",
+    }
+)
+"""Measures that depend on the machine and on the samples in flight."""
+RATIOS: frozenset[Measure] = frozenset({"speed_up", "wall_speed_up"})
+"""Measures against the run of the row's baseline in the same column."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Metric(_Strict):
+    """One number of a cell."""
+
+    label: str
+    measure: Measure | None = None
+    digits: int = 0
+    awaits: str | None = None
+    """What the harness lacks for this metric."""
+
+    @model_validator(mode="after")
+    def _measured_or_awaited(self) -> Metric:
+        if (self.measure is None) == (self.awaits is None):
+            raise ValueError("give one of measure, awaits")
+        return self
+
+
+class Column(_Strict):
+    """A column of cells, e.g. a dataset."""
+
+    label: str
+    flags: Flags = {}
+
+
+class Row(_Strict):
+    """A row of cells, e.g. a method with its models."""
+
+    label: str
+    flags: Flags = {}
+    baseline: str | None = None
+    """Label of the row that speed-ups are against."""
+    awaits: str | None = None
+    """What the harness lacks for this row: it is not planned, and its flags may name what is not there."""
+    model_of: Literal["aligned"] | None = None
+    """`aligned`: the draft is SCoT's aligned one, which the reader has to train and name."""
+    values: Mapping[str, Mapping[str, float]] = {}
+    """Published: by column, by metric."""
+
+
+class Suite(_Strict):
+    """A published table or figure."""
+
+    name: str
+    """Name of the file."""
+    paper: Paper
+    place: str
+    title: str
+    devices: str
+    """As the paper names them."""
+    engine: str
+    no_numbers: str | None = None
+    """Why no value at all is published in the text."""
+    only_graphics: bool = False
+    """The values are in graphics; `values` holds those alone that the prose states."""
+    unlike: tuple[str, ...] = ()
+    """Why a run of this suite cannot be compared, whoever runs it."""
+    unstated: tuple[str, ...] = ()
+    """Conditions that the paper leaves out."""
+    stated: tuple[str, ...] = ()
+    """Numbers and claims of the prose, with their section, and where the paper contradicts itself."""
+    defaults: Flags = {}
+    metrics: Mapping[str, Metric] = Field(min_length=1)
+    columns: Mapping[str, Column] = Field(min_length=1)
+    rows: tuple[Row, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_meet(self) -> Suite:
+        labels = [row.label for row in self.rows]
+        for row in self.rows:
+            if labels.count(row.label) > 1:
+                raise ValueError(f"two rows are called {row.label!r}")
+            if row.baseline is not None and row.baseline not in labels:
+                raise ValueError(f"row {row.label!r}: no row {row.baseline!r} to be the baseline")
+            for column, cells in row.values.items():
+                if column not in self.columns:
+                    raise ValueError(f"row {row.label!r}: no column {column!r}")
+                if unknown := set(cells) - set(self.metrics):
+                    raise ValueError(f"row {row.label!r}, column {column!r}: no metric {min(unknown)!r}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run of a suite."""
+
+    row: Row
+    column: str
+    flags: Flags
+    """The launcher's, without their dashes in front."""
+
+
+def names() -> list[str]:
+    """Every suite, in the papers' order."""
+    files = (resources.files("harness.papers") / "suites").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load(name: str) -> Suite:
+    """A suite by name. Raises ValueError with one line: unknown name, or what is wrong in the file."""
+    if name not in names():
+        raise ValueError(f"unknown suite {name!r}; valid: {', '.join(names())}")
+    text = (resources.files("harness.papers") / "suites" / f"{name}.toml").read_text(encoding="utf-8")
+    return parse(name, text)
+
+
+def parse(name: str, text: str) -> Suite:
+    """A suite from TOML. Raises ValueError."""
+    try:
+        return Suite.model_validate({"name": name, **tomllib.loads(text)})
+    except tomllib.TOMLDecodeError as wrong:
+        raise ValueError(f"suite {name}: not a readable TOML file: {wrong}") from wrong
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        raise ValueError(f"suite {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from wrong
+
+
+def planned(suite: Suite) -> Iterator[Planned]:
+    """The runs of a suite, row by row."""
+    for row in suite.rows:
+        for key, column in suite.columns.items():
+            yield Planned(row, key, {**suite.defaults, **column.flags, **row.flags})
+
+
+def settled(given: list[str]) -> dict[str, Any]:
+    """Every option of the launcher for these arguments, and `params`, the method's hyper-parameters.
+
+    Raises click.ClickException, by the launcher's own rules, on whatever is not valid for this harness.
+    """
+    from harness import models, options
+    from harness.launch import main as launcher
+
+    context = launcher.make_context("reproduce", list(given))
+    chosen = options.settled(context, context.params["preset"], context.params["config"])
+    for required in ("method", "dataset"):
+        if chosen[required] is None:
+            raise click.UsageError(f"--{required} is missing")
+    chosen["params"] = options.method_parameters(chosen["method"], chosen)
+    for role in ("draft", "target"):
+        if chosen[role] is not None:
+            try:
+                models.resolve(chosen[role])
+            except ValueError as wrong:
+                raise click.UsageError(str(wrong)) from wrong
+    return chosen

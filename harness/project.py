@@ -1,0 +1,99 @@
+"""`python -m harness.project RUN --hardware FILE`: what would this run take on that machine?
+
+The recorded calls of the run (how many, how many tokens each) are put through the latency model with the speeds of the
+hardware file; the same model fitted to the run itself says how far it can be trusted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness import hardware
+from harness.command import OneLineErrors
+from jobs.follow import duration
+
+if TYPE_CHECKING:
+    from warehouse.latency import TimedSample, Validation
+
+
+@click.command(cls=OneLineErrors)
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--hardware",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    required=True,
+    help="TOML file of the machine's speeds; example: harness/papers/hardware/a100x4.toml.",
+)
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    help="Warehouse that holds the run.  [default: beside the run folder, else warehouse.duckdb]",
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Samples in flight per worker.  [default: the file's]")
+@click.option("--workers", type=click.IntRange(1), help="Workers.  [default: the file's]")
+def main(run: str, file: Path, database: Path | None, concurrency: int | None, workers: int | None) -> None:
+    """Say what RUN (a run folder, or a run id in the warehouse) would take on other hardware."""
+    from warehouse.database import DatabaseError, WarehouseError, one_line
+
+    given = {"concurrency": concurrency, "workers": workers}
+    try:
+        machine = hardware.read(file).model_copy(update={k: v for k, v in given.items() if v is not None})
+        samples, planned, checked = _recorded(Path(run), database)
+        there = hardware.project([sample.work for sample in samples], machine, planned)
+    except (WarehouseError, DatabaseError) as wrong:
+        raise click.UsageError(one_line(wrong)) from wrong
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    _print(Path(run).name, samples, planned, checked, machine, there)
+
+
+def _recorded(run: Path, database: Path | None) -> tuple[list[TimedSample], int, Validation]:
+    """Timed samples, the number of planned ones, and how well the latency model fits them."""
+    from warehouse.database import reader, rows
+    from warehouse.latency import timed_samples, validate
+
+    beside = run.parent / "warehouse.duckdb"
+    database = database or (beside if beside.is_file() else Path("warehouse.duckdb"))
+    with reader(database) as connection:
+        samples = timed_samples(connection, run.name)
+        [planned] = rows(connection, "SELECT count(*) AS n FROM sample WHERE run_id = $run_id", {"run_id": run.name})
+    return samples, int(str(planned["n"])), validate(samples)
+
+
+def _print(
+    name: str,
+    samples: list[TimedSample],
+    planned: int,
+    checked: Validation,
+    machine: hardware.Hardware,
+    there: hardware.Projection,
+) -> None:
+    here = [sample.latency_seconds for sample in samples]
+    click.echo(f"{name}: {len(samples)} timed samples of {planned}")
+    click.echo(f"  there: {machine.name}; {machine.concurrency} in flight, {machine.workers} worker(s)")
+    click.echo(f"  speeds: {machine.source}")
+    for label, seconds in (("here", here), ("there", there.latency_seconds)):
+        mean, median = statistics.fmean(seconds), statistics.median(seconds)
+        click.echo(f"  latency {label:5}  mean {mean:.3g} s, median {median:.3g} s a sample")
+    if machine.concurrency > 1:
+        crowd = ", ".join(f"{role} {number:.1f}" for role, number in there.in_flight.items())
+        click.echo(f"  requests under way there, on average: {crowd}")
+    click.echo(
+        f"  whole run there  {duration(there.wall_seconds)} of wall time, {there.gpu_hours:.3g} GPU-hours "
+        f"({planned} samples, start of the engines included)"
+    )
+    typical = "too few samples to cross-validate"
+    if checked.typical is not None:
+        typical = f"{100 * checked.typical:.1f} % typically when fitted on one half and asked for the other"
+    fitted = f"{100 * abs(checked.fitted_error):.1f} % in the fit"
+    click.echo(f"  the model against this run: median latency off by {fitted}, {typical}")
+    click.echo("  not in it: other lengths that another model or sampling would give; the tail in which workers idle")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m harness.project")

@@ -1,0 +1,213 @@
+"""The doctor on models, tokenizers and datasets: every failure is made on the spot, none is pretended in the checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.checks import data, model_files
+from harness.checks.check import Check, Question, Status
+from harness.checks.tokenizers import check_tokenizers
+from tests.harness.conftest import save_tokenizer
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = ROOT / "harness" / "data" / "demo.jsonl"
+QUESTION = Question(engine="vllm", output="/nowhere", models={}, tensor_parallel={"draft": 1, "target": 1})
+
+
+def worst(checks: list[Check]) -> Status:
+    statuses = [check.status for check in checks]
+    return "failure" if "failure" in statuses else "warning" if "warning" in statuses else "ok"
+
+
+def said(checks: list[Check]) -> str:
+    return "\n".join(check.text for check in checks if check.status != "ok")
+
+
+# Models
+
+
+def write_shard(path: Path, num_bytes: int = 64) -> None:
+    header = json.dumps({"w": {"dtype": "U8", "shape": [num_bytes], "data_offsets": [0, num_bytes]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(num_bytes))
+
+
+def write_model(folder: Path) -> Path:
+    """A folder of the right form with two files of weights."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 32768}))
+    (folder / "tokenizer.json").write_text("{}")
+    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    for shard in shards:
+        write_shard(folder / shard)
+    weight_map = {f"layer{i}": shard for i, shard in enumerate(shards)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+SECOND, INDEX = "model-00002-of-00002.safetensors", "model.safetensors.index.json"
+
+
+def remove(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 files of weights are missing (model-00002"),
+    "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
+    "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is cut off at"),
+    "a shard is a Git LFS pointer": (
+        lambda f: (f / SECOND).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+        "git lfs pull",
+    ),
+    "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "no safetensors"),
+    "numbered shards without their index": (
+        lambda f: remove(f, SECOND, INDEX),
+        "1 of 2 files of weights are missing",
+    ),
+    "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
+    "the index is broken": (lambda f: cut(f / INDEX), "no index of weights"),
+    "no config.json": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
+    "a broken config.json": (lambda f: cut(f / "config.json"), "is no model's configuration"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "holds no tokenizer.json"),
+    "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text(""), "holds no tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_folder_is_a_failure_that_says_what_is_missing(tmp_path: Path, damage: str) -> None:
+    folder = write_model(tmp_path / "model")
+    assert worst(model_files.find("target", str(folder), QUESTION).checks) == "ok"
+    harm, text = DAMAGES[damage]
+    harm(folder)
+    checks = model_files.find("target", str(folder), QUESTION).checks
+    assert worst(checks) == "failure"
+    assert text in said(checks)
+
+
+def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    checks = model_files.find("draft", str(folder), replace(QUESTION, token_budget=40_000)).checks
+    assert worst(checks) == "warning"
+    assert "less than --token-budget 40000" in said(checks)
+
+
+_FIND = """
+import json, sys
+from dataclasses import asdict
+from harness.checks import model_files
+from harness.checks.check import Question
+question = Question("vllm", "/nowhere", {}, {})
+print(json.dumps([asdict(check) for check in model_files.find("target", sys.argv[1], question).checks]))
+"""
+
+
+def find_in_cache(cache: Path, name: str) -> list[Check]:
+    """In a process of its own: the hub's library reads these variables when it is imported."""
+    environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", _FIND, name], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    return [Check(**check) for check in json.loads(done.stdout)]
+
+
+def test_a_model_that_is_not_in_the_cache_offline_is_a_failure_that_says_what_to_type(tmp_path: Path) -> None:
+    checks = find_in_cache(tmp_path, "org/none@abc")
+    assert worst(checks) == "failure"
+    assert "HF_HUB_OFFLINE is set" in said(checks)
+    assert "hf download org/none --revision abc" in said(checks)
+
+
+def test_a_cached_model_is_whole_only_with_every_blob(tmp_path: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--org--some"
+    folder = write_model(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    assert worst(find_in_cache(tmp_path, "org/some")) == "ok"
+    (folder / SECOND).unlink()
+    (folder / SECOND).symlink_to(repository / "blobs" / "gone")
+    checks = find_in_cache(tmp_path, "org/some")
+    assert "1 of 2 files of weights are missing" in said(checks)
+
+
+# Tokenizers
+
+
+def save_word_tokenizer(folder: Path) -> None:
+    """Knows words but no digit: every digit is the same unknown token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["[UNK]", "Score", "Answer", ":", "User", "Assistant"]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]").save_pretrained(folder)
+
+
+def test_tokenizers_that_cannot_give_a_verdict_or_cannot_be_loaded_are_failures(tmp_path: Path) -> None:
+    save_word_tokenizer(tmp_path / "words")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tokenizer.json").write_text('{"version": "1.0"}')
+    (tmp_path / "broken" / "config.json").write_text('{"model_type": "llama"}')
+    question = replace(QUESTION, method="specreason")
+    checks = list(check_tokenizers({"draft": tmp_path / "broken", "target": tmp_path / "words"}, question))
+    assert [(check.subject, check.status) for check in checks] == [
+        ("draft tokenizer", "failure"),
+        ("target tokenizer", "failure"),
+    ]
+    assert "these labels are not one distinct token each behind 'Score:'" in checks[1].text
+
+
+def test_good_tokenizers_are_said_to_share_their_vocabulary_or_not(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path / "one")
+    save_tokenizer(tmp_path / "two", added=("<think>", "</think>"))
+    checks = list(check_tokenizers({"draft": tmp_path / "one", "target": tmp_path / "two"}, QUESTION))
+    assert worst(checks) == "ok"
+    assert "0 1 2 3 4 5 6 7 8 9" in checks[1].text
+    assert "different" in checks[2].text
+
+
+# Dataset
+
+
+def test_the_bundled_dataset_is_the_known_one() -> None:
+    [check] = data.check_dataset(replace(QUESTION, dataset="demo"))
+    assert check.status == "ok"
+    assert "40 problems" in check.text
+
+
+def test_a_wrong_count_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "demo.jsonl").write_bytes(b"".join(DEMO.read_bytes().splitlines(keepends=True)[:-1]))
+    [check] = data.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    assert check.status == "failure"
+    assert "39 problems, demo should have 40" in check.text
+
+
+def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
+    first, *others = DEMO.read_bytes().splitlines(keepends=True)
+    record = {**json.loads(first), "answer": "-1"}
+    (tmp_path / "demo.jsonl").write_bytes(json.dumps(record).encode() + b"\n" + b"".join(others))
+    [check] = data.check_dataset(replace(QUESTION, dataset="demo", data_dir=str(tmp_path)))
+    assert check.status == "warning"
+    assert f"not {data.KNOWN_HASHES['demo']}" in check.text
+
+
+def test_a_dataset_that_is_nowhere_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    [check] = data.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
+    assert check.status == "failure"
+    assert "--data-dir" in check.text

@@ -1,0 +1,255 @@
+"""The doctor on output folder, packages, devices and Slurm: every failure is made on the spot where it can be."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.checks import every, hardware, packages, storage
+from harness.checks.check import Check, Question, Status
+from jobs.slurm_checks import check_slurm
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = ROOT / "harness" / "data" / "demo.jsonl"
+QUESTION = Question(engine="vllm", output="/nowhere", models={}, tensor_parallel={"draft": 1, "target": 1})
+
+
+def worst(checks: list[Check]) -> Status:
+    statuses = [check.status for check in checks]
+    return "failure" if "failure" in statuses else "warning" if "warning" in statuses else "ok"
+
+
+def said(checks: list[Check]) -> str:
+    return "\n".join(check.text for check in checks if check.status != "ok")
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a filesystem in memory with the given options; skips where that is not allowed."""
+    point = tmp_path / "mounted"
+    point.mkdir()
+
+    def mounted(options: str) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(point)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("mounting is not allowed here")
+        return point
+
+    yield mounted
+    subprocess.run(["umount", str(point)], capture_output=True, check=False)
+
+
+def look_at(output: Path) -> list[Check]:
+    return list(storage.check_storage(replace(QUESTION, output=str(output))))
+
+
+def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
+    checks = look_at(tmp_path / "not" / "yet")
+    assert not [check for check in checks if check.status == "failure"]
+    assert {"output", "writing", "file locking", "room"} <= {check.subject for check in checks}
+    assert "will be made" in checks[0].text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_read_only_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
+    [check] = look_at(mount("ro") / "runs")
+    assert check.status == "failure"
+    assert "Read-only" in check.text
+    assert "--output" in check.text
+
+
+def test_a_file_in_the_place_of_the_output_folder_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert worst(look_at(tmp_path / "file" / "runs")) == "failure"
+
+
+def test_a_full_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
+    checks = {check.subject: check for check in look_at(mount("size=16k"))}
+    assert checks["writing"].status == "failure"
+    assert "No space left" in checks["writing"].text
+    assert checks["room"].status == "failure"
+
+
+def test_a_filesystem_in_memory_is_a_warning(mount: Callable[[str], Path]) -> None:
+    checks = {check.subject: check for check in look_at(mount("size=200m"))}
+    assert checks["output filesystem"].status == "warning"
+    assert checks["file locking"].status == "ok"
+    assert checks["room"].status == "warning"
+
+
+_CALLS = """
+#include <errno.h>
+int flock(int file, int operation) { %s }
+int fsync(int file) { %s }
+"""
+_CHECK = """
+import json, sys
+from dataclasses import asdict
+from harness.checks import storage
+from harness.checks.check import Question
+print(json.dumps([asdict(check) for check in storage.check_storage(Question("vllm", sys.argv[1], {}, {}))]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("flock", "fsync", "subject", "says"),
+    [
+        ("errno = ENOLCK; return -1;", "return 0;", "file locking", "No locks available"),
+        ("errno = ENOSYS; return -1;", "return 0;", "file locking", "does not work there"),
+        ("return 0;", "return 0;", "file locking", "got a lock that the first one held"),
+        ("return 0;", "errno = EIO; return -1;", "writing", "Input/output error"),
+    ],
+    ids=["no locks", "locks not supported", "locks of one node only", "fsync fails"],
+)
+def test_a_filesystem_without_locks_or_fsync_is_a_failure(
+    tmp_path: Path, flock: str, fsync: str, subject: str, says: str
+) -> None:
+    """The system calls answer as such a filesystem's would."""
+    compiler = shutil.which("cc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("needs a C compiler on Linux")
+    (tmp_path / "calls.c").write_text(_CALLS % (flock, fsync))
+    library = tmp_path / "calls.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "calls.c"], check=True)
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", _CHECK, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    [check] = [Check(**found) for found in json.loads(done.stdout) if found["subject"] == subject]
+    assert check.status == "failure"
+    assert says in check.text
+
+
+def test_a_check_that_breaks_or_hangs_is_said_so_and_the_others_answer() -> None:
+    def broken() -> list[Check]:
+        raise KeyError("surprise")
+
+    def hanging() -> list[Check]:
+        time.sleep(15)
+        return []
+
+    question = replace(QUESTION, engine="scripted", output="/tmp", limit_seconds=10)
+    found = {check.subject: check for check in every.checks(question, {"one": broken, "other": hanging})}
+    assert (found["one"].status, "surprise" in found["one"].text) == ("failure", True)
+    assert (found["other"].status, "not looked at within 10 s" in found["other"].text) == ("warning", True)
+    assert found["python"].status == "ok"
+
+
+# Packages, devices, Slurm
+
+
+def test_packages_that_are_missing_or_of_another_version_are_failures_with_their_remedy() -> None:
+    lines = ["click>=8", "rich<1", "no-such-package-of-ours>=2", 'never-needed; python_version < "3"']
+    checks = list(packages.check_packages(lines))
+    assert [check.status for check in checks] == ["failure", "failure", "ok"]
+    assert 'pip install "rich<1"' in checks[0].text
+    assert 'not installed: pip install "no-such-package-of-ours>=2"' in checks[1].text
+
+
+def test_an_old_python_is_a_failure() -> None:
+    assert packages.check_python(">=4").status == "failure"
+    assert packages.check_python().status == "ok"
+
+
+def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """A package of that name that is found before any other."""
+    (folder / "vllm" / "engine").mkdir(parents=True)
+    (folder / "vllm" / "__init__.py").write_text(f"__version__ = '0.1'\n{body}\n")
+    (folder / "vllm" / "engine" / "__init__.py").touch()
+    dataclass = "import dataclasses\n@dataclasses.dataclass\nclass AsyncEngineArgs: pass\n"
+    (folder / "vllm" / "engine" / "arg_utils.py").write_text(dataclass)
+    (folder / "vllm" / "sampling_params.py").write_text("class SamplingParams: pass\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ("raise ImportError('libcudart.so.12: no such file')", "failure", "libcudart.so.12: no such file"),
+        ("import os; os._exit(9)", "failure", "ended with status 9"),
+        ("import time; time.sleep(60)", "warning", "not imported within 5 s"),
+        ("", "failure", "does not know"),
+    ],
+    ids=["broken", "crashing", "hanging", "too old"],
+)
+def test_a_vllm_that_cannot_be_used_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, says: str
+) -> None:
+    fake_vllm(tmp_path, monkeypatch, body)
+    checks = [
+        c for c in packages.check_engine(replace(QUESTION, probe_seconds=5)) if "imported" in c.text or "know" in c.text
+    ]
+    assert (worst(checks), says in said(checks)) == (status, True), checks
+
+
+def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    tool = folder / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X" && exit\n{answer}\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ranks", "status", "says"),
+    [
+        ("echo 'NVIDIA H200, 143771, 0, 570.1'", 1, "ok", ""),
+        ("echo 'NVIDIA H200, 143771, 90000, 570.1'", 1, "warning", "90000 MiB are in use by others"),
+        ("echo 'NVIDIA H200, 143771, 0, 570.1'", 2, "failure", "1 of 2 that --target-tensor-parallel"),
+        ("echo 'Failed to initialize NVML'; exit 18", 1, "failure", "Failed to initialize NVML"),
+    ],
+)
+def test_gpus_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ranks: int, status: Status, says: str
+) -> None:
+    nvidia_smi(tmp_path, monkeypatch, answer)
+    checks = list(hardware.check_devices(replace(QUESTION, tensor_parallel={"target": ranks})))
+    assert worst(checks) == status
+    assert says in said(checks)
+
+
+def test_a_job_that_asked_for_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    question = replace(QUESTION, on_node=True, sbatch={"gpus-per-node": "2"})
+    assert worst(list(hardware.check_devices(question))) == "failure"
+
+
+def test_weights_larger_than_the_memory_are_a_warning() -> None:
+    small = hardware.check_room({"target": 1 << 20}, QUESTION)
+    large = hardware.check_room({"draft": 1 << 20, "target": 1 << 50}, QUESTION)
+    assert small is not None
+    assert large is not None
+    assert (small.status, large.status) == ("ok", "warning")
+
+
+def test_no_slurm_is_a_failure_only_where_slurm_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [asked] = check_slurm(replace(QUESTION, cluster="slurm"))
+    [unasked] = check_slurm(replace(QUESTION, cluster="local"))
+    assert (asked.status, unasked.status) == ("failure", "ok")
+    assert "sbatch" in asked.text
+
+
+@pytest.mark.skipif(shutil.which("sbatch") is None, reason="Slurm's commands are not installed")
+def test_a_controller_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration = tmp_path / "slurm.conf"
+    configuration.write_text("ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort=9\nAuthType=auth/none\n")
+    monkeypatch.setenv("SLURM_CONF", str(configuration))
+    [check] = check_slurm(replace(QUESTION, cluster="slurm"))
+    assert check.status == "failure"
+    assert "no controller answers" in check.text

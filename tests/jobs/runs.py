@@ -1,0 +1,44 @@
+"""Run folders for tests, with scripted engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness import benchmarks
+from harness.methods import defaults
+from harness.problem import dataset_hash
+from harness.prompts import prompt_hash
+from jobs.shards import deal
+from jobs.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.store import RunFolder
+
+SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
+
+
+def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "speccot") -> RunFolder:
+    problems = benchmarks.load("demo")[:8]
+    spec = RunSpec(
+        method=method,
+        params=defaults(method),
+        dataset="demo",
+        dataset_hash=dataset_hash(problems),
+        dataset_size=40,
+        num_problems=len(problems),
+        samples=samples,
+        seed=0,
+        temperature=0.6,
+        top_p=0.95,
+        token_budget=2048,
+        draft=SCRIPTED,
+        target=SCRIPTED,
+        engine=EngineSpec("scripted"),
+        concurrency=4,
+        prompt_hash=prompt_hash(),
+    )
+    run = RunFolder(folder / spec.run_id)
+    run.create(spec, problems, deal(units(spec, problems), shards))
+    return run
+
+
+def planned_ids(run: RunFolder) -> list[str]:
+    return sorted(unit.sample_id for shard in run.shards() for unit in shard)

@@ -1,0 +1,84 @@
+"""Nights: launched under their date, judged when they have ended, suspicions confirmed by themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from harness.engine import Sampling
+from harness.engines.script import PretendedModel
+from jobs import nightly
+from jobs.store import run_folders
+
+SUITE = """
+output = "{output}"
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+samples = 4
+
+[[run]]
+method = "vanilla"
+
+[[run]]
+method = "speccot"
+drafts = 2
+"""
+NIGHTS = [date(2026, 1, day) for day in (1, 2, 3, 4)]
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four nights on which nothing happened."""
+    folder = tmp_path_factory.mktemp("nights")
+    path = folder / "small.toml"
+    path.write_text(SUITE.format(output=folder / "runs"), encoding="utf-8")
+    for night in NIGHTS:
+        assert nightly.launch(path, night).verdict_job is None
+    return path
+
+
+def verdict(suite: Path, night: date) -> str:
+    return (suite.parent / "runs" / "nights" / f"{night}.md").read_text()
+
+
+def test_the_first_nights_are_inconclusive_and_then_pass(suite: Path) -> None:
+    for night, says in ((NIGHTS[0], "INCONCLUSIVE"), (NIGHTS[3], "PASS")):
+        nightly.conclude(str(suite), night.isoformat())
+        assert verdict(suite, night).startswith(f"**{says}: night of {night}, 2 cell(s)**")
+
+
+def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's answers are wrong from now on, in the re-run too."""
+    write = PretendedModel.write
+
+    def worse(self: PretendedModel, prompt: str, sampling: Sampling) -> list[str]:
+        return [text.replace("boxed{", "boxed{9") for text in write(self, prompt, sampling)]
+
+    monkeypatch.setattr(PretendedModel, "write", worse)
+    night = date(2026, 1, 5)
+    nightly.launch(suite, night)
+    before = {run.path.name for run in run_folders([suite.parent / "runs"])}
+    with pytest.raises(nightly.NightFailed):
+        nightly.conclude(str(suite), night.isoformat())
+    assert verdict(suite, night).startswith("**FAIL")
+    assert "confirmed by a re-run" in verdict(suite, night)
+    again = {run.path.name: run for run in run_folders([suite.parent / "runs"])}.keys() - before
+    assert len(again) == 2, "only what was suspicious was run again"
+    tags = {run.spec().tag for run in run_folders([suite.parent / "runs"]) if run.path.name in again}
+    assert tags == {"2026-01-05.confirm"}
+
+
+def test_the_command(suite: Path) -> None:
+    command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(suite), "--date", "2026-01-04"]
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "PASS" in again.stdout
+    command[5] = str(suite.with_name("missing.toml"))
+    wrong = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "not a readable TOML file" in wrong.stderr

@@ -1,0 +1,76 @@
+"""Suites: read, checked as a whole, launched under a tag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs import suite
+from jobs.endings import by_shard, read_endings
+
+SUITE = """
+output = "{output}"
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+limit = 2
+samples = 1
+
+[[run]]
+method = "vanilla"
+
+[[run]]
+method = "speccot"
+drafts = {drafts}
+"""
+
+
+def written(folder: Path, drafts: object = 2) -> Path:
+    path = folder / "small.toml"
+    path.write_text(SUITE.format(output=folder / "runs", drafts=drafts), encoding="utf-8")
+    return path
+
+
+def test_a_suite_runs_under_a_tag_and_another_night_is_another_run(tmp_path: Path) -> None:
+    chosen = suite.read(written(tmp_path))
+    nights = [suite.launch(chosen, tag) for tag in ("2026-01-01", "2026-01-02")]
+    assert [run.spec().tag for night in nights for run in night] == ["2026-01-01"] * 2 + ["2026-01-02"] * 2
+    for run in (run for night in nights for run in night):
+        assert by_shard(run, read_endings(run)).left == 0
+    first, second = ({unit.sample_id for run in night for unit in run.shards()[0]} for night in nights)
+    assert first.isdisjoint(second), "other samples"
+    assert nights[0][0].spec().dataset_hash == nights[1][0].spec().dataset_hash, "of the same problems"
+    assert [run.path for run in suite.launch(chosen, "2026-01-02")] == [run.path for run in nights[1]]
+
+
+def test_some_of_a_suite(tmp_path: Path) -> None:
+    [run] = suite.launch(suite.read(written(tmp_path)), "x", [1])
+    assert run.spec().method == "speccot"
+
+
+def test_nothing_is_launched_where_one_run_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        suite.launch(suite.read(written(tmp_path, drafts=0)), "x")
+    assert stopped.value.code == 2
+    assert "drafts" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("output = 3 4", "not a readable TOML file"),
+        ("output = 'runs'", "no run in it"),
+        ("run = 3", "no run in it"),
+        ("tag = 'x'\n[[run]]\nmethod = 'vanilla'", "tag may not stand in a suite"),
+        ("[[run]]\ndry_run = true", "dry-run may not stand in a suite"),
+        ("[[run]]\noutput = 'x'", "output stands at the top"),
+    ],
+)
+def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(suite.BadSuite, match=says) as refused:
+        suite.read(path)
+    assert "\n" not in str(refused.value).strip()

@@ -1,0 +1,88 @@
+"""What a death cost: which of the recorded calls of models had to be made again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jobs import parts, submissions
+from jobs.journal import read_journal
+from jobs.store import RunFolder
+
+Call = tuple[str, float]
+"""Sample, and when the call was submitted: no two calls of one sample have the same."""
+
+
+@dataclass
+class Witness:
+    """What a run folder held when something was about to die in it."""
+
+    run: RunFolder
+    calls: set[Call] = field(default_factory=set)
+    finished: int = 0
+    under_way: int = 0
+    """Samples with accepted steps that had not ended."""
+    steps: int = 0
+    """Accepted steps of these."""
+
+    def look(self) -> None:
+        """Take down what is recorded now, on top of what was seen before."""
+        under_way: dict[str, int] = {}
+        for path in self.run.journal_dir.glob("*.jsonl"):
+            try:
+                journal = read_journal(path)
+            except FileNotFoundError:
+                continue
+            for trace in [*journal.finished.values(), *journal.unfinished.values()]:
+                self.calls |= {(trace.sample_id, call.submitted_at) for call in trace.calls}
+            under_way |= {trace.sample_id: len(trace.steps) for trace in journal.unfinished.values() if trace.steps}
+        kept = calls_of_finished(self.run)
+        self.calls |= kept
+        self.finished = len({sample for sample, _ in self.calls} - under_way.keys())
+        self.under_way, self.steps = len(under_way), sum(under_way.values())
+
+    def lost(self) -> int:
+        """How many of the calls taken down are in no finished sample now."""
+        return len(self.calls - calls_of_finished(self.run))
+
+
+@dataclass(frozen=True)
+class Death:
+    """A row of the table."""
+
+    what: str
+    finished: int
+    under_way: int
+    steps: int
+    calls: int
+    lost: int
+    launches: int
+    """Submissions to Slurm in all; 1: it went on by itself."""
+
+    def __str__(self) -> str:
+        cells = (self.what, self.finished, self.under_way, self.steps, self.calls, self.lost, self.launches)
+        return "| " + " | ".join(map(str, cells)) + " |"
+
+
+HEADER = (
+    "| death | samples finished then | under way | with accepted steps | calls recorded | of these made again "
+    "| submissions |\n|---|---|---|---|---|---|---|"
+)
+
+
+def death(what: str, witness: Witness) -> Death:
+    """The row of a run that is complete now."""
+    launches = len({submission.number for submission in submissions.read(witness.run)})
+    seen = (witness.finished, witness.under_way, witness.steps, len(witness.calls))
+    return Death(what, *seen, witness.lost(), launches)
+
+
+def calls_of_finished(run: RunFolder) -> set[Call]:
+    """Calls of the samples in trace files."""
+    found: set[Call] = set()
+    for path in run.parts_dir.glob("*.parquet"):
+        try:
+            rows = list(parts.iterate_rows(path, ["sample_id", "calls.list.element.submitted_at"]))
+        except (FileNotFoundError, *parts.DAMAGED):
+            continue
+        found |= {(row["sample_id"], call["submitted_at"]) for row in rows for call in row["calls"]}
+    return found

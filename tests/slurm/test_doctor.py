@@ -1,0 +1,39 @@
+"""The doctor asks a node, in a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jobs import slurm
+from tests.harness.test_doctor import doctor
+
+ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")
+
+
+def test_a_node_answers_the_same_questions(tmp_path: Path) -> None:
+    result = doctor(*ON_NODE, "--cpus-per-task", "1", "--mem", "1G", cwd=tmp_path)
+    tables = json.loads(result.stdout)
+    here, node = ({check["subject"]: check for check in tables[side]["checks"]} for side in ("here", "node"))
+    assert "job" not in node, node
+    assert node["locks across nodes"]["status"] == "ok"
+    assert node["dataset"] == here["dataset"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_options_that_sbatch_refuses_are_failures_in_its_own_words(tmp_path: Path) -> None:
+    result = doctor(*ON_NODE, "--partition", "no-such", cwd=tmp_path)
+    assert result.returncode == 1
+    tables = json.loads(result.stdout)
+    [here] = [check for check in tables["here"]["checks"] if check["subject"] == "sbatch"]
+    [node] = tables["node"]["checks"]
+    assert (here["status"], node["status"]) == ("failure", "failure")
+    assert "invalid partition" in here["text"]
+    assert "invalid partition" in node["text"]
+
+
+def test_a_job_that_does_not_start_is_said_so_and_cancelled(tmp_path: Path) -> None:
+    result = doctor(*ON_NODE, "--slurm", "begin=now+1hour", "--wait", "8", cwd=tmp_path)
+    [check] = json.loads(result.stdout)["node"]["checks"]
+    assert (check["status"], "PENDING BeginTime" in check["text"]) == ("failure", True), check
+    assert "harness-doctor" not in slurm.ask("squeue", "-h", "-o", "%j %V %T", "-t", "PENDING")

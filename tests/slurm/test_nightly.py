@@ -1,0 +1,58 @@
+"""Slurm's own cron starts a night; its runs and its verdict are jobs behind each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.conftest import ROOT, Cluster, said, wait_for
+
+pytestmark = pytest.mark.slurm
+SUITE = """
+output = "{output}"
+engine = "scripted"
+cluster = "slurm"
+dataset = "demo"
+limit = 10
+samples = 1
+shards = 2
+mem = "1G"
+
+[[run]]
+method = "vanilla"
+
+[[run]]
+method = "speccot"
+drafts = 2
+"""
+
+
+@pytest.fixture
+def scrontab(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """A suite that Slurm launches at every full minute."""
+    suite = tmp_path / "small.toml"
+    suite.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
+    line = f"cd {ROOT} && SLURM_CONF={cluster.conf} {sys.executable} -m jobs nightly --suite {suite} --date 2026-01-01"
+    table = tmp_path / "scrontab"
+    options = [line for line in (ROOT / "slurm" / "nightly.scrontab").read_text().splitlines() if "#SCRON" in line]
+    table.write_text("\n".join([*options, f"#SCRON --output={tmp_path}/cron-%j.log", f"* * * * * {line}\n"]))
+    subprocess.run(["scrontab", str(table)], check=True)
+    yield suite
+    subprocess.run(["scrontab", "-r"], check=True)
+
+
+def test_slurms_cron_launches_a_night_and_a_verdict_follows(scrontab: Path, tmp_path: Path) -> None:
+    assert "harness-nightly" in said("squeue", "-h", "-o", "%j")
+    verdict = tmp_path / "runs" / "nights" / "2026-01-01.md"
+    try:
+        wait_for(verdict.exists, "the verdict", 300)
+    except AssertionError:
+        logs = "".join(path.read_text() for path in tmp_path.glob("cron-*.log"))
+        raise AssertionError(f"no verdict; cron said: {logs}; {said('squeue', '-o', '%j %T %r %E')}") from None
+    wait_for(lambda: verdict.read_text().startswith("**INCONCLUSIVE: night of 2026-01-01, 2 cell(s)**"), "its content")
+    names = said("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname").split()
+    assert "small.2026-01-01.verdict" in names

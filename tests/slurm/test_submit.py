@@ -1,0 +1,65 @@
+"""What a launch hands to Slurm."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.engines.pair import SCRIPTED_SECONDS
+from jobs import submissions
+from jobs.store import RunFolder
+from tests.slurm.conftest import Launched, harness, wait_for
+
+pytestmark = pytest.mark.slurm
+
+
+def small_arrays(folder: Path) -> str:
+    """A PATH on which Slurm's MaxArraySize reads 3: arrays of two tasks at most."""
+    real = shutil.which("scontrol")
+    wrapper = folder / "scontrol"
+    folder.mkdir()
+    wrapper.write_text(f"#!/bin/sh\n'{real}' \"$@\" | sed -E 's/^(MaxArraySize *= )[0-9]+/\\13/'\n")
+    wrapper.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_an_array_larger_than_the_cluster_allows_is_split_and_a_task_may_have_several_shards(tmp_path: Path) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": small_arrays(tmp_path / "bin")}
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1"]
+    arguments += ["--cluster", "slurm", "--shards", "6", "--shards-per-task", "2", "--mem", "1G"]
+    arguments += ["--output", str(tmp_path / "runs")]
+    told = harness("harness.launch", *arguments, environment=environment)
+    assert "Submitted 3 tasks" in told
+    [path] = (tmp_path / "runs").glob("demo-*")
+    launched = Launched(RunFolder(path), arguments, environment)
+    assert [submission.tasks for submission in submissions.read(launched.run)] == [[[0, 1], [2, 3]], [[4, 5]]]
+    wait_for(launched.ended, "the end", 180)
+    assert launched.status().finished == launched.status().planned == 40
+
+
+def test_all_tasks_may_run_at_a_time_unless_told_otherwise(tmp_path: Path) -> None:
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--cluster", "slurm"]
+    arguments += ["--shards", "300", "--output", str(tmp_path / "runs"), "--dry-run"]
+    assert "--array=0-299%300\n" in harness("harness.launch", *arguments, environment={**os.environ})
+    told = harness("harness.launch", *arguments, "--slurm", "array-parallelism=7", environment={**os.environ})
+    assert "--array=0-299%7\n" in told
+
+
+def test_a_launch_leaves_no_process_behind(tmp_path: Path) -> None:
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1"]
+    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs")]
+    environment = {**os.environ, "HARNESS_TEST_MARK": str(tmp_path)}
+    harness("harness.launch", *arguments, environment=environment)
+    here = [pid for pid in Path("/proc").glob("[0-9]*") if _marked(pid, str(tmp_path))]
+    assert not here, "nothing of the launcher polls; jobs get an environment of their own"
+
+
+def _marked(process: Path, mark: str) -> bool:
+    try:
+        environment = (process / "environ").read_bytes()
+    except OSError:
+        return False
+    return f"HARNESS_TEST_MARK={mark}".encode() in environment and b"SLURM_JOB_ID=" not in environment

@@ -1,0 +1,65 @@
+"""Run folders with many problems whose results are given as numbers, for comparisons and nights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from harness.problem import Problem, dataset_hash
+from jobs import parts
+from jobs.spec import RunSpec, units
+from jobs.store import RunFolder
+from tests.warehouse import runs
+
+PROBLEMS = [Problem(f"sums/{i}", "sums", f"{i} + 1?", str(i + 1)) for i in range(12)]
+SPEC = replace(
+    runs.SPEC,
+    dataset="sums",
+    dataset_hash=dataset_hash(PROBLEMS),
+    dataset_size=len(PROBLEMS),
+    num_problems=len(PROBLEMS),
+    samples=4,
+)
+VANILLA = replace(SPEC, method="vanilla", params={"model": "target"}, draft=None)
+
+
+def finished(
+    where: Path,
+    spec: RunSpec,
+    correct: Sequence[int],
+    *,
+    latency: float = 10.0,
+    started_at: float = runs.START,
+    device: str = "NVIDIA H100",
+    versions: dict[str, str] | None = None,
+    wrong: str = "wrong",
+    extracted: Sequence[str] = ("7",),
+    missing: int = 0,
+    grader: str = "1",
+) -> RunFolder:
+    """A run of which `correct[i]` samples of problem i are right; the others get the verdict `wrong`.
+
+    extracted: the answers of what is not right, in turn; missing: how many of the last samples never ran.
+    """
+    problems = PROBLEMS[: len(correct)]
+    spec = replace(spec, dataset_hash=dataset_hash(problems), num_problems=len(problems))
+    folder = RunFolder(where / spec.run_id)
+    planned = units(spec, problems)
+    folder.create(spec, problems, [planned])
+    number = {problem.id: i for i, problem in enumerate(problems)}
+    ran = planned[: len(planned) - missing]
+    traces = [runs.vanilla(unit, latency=latency * (1 + number[unit.problem_id] / 10)) for unit in ran]
+    attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
+    attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": "a processor"})
+    metadata = {"attempt": json.dumps(asdict(attempt))}
+    parts.write_table(folder.parts_dir / "a0.parquet", parts.TRACES, [asdict(trace) for trace in traces], metadata)
+    grades = []
+    for i, unit in enumerate(ran):
+        is_right = unit.sample_index < correct[number[unit.problem_id]]
+        verdict, answer = ("correct", "right") if is_right else (wrong, extracted[i % len(extracted)])
+        grade = {"sample_id": unit.sample_id, "grader_version": grader, "verdict": verdict, "extracted": answer}
+        grades.append(grade | {"rule": "boxed", "detail": "", "seconds": 0.1})
+    parts.write_table(folder.grades_dir / f"{grader}.parquet", parts.GRADES, grades)
+    return folder

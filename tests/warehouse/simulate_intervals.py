@@ -1,0 +1,146 @@
+"""How often intervals cover the truth, and how often tests find what is not there, on made-up problems.
+
+    python -m tests.warehouse.simulate_intervals --repetitions 3000
+
+A problem's difficulty is normal in logits with a large spread, so that most problems are nearly always or nearly never
+solved; two methods differ on every problem, also where both are equally good on average. Every cell of the table is
+a seeded simulation of the project's own estimators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+
+import click
+import numpy as np
+from scipy import special
+
+from warehouse.statistics.intervals import Counts, Floats, Interval, accuracy, mean_t, paired_difference
+from warehouse.statistics.paired import non_inferiority, sign_flip, stratified
+from warehouse.statistics.ratios import geometric_mean_ratio
+
+Rng = np.random.Generator
+Once = Callable[[Rng, int, int, float], bool]
+"""One simulated experiment with n problems, k samples and a mean ability: did what is counted happen?"""
+
+DESIGNS = ((30, 1), (30, 16), (40, 4), (100, 1), (100, 4), (500, 4))
+"""Problems (n) and samples (k)."""
+ABILITIES: Mapping[str, float] = {"hard (28 %)": -2.0, "middle (50 %)": 0.0, "easy (87 %)": 4.0}
+"""In logits."""
+SPREAD = 3.0
+"""Standard deviation of problems' difficulty, in logits."""
+METHOD_SPREAD = 1.0
+"""Standard deviation of what a method adds to each problem, in logits."""
+BETTER = 0.5
+"""What the better method adds to every problem, in logits."""
+TIME_SPREAD, TIME_RATIO = 0.6, 1.5
+"""Standard deviation of a problem's latency ratio in logarithms; its geometric mean."""
+
+
+@lru_cache(maxsize=64)
+def population_mean(level: float, spread: float) -> float:
+    """Mean chance of a right answer over all problems, by Gauss–Hermite quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+    return float(special.expit(level + spread * nodes) @ weights / weights.sum())
+
+
+def one_run(rng: Rng, n: int, k: int, level: float) -> Counts:
+    """Right answers per problem of one run."""
+    return np.asarray(rng.binomial(k, special.expit(rng.normal(level, SPREAD, n))), dtype=np.int64)
+
+
+def two_methods(rng: Rng, n: int, k: int, level: float, better: float) -> tuple[Floats, Floats]:
+    """Problem means of two methods on the same problems; the first is better by so many logits."""
+    difficulty = rng.normal(level, SPREAD, n)
+    first = special.expit(difficulty + rng.normal(0, METHOD_SPREAD, n) + better)
+    second = special.expit(difficulty + rng.normal(0, METHOD_SPREAD, n))
+    return rng.binomial(k, first) / k, rng.binomial(k, second) / k
+
+
+def holds(interval: Interval, truth: float) -> bool:
+    """Whether the interval holds the truth."""
+    assert interval.low is not None
+    assert interval.high is not None
+    return interval.low <= truth <= interval.high
+
+
+def accuracy_covers(rng: Rng, n: int, k: int, level: float, how: Callable[[Floats], Interval] = accuracy) -> bool:
+    return holds(how(one_run(rng, n, k, level) / k), population_mean(level, SPREAD))
+
+
+def difference_covers(rng: Rng, n: int, k: int, level: float) -> bool:
+    spread = float(np.hypot(SPREAD, METHOD_SPREAD))
+    truth = population_mean(level + BETTER, spread) - population_mean(level, spread)
+    return holds(paired_difference(*two_methods(rng, n, k, level, BETTER), 1 / k), truth)
+
+
+def permutation_rejects(rng: Rng, n: int, k: int, level: float) -> bool:
+    first, second = two_methods(rng, n, k, level, 0.0)
+    return sign_flip(first - second, k) <= 0.05
+
+
+def stratified_rejects(rng: Rng, n: int, k: int, level: float) -> bool:
+    """The same problems, run once and five times before, and nothing changed."""
+    p, samples = special.expit(rng.normal(level, SPREAD, n)), np.full(n, k)
+    return stratified(rng.binomial(k, p), samples, rng.binomial(5 * k, p), 5 * samples).p <= 0.05
+
+
+def inferior_passes(rng: Rng, n: int, k: int, level: float) -> bool:
+    """A method that is worse by exactly the margin is called not worse; one-sided at 2.5 %."""
+    spread = float(np.hypot(SPREAD, METHOD_SPREAD))
+    margin = population_mean(level + BETTER, spread) - population_mean(level, spread)
+    better, worse = two_methods(rng, n, k, level, BETTER)
+    p = non_inferiority(paired_difference(worse, better, 1 / k), margin)
+    return p is not None and p <= 0.025
+
+
+def ratio_covers(rng: Rng, n: int, k: int, level: float) -> bool:
+    """Skewed ratios: exponential minus its mean, in logarithms."""
+    logs = np.log(TIME_RATIO) + TIME_SPREAD * (rng.exponential(1, n) - 1)
+    times = np.exp(rng.normal(2, 1, n))
+    return holds(geometric_mean_ratio(times * np.exp(logs), times, resamples=999), TIME_RATIO)
+
+
+SHARES: Mapping[str, tuple[Once, float]] = {
+    "accuracy: interval covers": (accuracy_covers, 0.95),
+    "accuracy: plain t covers (not used)": (partial(accuracy_covers, how=mean_t), 0.95),
+    "difference: interval covers": (difference_covers, 0.95),
+    "permutation test rejects, no difference": (permutation_rejects, 0.05),
+    "stratified test rejects, nothing changed": (stratified_rejects, 0.05),
+    "non-inferiority shown, worse by the margin": (inferior_passes, 0.025),
+}
+"""What is counted, and how often it should happen."""
+
+
+def share(once: Once, design: tuple[int, int, float], repetitions: int, seed: int = 0) -> float:
+    """How often something happens."""
+    rng = np.random.default_rng([seed, design[0], design[1], int(10 * design[2]) + 100])
+    return sum(once(rng, *design) for _ in range(repetitions)) / repetitions
+
+
+def table(repetitions: int, designs: Sequence[tuple[int, int]] = DESIGNS) -> Iterator[str]:
+    """Lines of a Markdown table: shares in percent, one column for a design, cells hard / middle / easy."""
+    yield "| what, and what it should be | " + " | ".join(f"n {n}, k {k}" for n, k in designs) + " |"
+    yield "|---" * (len(designs) + 1) + "|"
+    for what, (once, nominal) in SHARES.items():
+        cells = [
+            " / ".join(f"{100 * share(once, (n, k, level), repetitions):.1f}" for level in ABILITIES.values())
+            for n, k in designs
+        ]
+        yield f"| {what}: {100 * nominal:g} % | " + " | ".join(cells) + " |"
+    times = [f"{100 * share(ratio_covers, (n, 1, 0.0), max(1, repetitions // 2)):.1f}" for n, _ in designs]
+    yield "| latency ratio: bootstrap interval covers: 95 % | " + " | ".join(times) + " |"
+
+
+@click.command()
+@click.option("--repetitions", default=3000, show_default=True)
+@click.option("--design", "designs", multiple=True, type=(int, int), default=DESIGNS, help="Problems and samples.")
+def main(repetitions: int, designs: tuple[tuple[int, int], ...]) -> None:
+    """Simulate and print a Markdown table."""
+    for line in table(repetitions, designs):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""pass@k and maj@k against the mean over every set of k samples; change points against every split."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warehouse.statistics.changes import SHORTEST, change_points
+from warehouse.statistics.intervals import Floats
+from warehouse.statistics.samples import maj_at_k, pass_at_k
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
+def test_pass_at_k_is_the_share_of_sets_with_a_right_sample(answers: list[bool], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(answers)))
+    expected = np.mean([any(chosen) for chosen in itertools.combinations(answers, k)])
+    assert pass_at_k(np.array([sum(answers)]), np.array([len(answers)]), k) == pytest.approx([expected])
+
+
+def test_pass_at_1_is_the_mean_over_samples() -> None:
+    assert pass_at_k(np.array([0, 3, 16]), np.array([16, 16, 16]), 1) == pytest.approx([0, 3 / 16, 1])
+
+
+def majority(chosen: tuple[str, ...]) -> float:
+    """Share of the leading answers that are right; `R` is right, a blank is no answer."""
+    counted = Counter(answer for answer in chosen if answer != " ").most_common()
+    leaders = [answer for answer, number in counted if number == counted[0][1]]
+    return leaders.count("R") / len(leaders) if leaders else 0.0
+
+
+@given(st.text("RRWXY ", min_size=1, max_size=8), st.data())
+@settings(max_examples=150)
+def test_maj_at_k_is_the_mean_over_all_sets_and_ties(answers: str, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(answers)))
+    expected = np.mean([majority(chosen) for chosen in itertools.combinations(answers, k)])
+    counts = Counter(answers.replace(" ", ""))
+    found = maj_at_k(list(counts.values()), [name == "R" for name in counts], answers.count(" "), k)
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("k", [0, 5])
+def test_more_samples_than_there_are_cannot_be_asked_for(k: int) -> None:
+    with pytest.raises(ValueError, match=f"pass@{k} needs 1 ≤ k"):
+        pass_at_k(np.array([1, 2]), np.array([4, 8]), k)
+    with pytest.raises(ValueError, match=f"maj@{k} needs 1 ≤ k"):
+        maj_at_k([2, 1], [True, False], 1, k)
+
+
+def cost(values: Floats) -> float:
+    return float(((values - values.mean()) ** 2).sum())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_change_point_is_where_the_best_split_is_and_only_where_it_pays(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values: Floats = np.asarray(rng.normal(0, 1, 16), dtype=np.float64)
+    values[9:] += float(rng.choice([0, 5]))
+    splits = range(SHORTEST, 17 - SHORTEST)
+    costs = {split: cost(values[:split]) + cost(values[split:]) for split in splits}
+    best = min(splits, key=costs.__getitem__)
+    pays = cost(values) - costs[best] > 20
+    assert change_points(values, np.ones(16), 20) == ([best] if pays else [])
+
+
+def test_a_series_that_is_short_or_without_noise_has_no_change_point() -> None:
+    assert change_points(np.array([0.0, 0, 0, 9, 9]), np.ones(5), 1) == []
+    assert change_points(np.array(range(20), dtype=np.float64), np.zeros(20), 1) == []

@@ -1,0 +1,24 @@
+"""A small piece of tests/warehouse/simulate_intervals.py; its whole table is in warehouse/statistics/README.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.warehouse.simulate_intervals import SHARES, ratio_covers, share, table
+
+REPETITIONS = 400
+CASES = {what: case for what, case in SHARES.items() if "not used" not in what} | {"ratio covers": (ratio_covers, 0.95)}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_should_happen_so_often_does(what: str) -> None:
+    """Within a point of the nominal share, and four standard errors of so few repetitions."""
+    once, nominal = CASES[what]
+    found = share(once, (40, 4, 0.0), REPETITIONS)
+    assert found == pytest.approx(nominal, abs=0.01 + 4 * (nominal * (1 - nominal) / REPETITIONS) ** 0.5)
+
+
+def test_the_table_has_a_line_for_everything_counted() -> None:
+    lines = list(table(4, [(5, 2)]))
+    assert len(lines) == 2 + len(SHARES) + 1
+    assert {line.count("|") for line in lines} == {3}

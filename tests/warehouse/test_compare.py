@@ -1,0 +1,244 @@
+"""`python -m warehouse.compare`: what is said of runs side by side, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from scipy import stats
+
+from jobs.store import RunFolder
+from tests.warehouse import cells
+from warehouse.compare import main
+from warehouse.comparison.votes import read_votes
+from warehouse.database import reader
+from warehouse.load import load_run
+
+GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
+BAD = (3, 2, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
+
+
+def compare(where: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--database", str(where / "w.duckdb")])
+
+
+def records(result: Result) -> list[dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    return rows
+
+
+def load(where: Path, *folders: RunFolder) -> list[str]:
+    for folder in folders:
+        load_run(folder, where / "w.duckdb")
+    return [folder.path.name for folder in folders]
+
+
+@pytest.fixture(scope="module")
+def loaded_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    where = tmp_path_factory.mktemp("pair")
+    vanilla = cells.finished(where, cells.VANILLA, GOOD, latency=20.0)
+    return where, load(where, vanilla, cells.finished(where, cells.SPEC, BAD, latency=10.0))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, loaded_pair: tuple[Path, list[str]]) -> list[str]:
+    """Two runs, loaded into a warehouse of the test's own."""
+    where, names = loaded_pair
+    shutil.copy(where / "w.duckdb", tmp_path)
+    return names
+
+
+def test_runs_are_paired_by_problem(tmp_path: Path, pair: list[str]) -> None:
+    base, run = records(compare(tmp_path, *pair, "--format", "json"))
+    difference = np.array(BAD) / 4 - np.array(GOOD) / 4
+    expected = stats.ttest_rel(np.array(BAD) / 4, np.array(GOOD) / 4).confidence_interval(0.95)
+    assert base["baseline_run_id"] is None
+    assert run["baseline_run_id"] == pair[0]
+    assert run["difference"] == pytest.approx(difference.mean())
+    assert (run["difference_low_95"], run["difference_high_95"]) == pytest.approx((expected.low, expected.high))
+    assert run["test"] == "permutation"
+    assert run["p"] == pytest.approx(stats.ttest_rel(np.array(BAD), np.array(GOOD)).pvalue, abs=0.02)
+    assert (run["metric"], run["n"], run["k"], run["samples"]) == ("pass@1[avg-of-4]", 12, 1, 4)
+
+
+def test_a_ratio_of_latencies_says_how_much_faster(tmp_path: Path, pair: list[str]) -> None:
+    _, run = records(compare(tmp_path, *pair, "--format", "json"))
+    assert run["speed_up"] == pytest.approx(2.0)
+    assert run["num_timed_problems"] == 12
+
+
+def test_the_baseline_can_be_named_and_names_can_be_short(tmp_path: Path, pair: list[str]) -> None:
+    base, run = records(compare(tmp_path, "sums-v", "sums-s", "--baseline", "sums-s", "--format", "json"))
+    assert (base["run_id"], base["baseline_run_id"]) == (pair[1], None)
+    assert (run["run_id"], run["baseline_run_id"]) == (pair[0], pair[1])
+
+
+def test_holm_covers_every_test_of_the_table(tmp_path: Path, pair: list[str]) -> None:
+    third = replace(cells.SPEC, params={"drafts": 3, "guidance_tokens": 8})
+    names = pair + load(tmp_path, cells.finished(tmp_path, third, BAD[::-1]))
+    rows = records(compare(tmp_path, *names, "--k", "2", "--format", "json"))
+    tested = [row for row in rows if row["p"] is not None]
+    assert len(tested) == 4
+    smallest = min(tested, key=lambda row: row["p"])
+    assert smallest["p_holm"] == pytest.approx(min(1, 4 * smallest["p"]))
+
+
+def test_not_worse_depends_on_the_margin(tmp_path: Path) -> None:
+    nearly = tuple(min(4, c + (i % 2)) for i, c in enumerate(GOOD))
+    names = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, GOOD), cells.finished(tmp_path, cells.SPEC, nearly))
+    for margin, expected in (("50", True), ("0.001", False)):
+        _, run = records(compare(tmp_path, *names, "--margin", margin, "--format", "json"))
+        assert run["is_non_inferior"] is expected
+        assert run["minimum_detectable_effect"] > 0
+
+
+def test_the_same_method_is_asked_whether_it_changed(tmp_path: Path, pair: list[str]) -> None:
+    again = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, seed=1), GOOD))
+    _, run = records(compare(tmp_path, pair[0], *again, "--format", "json"))
+    assert (run["test"], run["difference"]) == ("stratified", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"device": "NVIDIA A100"}, "devices: 1 × NVIDIA A100 against 1 × NVIDIA H100"),
+        ({"versions": {"vllm": "0.31"}}, "vllm: 0.31 against 0.32"),
+        ({"spec": replace(cells.SPEC, concurrency=8)}, "samples in flight: 8 against 1"),
+    ],
+)
+def test_latency_across_unlike_hardware_is_refused_unless_forced(
+    tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    spec = change.pop("spec", cells.SPEC)
+    names = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, GOOD), cells.finished(tmp_path, spec, BAD, **change))
+    refused = compare(tmp_path, *names)
+    assert f"LATENCY REFUSED: {names[1]} against {names[0]}: {says}" in refused.stdout
+    _, run = records(compare(tmp_path, *names, "--format", "json"))
+    assert (run["speed_up"], run["latency_unlike"]) == (None, says)
+    assert run["difference"] < 0
+    forced = compare(tmp_path, *names, "--force")
+    assert f"LATENCY FORCED: {names[1]} against {names[0]}: {says}" in forced.stdout
+    assert "1.00×!" in forced.stdout
+
+
+def test_what_differs_is_named_and_what_is_alike_is_not(tmp_path: Path, pair: list[str]) -> None:
+    found = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
+    assert {difference["name"] for difference in found} == {"method", "parameters", "draft", "draft files"}
+    text = compare(tmp_path, *pair).stdout
+    assert f"method [is compared]: vanilla ({pair[0]}); speccot ({pair[1]})" in text
+
+
+def test_another_grader_other_prompts_and_other_sampling_bear_on_accuracy(tmp_path: Path, pair: list[str]) -> None:
+    other = replace(cells.SPEC, prompt_hash="other", temperature=0.0, seed=5)
+    names = load(tmp_path, cells.finished(tmp_path, other, BAD, grader="2"))
+    found = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
+    assert {difference["name"]: difference["matter"] for difference in found} == {
+        "temperature": "accuracy and latency",
+        "prompts": "accuracy and latency",
+        "grader": "accuracy",
+        "seed": "note",
+    }
+
+
+def test_limited_and_incomplete_runs_say_so_in_every_format_for_people(tmp_path: Path, pair: list[str]) -> None:
+    half = load(tmp_path, cells.finished(tmp_path, cells.SPEC, BAD[:6], missing=2))
+    for shape in ("table", "markdown", "latex"):
+        text = compare(tmp_path, pair[0], *half, "--format", shape).stdout.replace("\\", "")
+        assert "LIMITED RUN: 6 of the 12 problems" in text
+        assert "INCOMPLETE RUN: 2 of 24 samples" in text
+    _, run = records(compare(tmp_path, pair[0], *half, "--format", "json"))
+    assert (run["num_common_problems"], run["limited"], run["num_not_run"]) == (6, True, 2)
+    _, run = records(compare(tmp_path, half[0], pair[0], "--format", "json"))
+    assert run["num_common_problems"] == 6
+
+
+def test_csv_holds_every_number_and_files_are_written_by_their_ending(tmp_path: Path, pair: list[str]) -> None:
+    result = compare(tmp_path, *pair, "-o", str(tmp_path / "out.csv"))
+    assert (result.exit_code, result.output) == (0, "")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
+    assert float(rows[1]["difference"]) == pytest.approx(np.mean(np.array(BAD) / 4 - np.array(GOOD) / 4))
+    for ending, opening in (("md", "What differs"), ("tex", "%"), ("json", "{")):
+        path = tmp_path / f"out.{ending}"
+        assert compare(tmp_path, *pair, "-o", str(path)).exit_code == 0
+        assert path.read_text().startswith(opening)
+
+
+def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: list[str]) -> None:
+    latex = compare(tmp_path, *pair, "--format", "latex").stdout
+    body = latex[latex.index("\\begin{tabular}") :]
+    assert "95 \\%" in body
+    assert "−" not in body
+    markdown = compare(tmp_path, *pair, "--format", "markdown").stdout
+    assert "pass@1\\[avg-of-4\\]" in markdown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("sums-v",), "give two runs or more"),
+        (("sums-v", "nope"), "'nope' is no run of this warehouse; there are: "),
+        (("sums-v", "sums-"), "'sums-' is the beginning of 2 runs"),
+        (("sums-v", "sums-s", "--k", "8"), "pass@8 needs 1 ≤ k ≤ samples per problem, of which there are 4"),
+        (("sums-v", "sums-s", "--k", "two"), "expected whole numbers from 1"),
+        (("sums-v", "sums-s", "--margin", "0"), "margin"),
+        (("sums-v", "sums-s", "--grader", "9"), "graded nothing here"),
+    ],
+)
+def test_a_mistake_gets_one_line_that_says_what_would_be_right(
+    tmp_path: Path, pair: list[str], arguments: Sequence[str], says: str
+) -> None:
+    result = compare(tmp_path, *arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr.strip().splitlines()[-1]
+
+
+def test_runs_of_other_problems_cannot_be_compared(tmp_path: Path, pair: list[str]) -> None:
+    problems = [replace(problem, text=f"{problem.text} Now.") for problem in cells.PROBLEMS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "PROBLEMS", problems)
+        names = load(tmp_path, cells.finished(tmp_path, cells.SPEC, BAD))
+    result = compare(tmp_path, pair[0], *names)
+    assert (result.exit_code, "have no problem in common" in result.stderr) == (2, True)
+
+
+def test_each_dataset_has_its_own_baseline(tmp_path: Path, pair: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "PROBLEMS", [replace(p, id=f"more/{p.id}", dataset="more") for p in cells.PROBLEMS])
+        more = [cells.finished(tmp_path, replace(spec, dataset="more"), GOOD) for spec in (cells.VANILLA, cells.SPEC)]
+        names = load(tmp_path, *more)
+    rows = records(compare(tmp_path, *pair, *names, "--format", "json"))
+    assert [row["baseline_run_id"] for row in rows] == [None, pair[0], None, names[0]]
+
+
+def test_a_majority_counts_answers_that_the_grader_calls_equal_as_one(tmp_path: Path) -> None:
+    """2 of 4 samples are right; the other two write ½ in two ways, which ties with the right answer, or differ."""
+    same = cells.finished(tmp_path, cells.SPEC, (2,), extracted=("0.5", "\\frac{1}{2}"))
+    unlike = cells.finished(tmp_path, cells.VANILLA, (2,), extracted=("0.5", "\\frac{1}{3}"))
+    names = load(tmp_path, same, unlike)
+    tied, clear = records(compare(tmp_path, *names, "--maj", "--format", "json"))[1::2]
+    assert (tied["metric"], tied["result"], clear["result"]) == ("maj@4", 0.5, 1.0)
+
+
+def test_a_hostile_answer_only_spoils_its_own_vote(tmp_path: Path) -> None:
+    hostile = "9^{9^{9^{9^{9}}}}"
+    names = load(tmp_path, cells.finished(tmp_path, cells.SPEC, (2,), extracted=(hostile, "__import__('os')")))
+    with reader(tmp_path / "w.duckdb") as connection:
+        [votes] = read_votes(connection, names[0]).values()
+    assert (votes.counts, votes.is_right, votes.abstained) == ([2, 1, 1], [True, False, False], 0)
+
+
+def test_samples_without_an_answer_do_not_vote(tmp_path: Path) -> None:
+    names = load(tmp_path, cells.finished(tmp_path, cells.SPEC, (1, 0), wrong="no_answer", extracted=("",)))
+    other = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, (0, 0)))
+    rows = records(compare(tmp_path, *names, *other, "--maj", "--format", "json"))
+    assert [row["result"] for row in rows if row["metric"] == "maj@4"] == [0.5, 0.0]

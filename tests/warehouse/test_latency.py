@@ -1,0 +1,132 @@
+"""The latency model finds the speeds that made the calls, and says how wrong it is where they made none."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness import project
+from harness.latency import LatencyModel, ModelSpeed, Work
+from tests.warehouse.conftest import Loaded
+from warehouse import latency
+from warehouse.database import WarehouseError, reader
+from warehouse.latency import TimedCall, TimedSample, fit, timed_samples, validate
+
+TRUTH = LatencyModel(
+    {
+        "draft": ModelSpeed(call=0.2, prompt_token=0.001, output_token=0.01, output_token_per_request=0.002),
+        "target": ModelSpeed(call=0.1, prompt_token=0.004, output_token=0.05),
+    },
+    sample_overhead_seconds=0.5,
+)
+
+
+def samples(number: int, noise: float = 0.0, seed: int = 1) -> list[TimedSample]:
+    """Made by TRUTH, each call's time multiplied by a random factor around 1."""
+    draw = random.Random(seed)
+    made = []
+    for _ in range(number):
+        calls = []
+        for _ in range(draw.randint(2, 8)):
+            for role in ("draft", "target"):
+                work = Work(
+                    "draft" if role == "draft" else "target",
+                    1,
+                    draw.randint(0, 300),
+                    draw.randint(1, 200),
+                    further_requests=draw.randint(0, 5),
+                )
+                seconds = TRUTH.speeds[work.model].seconds(work) * draw.lognormvariate(0, noise)
+                calls.append(TimedCall(work, seconds, "draft"))
+        made.append(TimedSample(tuple(calls), 0.5 + sum(call.seconds for call in calls)))
+    return made
+
+
+def test_a_fit_finds_the_speeds_that_made_the_calls() -> None:
+    found = fit(samples(20))
+    assert found.sample_overhead_seconds == pytest.approx(0.5)
+    assert found.speeds["draft"].output_token == pytest.approx(0.01, rel=1e-3)
+    assert found.speeds["draft"].output_token_per_request == pytest.approx(0.002, rel=1e-3)
+    assert found.speeds["target"].prompt_token == pytest.approx(0.004, rel=1e-3)
+    assert found.speeds["target"].output_token_per_request == pytest.approx(0, abs=1e-6)
+
+
+def test_half_of_noisy_samples_predict_the_other_halfs_median() -> None:
+    checked = validate(samples(40, noise=0.3))
+    assert checked.typical is not None
+    assert checked.typical < 0.15
+    assert len(checked.errors) == latency.SPLITS
+
+
+def test_times_that_do_not_follow_from_the_work_are_not_predicted() -> None:
+    """A fit on short samples says nothing of calls whose time another cause decides."""
+    draw = random.Random(3)
+    unrelated = [
+        TimedSample((TimedCall(Work("draft", 1, 100, 50), seconds, "draft"),), seconds)
+        for seconds in (draw.lognormvariate(0, 2) for _ in range(12))
+    ]
+    largest = validate(unrelated).largest
+    assert largest is not None
+    assert largest > 0.15
+
+
+def test_few_samples_are_not_cross_validated() -> None:
+    assert validate(samples(3)).errors == ()
+
+
+def test_recorded_calls_become_work(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        found = timed_samples(connection, loaded.vanilla.path.name)
+        assert [s.latency_seconds for s in found]
+        assert sorted(s.latency_seconds for s in found) == sorted(t.latency_seconds for t in loaded.baseline)
+        assert {c.work.new_prompt_tokens for s in found for c in s.calls} == {50.0}
+        with pytest.raises(WarehouseError, match="no finished samples of a run 'none'"):
+            timed_samples(connection, "none")
+
+
+def test_samples_that_were_interrupted_are_left_out(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        found = timed_samples(connection, loaded.speculative.path.name)
+    assert len(found) == 3  # of five finished one was resumed and one failed
+
+
+def test_the_command_prints_every_run_with_its_error(loaded: Loaded) -> None:
+    result = CliRunner().invoke(latency.main, ["--database", str(loaded.database), "--speeds"])
+    assert result.exit_code == 0, result.output
+    assert "fitted on one, predicted on the other" in result.output
+
+
+def test_an_unknown_run_is_one_line_and_exit_code_2(loaded: Loaded) -> None:
+    result = CliRunner().invoke(latency.main, ["none", "--database", str(loaded.database)])
+    assert result.exit_code == 2
+    assert "'none'" in result.output
+
+
+def test_a_run_is_projected_onto_other_hardware(loaded: Loaded, tmp_path: Path) -> None:
+    """50 new prompt tokens and 40 to 45 output tokens a sample, at 100 and 10 a second: 0.5 s + 4 to 4.5 s."""
+    file = tmp_path / "fast.toml"
+    file.write_text(
+        'name = "fast"\nsource = "made up"\ngpus = 4\n'
+        "[target]\noutput_tokens_per_second = 10\nprompt_tokens_per_second = 100\n"
+    )
+    asked = [str(loaded.vanilla.path), "--hardware", str(file)]
+    result = CliRunner().invoke(project.main, asked)
+    assert result.exit_code == 0, result.output
+    assert "mean 4.75 s, median 4.75 s" in result.output
+    assert "whole run there  28 s of wall time, 0.0317 GPU-hours" in result.output
+    halved = CliRunner().invoke(project.main, [*asked, "--workers", "2"])
+    assert "whole run there  14 s" in halved.output
+
+
+def test_a_projection_without_the_drafts_speeds_is_refused(loaded: Loaded, tmp_path: Path) -> None:
+    file = tmp_path / "half.toml"
+    file.write_text(
+        'name = "half"\nsource = "made up"\ngpus = 1\n'
+        "[target]\noutput_tokens_per_second = 10\nprompt_tokens_per_second = 100\n"
+    )
+    result = CliRunner().invoke(project.main, [str(loaded.speculative.path), "--hardware", str(file)])
+    assert result.exit_code == 2
+    assert "no table [draft]" in result.output

@@ -1,0 +1,118 @@
+"""Measures of the papers' tables against hand-computed numbers, and how a run is found for a suite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.trace import Trace
+from jobs.spec import EngineSpec
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from warehouse.database import Connection, reader
+from warehouse.load import load_run
+from warehouse.measures import MEASURES, measure, runs_like
+
+SPEC = replace(runs.SPEC, engine=EngineSpec("vllm"))
+VANILLA = replace(runs.VANILLA, engine=EngineSpec("vllm"))
+
+
+def thinker(run: RunFolder) -> list[Trace]:
+    """Chains of 40 tokens of which the thought, by characters, is one half: 8 + 8 of 32."""
+    traces = [runs.vanilla(unit, 40, 20.0 + i) for i, unit in enumerate(runs.planned(run))]
+    for trace in traces:
+        trace.steps[0].text = "thought." + "</think>" + "The answer is 2."
+    return traces
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("measures")
+    run, base = runs.create(where, SPEC, "own"), runs.create(where, VANILLA, "base")
+    scripted = runs.create(where, runs.SPEC, "scripted")
+    units = runs.planned(run)
+    traces = [runs.speculative(unit, refused=i < 2, latency=10.0) for i, unit in enumerate(units)]
+    runs.write_part(run, traces)
+    runs.write_grades(run, {t.sample_id: "correct" if i % 3 else "wrong" for i, t in enumerate(traces)})
+    runs.write_part(base, thinker(base))
+    for folder in (run, base, scripted):
+        load_run(folder, where / "warehouse.duckdb")
+    return where / "warehouse.duckdb"
+
+
+@pytest.fixture
+def connection(database: Path) -> Iterator[Connection]:
+    with reader(database) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "value"),
+    [
+        ("emitted_tokens", "own", 18),  # guidance 8, step 6, answer 4
+        ("longest_draft_tokens", "own", 6),
+        ("latency_seconds", "own", 10),
+        ("tokens_per_second", "own", 1.8),
+        ("fallback_rate", "own", 100 * 2 / 6),
+        ("draft_steps", "own", 100 * 4 / 18),
+        ("answer_tokens", "own", 4),
+        ("thinking_tokens", "own", 14),
+        ("target_thinking_tokens", "own", 8 + 6 * 2 / 6),
+        ("thinking_tokens", "base", 20),
+        ("answer_tokens", "base", 20),
+        ("accuracy", "own", 100 * 4 / 6),
+    ],
+)
+def test_a_measure_is_what_the_traces_say(connection: Connection, name: str, run: str, value: float) -> None:
+    found = measure(connection, name, run)
+    assert found is not None
+    assert found.value == pytest.approx(value)
+
+
+def test_the_interval_is_students_over_problems(connection: Connection) -> None:
+    """Two samples of each of three problems, planned index first: latencies 20 and 23, 21 and 24, 22 and 25."""
+    found = measure(connection, "latency_seconds", "base")
+    assert found is not None
+    assert found.value == pytest.approx(22.5)
+    assert found.n == 3
+    assert found.high == pytest.approx(22.5 + 4.302652730 * 1 / math.sqrt(3))
+    assert found.low == pytest.approx(22.5 - 4.302652730 * 1 / math.sqrt(3))
+
+
+def test_best_of_k_is_the_unbiased_estimate(connection: Connection) -> None:
+    """Problem 0 has both samples wrong, the others both right."""
+    found = measure(connection, "pass_at_2", "own")
+    assert found is not None
+    assert found.value == pytest.approx(200 / 3)
+    assert measure(connection, "pass_at_5", "own") is None
+
+
+def test_shares_stay_between_nothing_and_all(connection: Connection) -> None:
+    found = measure(connection, "accuracy", "own")
+    assert found is not None
+    assert (found.low, found.high) == (0.0, 100.0)
+
+
+def test_a_ratio_needs_its_baseline(connection: Connection) -> None:
+    found = measure(connection, "speed_up", "own", "base")
+    assert found is not None
+    assert found.value == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
+    assert measure(connection, "speed_up", "own", None) is None
+    assert measure(connection, "wall_speed_up", "own", "nothing") is None
+
+
+def test_every_measure_can_be_asked_of_any_run(connection: Connection) -> None:
+    for name in MEASURES:
+        for run in ("own", "base", "scripted"):
+            measure(connection, name, run, "base")
+
+
+def test_a_run_is_found_by_what_was_asked(connection: Connection) -> None:
+    wanted: dict[str, object] = {"method": "speccot", "dataset": "toy", "params": {"guidance_tokens": 8, "drafts": 2}}
+    assert [run["run_id"] for run in runs_like(connection, wanted)] == ["own"]
+    assert runs_like(connection, {**wanted, "params": {"drafts": 3, "guidance_tokens": 8}}) == []
+    assert runs_like(connection, {**wanted, "draft_name": "other"}) == []

@@ -1,0 +1,149 @@
+"""What the papers' tables show of a run, each measure from SQL over the traces, with its interval.
+
+One problem is one observation: its samples are averaged, or their counts added up, first. A measure is the sum of x
+over the sum of y over problems; its standard error is that of a ratio (Cochran 1977, section 6.4), which for y = 1 is
+that of a mean; the interval is Student's t at 95 %.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warehouse.database import Connection, rows
+
+_SAMPLE_MEAN = "SELECT problem_id, avg({value}) AS x, 1 AS y FROM {source} WHERE run_id = $run_id GROUP BY problem_id"
+_STEP_RATIO = """
+SELECT problem_id, {x} AS x, {y} AS y
+FROM step JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY problem_id
+"""
+_PASS_AT = """
+SELECT problem_id, 1 - list_aggregate(list_transform(range({k}),
+    lambda i: greatest(num_samples - num_correct - i, 0) / (num_samples - i)), 'product') AS x, 1 AS y
+FROM problem_score WHERE run_id = $run_id AND num_samples >= {k}
+"""
+_CALLED = """(
+    SELECT run_id, problem_id, sample_id, sum(longest_output_tokens) AS tokens
+    FROM call JOIN sample USING (run_id, sample_id) WHERE purpose = 'draft' GROUP BY ALL
+)"""
+_EMITTED = """(
+    SELECT run_id, problem_id, sample_id, sum(emitted_tokens) AS tokens
+    FROM sample_tokens JOIN sample USING (run_id, sample_id) GROUP BY ALL
+)"""
+_ANSWERED = """(
+    SELECT run_id, problem_id, sample_id, sum(num_tokens) AS tokens
+    FROM sample_answer JOIN sample USING (run_id, sample_id) GROUP BY ALL
+)"""
+_THOUGHT = """(
+    SELECT run_id, problem_id, sample_id, sum(emitted_tokens - coalesce(num_tokens, 0)) AS tokens,
+        sum(CASE model WHEN 'target' THEN emitted_tokens - coalesce(num_tokens, 0) ELSE 0 END) AS target_tokens
+    FROM (
+        SELECT tokens.run_id, tokens.sample_id, tokens.model, tokens.emitted_tokens, answer.num_tokens
+        FROM sample_tokens AS tokens LEFT JOIN sample_answer AS answer
+            ON (answer.run_id, answer.sample_id, answer.author) = (tokens.run_id, tokens.sample_id, tokens.model)
+    ) JOIN sample USING (run_id, sample_id) GROUP BY ALL
+)"""
+_BY_PROBLEM: dict[str, tuple[str, float]] = {
+    "accuracy": ("SELECT problem_id, score AS x, 1 AS y FROM problem_score WHERE run_id = $run_id", 100),
+    "pass_at_2": (_PASS_AT.format(k=2), 100),
+    "pass_at_5": (_PASS_AT.format(k=5), 100),
+    "pass_at_10": (_PASS_AT.format(k=10), 100),
+    "emitted_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_EMITTED), 1),
+    "longest_draft_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_CALLED), 1),
+    "latency_seconds": (_SAMPLE_MEAN.format(value="latency_seconds", source="timed_sample"), 1),
+    "tokens_per_second": (
+        _SAMPLE_MEAN.format(value="emitted_tokens / nullif(latency_seconds, 0)", source="timed_sample"),
+        1,
+    ),
+    "thinking_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_THOUGHT), 1),
+    "target_thinking_tokens": (_SAMPLE_MEAN.format(value="target_tokens", source=_THOUGHT), 1),
+    "answer_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_ANSWERED), 1),
+    "fallback_rate": (
+        _STEP_RATIO.format(x="count(*) FILTER (NOT verdict_accepted)", y="count(verdict_accepted)"),
+        100,
+    ),
+    "draft_steps": (_STEP_RATIO.format(x="count(*) FILTER (author = 'draft')", y="count(*)"), 100),
+    "mean_score": (_STEP_RATIO.format(x="sum(verdict_score)", y="count(verdict_score)"), 1),
+}
+"""SQL for (problem_id, x, y), and what the ratio is multiplied by."""
+_RATIO = """
+WITH observed AS (SELECT * FROM ({sql}) WHERE x IS NOT NULL), total AS (
+    SELECT count(*) AS n, sum(x) / nullif(sum(y), 0) AS ratio, sum(y) AS weight FROM observed
+)
+SELECT any_value(n) AS n, any_value(ratio) AS value,
+    any_value(t_quantile(n - 1)) * sqrt(any_value(n) / nullif(any_value(n) - 1, 0) * sum((x - ratio * y) ** 2))
+        / nullif(any_value(weight), 0) AS half_width
+FROM observed, total
+"""
+_BY_RUN = {
+    "wall_seconds": "SELECT wall_seconds / num_workers AS value FROM run_throughput WHERE run_id = $run_id",
+    "emitted_tokens_per_wall_second": (
+        "SELECT emitted_tokens_per_second * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
+    ),
+}
+_AGAINST = {
+    "speed_up": """
+        SELECT speed_up AS value, low_95 AS low, high_95 AS high, n FROM speed_up
+        WHERE run_id = $run_id AND baseline_run_id = $baseline""",
+    "wall_speed_up": """
+        SELECT base.wall_seconds / own.wall_seconds AS value
+        FROM run_throughput AS own, run_throughput AS base
+        WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.num_samples = base.num_samples
+            AND own.num_workers = base.num_workers""",
+}
+MEASURES = frozenset({*_BY_PROBLEM, *_BY_RUN, *_AGAINST})
+_FOUND = """
+SELECT run.*, run_conditions.devices,
+    (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
+    (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
+    (SELECT sum(wall_seconds) FROM run_throughput WHERE run_id = run.run_id) AS wall_seconds,
+    (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id AND device <> 'cpu') AS num_gpus
+FROM run JOIN run_conditions USING (run_id)
+WHERE method = $method AND dataset = $dataset AND engine_kind <> 'scripted'
+ORDER BY num_finished DESC, created_at DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measure of one run. The interval is 95 %; None: too few problems, or none for this measure."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    """Problems."""
+
+
+def measure(connection: Connection, name: str, run_id: str, baseline: str | None = None) -> Measured | None:
+    """One measure of a run; None where the run has nothing to compute it from. Raises KeyError on an unknown one."""
+    if name in _AGAINST:
+        found = rows(connection, _AGAINST[name], {"run_id": run_id, "baseline": baseline})
+        return _measured(found[0], 1) if found and found[0]["value"] is not None else None
+    sql, factor = _BY_PROBLEM[name] if name in _BY_PROBLEM else (_BY_RUN[name], 1)
+    found = rows(connection, _RATIO.format(sql=sql) if name in _BY_PROBLEM else sql, {"run_id": run_id})
+    return _measured(found[0], factor) if found and found[0]["value"] is not None else None
+
+
+def runs_like(connection: Connection, wanted: Mapping[str, object]) -> list[dict[str, object]]:
+    """Runs with these values in the table `run` (`params` as a dictionary), the one with most finished samples first.
+
+    Scripted runs, whose numbers mean nothing, are left out.
+    """
+    found = rows(connection, _FOUND, {"method": wanted["method"], "dataset": wanted["dataset"]})
+    decoded = [{**row, "params": json.loads(str(row["params"]))} for row in found]
+    return [row for row in decoded if all(row[name] == value for name, value in wanted.items())]
+
+
+def _measured(row: Mapping[str, object], factor: float) -> Measured:
+    def scaled(name: str) -> float | None:
+        number = row.get(name)
+        return None if number is None else factor * float(str(number))
+
+    value, half = scaled("value"), scaled("half_width")
+    assert value is not None
+    low, high = scaled("low"), scaled("high")
+    if half is not None:  # none of these measures can be negative, and a share is at most all
+        low, high = max(0.0, value - half), min(100.0, value + half) if factor == 100 else value + half
+    return Measured(value, low, high, None if row.get("n") is None else int(str(row["n"])))

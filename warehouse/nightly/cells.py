@@ -1,0 +1,125 @@
+"""Cells and nights: what is judged, and what it is judged against.
+
+A cell is a method with its parameters, models and sampling on a dataset. It runs every night with another seed; a
+second run in the same night is a re-run that confirms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
+
+import numpy as np
+
+from warehouse.statistics.intervals import Counts, rerun_standard_error
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The outcome of one run of a cell."""
+
+    run_id: str
+    correct: Counts
+    """Right answers per problem, (n,), in the dataset's order."""
+    samples: Counts
+    """Samples per problem, (n,)."""
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """Samples by verdict; those left out are 0."""
+    num_missing: int = 0
+    """Samples not run or not graded."""
+    emitted_tokens: float | None = None
+    """Mean emitted tokens per sample, where decoding is greedy."""
+
+    @property
+    def num_samples(self) -> int:
+        """All planned samples."""
+        return int(self.samples.sum())
+
+    @cached_property
+    def score(self) -> float:
+        """pass@1: mean over problems."""
+        return float(np.mean(self.correct / self.samples))
+
+    @cached_property
+    def noise(self) -> float | None:
+        """Standard error of the score when the same problems are run again; None with one sample a problem."""
+        return rerun_standard_error(self.correct, self.samples)
+
+
+@dataclass(frozen=True)
+class CellNight:
+    """One cell in one night."""
+
+    cell: str
+    night: date
+    first: Batch
+    reruns: tuple[Batch, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What may change by itself: devices, packages, engine settings, model files, grader."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """What must not change by itself: hashes of prompts and problems."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every sample of the first run has a grade."""
+        return self.first.num_missing == 0
+
+    @property
+    def together(self) -> Batch:
+        """First run and whole re-runs as one."""
+        whole = [batch for batch in self.reruns if batch.num_missing == 0]
+        return pooled([self.first, *whole])
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether a whole re-run is there."""
+        return any(batch.num_missing == 0 for batch in self.reruns)
+
+
+def pooled(batches: Sequence[Batch]) -> Batch:
+    """Several runs of the same problems as one."""
+    verdicts: dict[str, int] = {}
+    for batch in batches:
+        for verdict, number in batch.verdicts.items():
+            verdicts[verdict] = verdicts.get(verdict, 0) + number
+    return Batch(
+        batches[0].run_id,
+        np.sum([batch.correct for batch in batches], axis=0),
+        np.sum([batch.samples for batch in batches], axis=0),
+        verdicts,
+    )
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What is not the same in two environments, one phrase each."""
+    names = sorted({*before, *now})
+    return [
+        f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def segment(night: CellNight, earlier: Sequence[CellNight]) -> list[CellNight]:
+    """The nights before this one, oldest first, since which neither environment nor inputs changed."""
+    found: list[CellNight] = []
+    for before in reversed(earlier):
+        if before.environment != night.environment or before.inputs != night.inputs:
+            break
+        found.append(before)
+    return found[::-1]
+
+
+def night_noise(nights: Sequence[CellNight]) -> list[float]:
+    """Standard error of each night's pass@1 when the same problems are run again.
+
+    With one sample a problem that cannot be told from one night, so it is taken from the differences between successive
+    nights.
+    """
+    errors = [night.first.noise for night in nights]
+    if all(error is not None for error in errors):
+        return [float(error) for error in errors if error is not None]
+    steps = np.diff([night.first.score for night in nights])
+    return [float(np.sqrt(np.mean(steps**2) / 2)) if len(steps) else 0.0] * len(nights)

@@ -1,0 +1,122 @@
+"""Nights out of the warehouse: which runs belong to which cell and night."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+
+import numpy as np
+
+from warehouse.comparison.manifests import Manifest, read_manifests
+from warehouse.database import Connection, rows
+from warehouse.nightly.cells import Batch, CellNight
+
+NIGHT_BEGINS_HOUR = 12
+"""UTC hour at which a night begins: what starts before and after midnight is one night, named by its evening. Runs
+whose tag begins with a date belong to that night, however long they waited for a node."""
+
+_RUNS = """
+WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
+score AS (
+    SELECT run_id, list(num_correct ORDER BY problem_index) AS correct,
+        list(num_samples ORDER BY problem_index) AS samples
+    FROM problem_score JOIN problem USING (run_id, problem_id) GROUP BY run_id
+), verdict AS (
+    SELECT run_id, count(*) FILTER (NOT graded) AS num_missing, to_json(histogram(verdict)) AS verdicts
+    FROM sample_grade GROUP BY run_id
+)
+SELECT run.*, coalesce(began.started_at, run.created_at) AS began_at, score.correct, score.samples,
+    verdict.num_missing, verdict.verdicts
+FROM run JOIN score USING (run_id) JOIN verdict USING (run_id) LEFT JOIN began USING (run_id)
+ORDER BY began_at, run_id
+"""
+_GREEDY_TOKENS = """
+SELECT run_id, avg(emitted_tokens) AS emitted_tokens FROM timed_sample
+WHERE run_id IN (SELECT run_id FROM run WHERE temperature = 0) GROUP BY run_id
+"""
+_CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
+_INPUTS = ("prompts", "problems")
+_NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")
+
+
+def read_nights(connection: Connection, since: date | None = None) -> list[list[CellNight]]:
+    """Every night with its cells, oldest first; nights before `since` are left out."""
+    found = rows(connection, _RUNS)
+    manifests = read_manifests(connection, [str(row["run_id"]) for row in found])
+    is_greedy = any(row["temperature"] == 0 for row in found)
+    tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
+    nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}
+    for row in found:
+        night = _night(row)
+        if since is None or night >= since:
+            nights.setdefault(night, {}).setdefault(cell_of(row), []).append(
+                row | {"tokens": tokens.get(row["run_id"])}
+            )
+    return [
+        [_cell_night(cell, night, runs, manifests) for cell, runs in cells.items()]
+        for night, cells in sorted(nights.items())
+    ]
+
+
+def _night(row: Mapping[str, object]) -> date:
+    tagged = re.match(r"\d{4}-\d{2}-\d{2}", str(row["tag"] or ""))
+    return date.fromisoformat(tagged[0]) if tagged else night_of(row["began_at"])
+
+
+def night_of(began_at: object) -> date:
+    """The night that a time (UTC) belongs to."""
+    assert isinstance(began_at, datetime)
+    return (began_at - timedelta(hours=NIGHT_BEGINS_HOUR)).date()
+
+
+def cell_of(row: Mapping[str, object]) -> str:
+    """A cell's name, from a row of `run`: what a nightly repeats, the seed left out."""
+    dataset, method, params, draft, target, temperature, top_p, budget = (row[name] for name in _CELL)
+    given = json.loads(str(params))
+    models = " → ".join(str(model) for model in (draft, target) if model is not None)
+    shown = f" ({', '.join(f'{name} {given[name]}' for name in sorted(given))})" if given else ""
+    return f"{dataset} {method}{shown}, {models}, temperature {temperature:g}, top-p {top_p:g}, budget {budget}"
+
+
+def _cell_night(
+    cell: str, night: date, runs: Sequence[Mapping[str, object]], manifests: Mapping[str, Manifest]
+) -> CellNight:
+    first, *others = (_batch(row) for row in runs)
+    manifest = manifests[first.run_id]
+    here = _environment(manifest), _inputs(manifest)
+    alike = [b for b in others if (_environment(manifests[b.run_id]), _inputs(manifests[b.run_id])) == here]
+    return CellNight(cell, night, first, tuple(alike), *here)
+
+
+def _environment(manifest: Manifest) -> dict[str, str]:
+    """What bears on a result and is not asked for by name; the files behind a model's name included."""
+    names = _bearing(manifest) | {"draft files", "target files"}
+    return {name: manifest.values[name] for name in sorted(names)}
+
+
+def _bearing(manifest: Manifest) -> set[str]:
+    matters = ("accuracy", "latency", "accuracy and latency")
+    return {name for name, matter in manifest.matters.items() if matter in matters and name not in _NOT_ENVIRONMENT}
+
+
+def _inputs(manifest: Manifest) -> dict[str, str]:
+    return {name: manifest.values[name] for name in _INPUTS}
+
+
+def _batch(row: Mapping[str, object]) -> Batch:
+    tokens = row["tokens"]
+    return Batch(
+        str(row["run_id"]),
+        _counts(row["correct"]),
+        _counts(row["samples"]),
+        json.loads(str(row["verdicts"])),
+        int(str(row["num_missing"])),
+        None if tokens is None else float(str(tokens)),
+    )
+
+
+def _counts(values: object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    assert isinstance(values, Iterable)
+    return np.array(list(values), dtype=np.int64)

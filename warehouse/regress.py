@@ -1,0 +1,173 @@
+"""The nightly verdict: `python -m warehouse.regress`.
+
+PASS, WARN, FAIL or INCONCLUSIVE, from the warehouse alone: the same data give the same verdict, at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from datetime import date, datetime
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.command import OneLineErrors
+from warehouse.comparison.show import aligned, markdown
+from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError, one_line, reader
+from warehouse.display import plain, print_table, printable
+from warehouse.nightly.history import read_nights
+from warehouse.nightly.judge import CellVerdict, NightVerdict, replay
+from warehouse.query import choose_grader
+from warehouse.render import NOTHING
+
+Format = Literal["table", "json", "markdown"]
+_HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "p (Holm)", "finds a drop of", "why")
+_STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
+
+
+def verdict_of(nights: list[NightVerdict], night: date | None) -> NightVerdict:
+    """The verdict on one night, by default the newest. Raises WarehouseError where nothing ran."""
+    if not nights:
+        raise WarehouseError("no night: the warehouse holds no run")
+    if night is None:
+        return nights[-1]
+    found = [verdict for verdict in nights if verdict.night == night]
+    if not found:
+        known = ", ".join(str(verdict.night) for verdict in nights[-5:])
+        raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {known}")
+    return found[0]
+
+
+def judged(
+    database: Path,
+    night: date | None = None,
+    since: date | None = None,
+    grader: str | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> NightVerdict:
+    """The verdict on one night of a warehouse, by default the newest. Raises WarehouseError and DatabaseError."""
+    with reader(database, wait_seconds) as connection:
+        if grader is not None:
+            choose_grader(connection, grader)
+        nights = read_nights(connection, since)
+    return verdict_of(replay(nights), night)
+
+
+def write(verdict: NightVerdict, out: IO[str], shape: Format) -> None:
+    """Write one night's verdict."""
+    if shape == "json":
+        out.write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
+        return
+    opening = f"{verdict.verdict}: night of {verdict.night}, {len(verdict.cells)} cell(s)"
+    cells = [_cells(cell) for cell in verdict.cells]
+    confirm = [f"run again with another seed: {cell.run_id} ({cell.cell})" for cell in verdict.to_confirm]
+    if shape == "markdown":
+        out.write(f"**{markdown(opening)}**\n\n{aligned(_HEADERS, cells, 'markdown')}\n")
+        out.write("".join(f"\n- {markdown(line)}" for line in confirm) + ("\n" if confirm else ""))
+        return
+    console = Console(file=out)
+    console.print(plain(opening, style=_STYLES[verdict.verdict]), soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD)
+    for header in _HEADERS:
+        table.add_column(header, overflow="fold")
+    for row in cells:
+        table.add_row(plain(row[0], style=_STYLES[row[0]]), *map(plain, row[1:]))
+    print_table(table, out)
+    for line in confirm:
+        console.print(plain(line), soft_wrap=True)
+
+
+def _cells(cell: CellVerdict) -> list[str]:
+    return [
+        cell.verdict,
+        cell.cell,
+        _percent(cell.score),
+        _percent(cell.baseline_score),
+        str(cell.num_baseline),
+        NOTHING if cell.p_holm is None else f"{cell.p_holm:.2g}",
+        NOTHING if cell.detectable_drop is None else f"{100 * cell.detectable_drop:.1f} points",
+        "; ".join(cell.reasons),
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{100 * share:.2f}"
+
+
+def _record(verdict: NightVerdict) -> dict[str, object]:
+    return {
+        "night": verdict.night.isoformat(),
+        "verdict": verdict.verdict,
+        "exit_code": verdict.exit_code,
+        "cells": [
+            {
+                "cell": cell.cell,
+                "verdict": cell.verdict,
+                "reasons": list(cell.reasons),
+                "run_id": cell.run_id,
+                "pass_at_1": cell.score,
+                "baseline_pass_at_1": cell.baseline_score,
+                "num_baseline_nights": cell.num_baseline,
+                "p_holm": cell.p_holm,
+                "detectable_drop": cell.detectable_drop,
+                "needs_rerun": cell.needs_rerun,
+            }
+            for cell in verdict.cells
+        ],
+        "confirm": [cell.run_id for cell in verdict.to_confirm],
+    }
+
+
+def _date(context: click.Context, parameter: click.Parameter, value: datetime | None) -> date | None:
+    return None if value is None else value.date()
+
+
+_DATE = click.DateTime(formats=["%Y-%m-%d"])
+
+
+@click.command(cls=OneLineErrors)
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    default=Path("warehouse.duckdb"),
+    show_default=True,
+    help="A warehouse of nightly runs only.",
+)
+@click.option("--night", type=_DATE, callback=_date, help="Evening of the night to judge (UTC).  [default: the newest]")
+@click.option("--since", type=_DATE, callback=_date, help="Forget nights before: after a change that was meant.")
+@click.option("--format", "shape", type=click.Choice(get_args(Format)), help="[default: by FILE's ending, else table]")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE.")
+@click.option("--grader", metavar="VERSION", help="Count this grader version's grades.  [default: each run's newest]")
+@click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
+def main(
+    database: Path,
+    night: date | None,
+    since: date | None,
+    shape: Format | None,
+    output: Path | None,
+    grader: str | None,
+    wait_seconds: float,
+) -> None:
+    """Judge the newest night against the nights before it.
+
+    Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: nothing could be judged.
+    """
+    endings: dict[str, Format] = {".json": "json", ".md": "markdown"}
+    try:
+        verdict = judged(database, night, since, grader, wait_seconds)
+        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as out:
+            write(verdict, out, shape or endings.get(output.suffix if output else "", "table"))
+    except (DatabaseError, WarehouseError, OSError, UnicodeError) as error:
+        click.echo(printable(f"error: {one_line(error)}"), err=True)
+        sys.exit(2)
+    sys.exit(verdict.exit_code)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.regress")

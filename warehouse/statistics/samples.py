@@ -1,0 +1,58 @@
+"""What k samples per problem say together: pass@k and maj@k.
+
+Sources: Chen et al., Evaluating Large Language Models Trained on Code (arXiv 2107.03374), section 2.1, for pass@k; Wang
+et al., Self-Consistency (arXiv 2203.11171), for the majority vote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warehouse.statistics.intervals import Counts, Floats
+
+
+def pass_at_k(correct: Counts, samples: Counts, k: int) -> Floats:
+    """Unbiased pass@k per problem: 1 − C(n − c, k)/C(n, k); correct, samples (n,).
+
+    Raises ValueError where a problem has fewer than k samples.
+    """
+    if k < 1 or np.any(samples < k):
+        raise ValueError(f"pass@{k} needs 1 ≤ k ≤ samples per problem, of which there are {int(samples.min())}")
+    return np.array([1 - comb(n - c, k) / comb(n, k) for c, n in zip(correct.tolist(), samples.tolist(), strict=True)])
+
+
+def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: int) -> float:
+    """Chance that the majority of k samples of one problem is right, averaged over all sets of k and over ties.
+
+    votes: how many samples gave each distinct answer; is_right: whether that answer is right; abstained: samples
+    without an answer, which are drawn but do not vote. Where nobody votes, the problem is not solved. Of t answers that
+    lead together each counts 1/t. Raises ValueError where there are fewer than k samples.
+    """
+    total = sum(votes) + abstained
+    if not 1 <= k <= total:
+        raise ValueError(f"maj@{k} needs 1 ≤ k ≤ samples, of which there are {total}")
+    chance = 0.0
+    for index, (count, right) in enumerate(zip(votes, is_right, strict=True)):
+        if right:
+            others = [other for place, other in enumerate(votes) if place != index]
+            chance += sum(comb(count, lead) * _led(others, abstained, lead, k) for lead in range(1, min(count, k) + 1))
+    return chance / comb(total, k)
+
+
+def _led(others: Sequence[int], abstained: int, lead: int, k: int) -> float:
+    """Ways to draw the other k − lead samples so that no other answer has more than `lead`, weighted 1/(1 + ties)."""
+    rest = k - lead
+    ways: NDArray[np.float64] = np.zeros((rest + 1, len(others) + 1))  # drawn so far × answers that tie
+    for drawn in range(min(abstained, rest) + 1):
+        ways[drawn, 0] = comb(abstained, drawn)
+    for count in others:
+        extended = np.zeros_like(ways)
+        for drawn in range(min(count, lead, rest) + 1):
+            shift = int(drawn == lead)
+            extended[drawn:, shift:] += comb(count, drawn) * ways[: rest + 1 - drawn, : ways.shape[1] - shift]
+        ways = extended
+    return float(ways[rest] @ (1 / (1 + np.arange(ways.shape[1]))))
