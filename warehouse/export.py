@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.command import OneLineErrors
+from warehouse.comparison.outcomes import resolve
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
@@ -30,10 +31,6 @@ _TABLES = """
 SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND NOT internal
     AND table_name IN (SELECT table_name FROM duckdb_tables()) ORDER BY table_name
 """
-
-
-class UnknownRun(LookupError):
-    """The warehouse holds no such run; the message says what there is."""
 
 
 class ExportImpossible(RuntimeError):
@@ -57,13 +54,6 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
     return written
 
 
-def check_run(connection: Connection, run_id: str) -> None:
-    """Raise UnknownRun where the warehouse does not hold the run."""
-    runs = [name for (name,) in connection.execute("SELECT run_id FROM run ORDER BY run_id").fetchall()]
-    if run_id not in runs:
-        raise UnknownRun(f"no run {run_id}; there are: {', '.join(runs[:20]) or 'none'}")
-
-
 @click.command(cls=OneLineErrors)
 @click.argument("run_id", metavar="RUN")
 @click.option("--format", "shape", type=click.Choice(["parquet", "inspect"]), default="parquet", show_default=True)
@@ -82,7 +72,7 @@ def main(
     """Write one run of the warehouse as Parquet files or as an Inspect log."""
     try:
         with reader(database, wait_seconds) as connection:
-            check_run(connection, run_id)
+            run_id = resolve(connection, run_id)
             if shape == "parquet":
                 output = output or Path(f"{run_id}-parquet")
                 click.echo(f"{output}: {len(export_parquet(connection, run_id, output))} files")
@@ -91,7 +81,7 @@ def main(
 
                 output = output or Path(f"{run_id}.eval")
                 click.echo(f"{output}: {export_inspect(connection, run_id, output)} samples")
-    except (DatabaseError, WarehouseError, UnknownRun, ExportImpossible, OSError) as error:
+    except (DatabaseError, WarehouseError, ExportImpossible, OSError) as error:
         click.echo(printable(f"error: {one_line(error)}"), err=True)
         sys.exit(2)
 

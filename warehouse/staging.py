@@ -76,7 +76,8 @@ class Plan:
 
     spec: RunSpec
     problems: list[Problem]
-    units: list[Row]
+    units: pa.Table
+    """In the columns of convert.UNITS."""
 
 
 @dataclass
@@ -119,7 +120,7 @@ def _derived(folder: RunFolder) -> dict[Path, str]:
 
 def read_plan(folder: RunFolder) -> Plan:
     """Read specification, problems and units. Raises one of UNREADABLE."""
-    return Plan(folder.spec(), folder.problems(), convert.unit_rows(folder))
+    return Plan(folder.spec(), folder.problems(), convert.unit_table(folder))
 
 
 def stage(
@@ -152,7 +153,7 @@ def stage(
     connection.register(
         "staged_problem", pa.Table.from_pylist(convert.problem_rows(run_id, plan.problems), convert.PROBLEMS)
     )
-    connection.register("staged_unit", pa.Table.from_pylist(plan.units, convert.UNITS))
+    connection.register("staged_unit", plan.units)
     [(staged.num_unplanned,)] = connection.execute(
         "SELECT count(*) FROM staged_trace ANTI JOIN staged_unit USING (sample_id)"
     ).fetchall()

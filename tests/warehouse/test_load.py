@@ -261,7 +261,9 @@ def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:
     with reader(database) as connection:
         tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
         return {
-            table: connection.execute(f"SELECT COLUMNS(lambda c: c <> 'loaded_at') FROM {table} ORDER BY ALL").fetchall()
+            table: connection.execute(
+                f"SELECT COLUMNS(lambda c: c <> 'loaded_at') FROM {table} ORDER BY ALL"
+            ).fetchall()
             for (table,) in tables
         }
 

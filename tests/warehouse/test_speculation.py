@@ -163,13 +163,18 @@ def test_the_answer_is_what_follows_the_thought(tmp_path: Path) -> None:
     runs.write_part(folder, [own, shared, later, none])
     load_run(folder, database)
     with reader(database) as connection:
-        found = {r["sample_id"]: (r["num_tokens"], r["is_estimated"]) for r in Ask(connection)("sample_answer", folder)}
+        found = {
+            (r["sample_id"], r["author"]): (r["num_tokens"], r["is_estimated"])
+            for r in Ask(connection)("sample_answer", folder)
+        }
         [length] = Ask(connection)("answer_length", folder)
     estimate = 40 * 6 / 28
     assert found == {
-        units[0].sample_id: (5, False),
-        units[1].sample_id: (pytest.approx(estimate, abs=1e-6), True),
-        units[2].sample_id: (7, False),
+        (units[0].sample_id, "draft"): (0, False),
+        (units[0].sample_id, "target"): (5, False),
+        (units[1].sample_id, "target"): (pytest.approx(estimate, abs=1e-6), True),
+        (units[2].sample_id, "draft"): (3, False),
+        (units[2].sample_id, "target"): (4, False),
     }
     assert (length["num_answers"], length["num_estimated"]) == (3, 1)
     assert length["mean_tokens"] == pytest.approx((5 + estimate + 7) / 3)

@@ -14,7 +14,7 @@ SELECT run_id, verdict_kind,
     coalesce(sum(num_verdicts) FILTER (is_correct), 0) / sum(num_verdicts) AS share_correct,
     coalesce(sum(num_verdicts) FILTER (accepted), 0) / sum(num_verdicts) AS share_accepted
 FROM counted_rating GROUP BY ALL;
-COMMENT ON VIEW judge_calibration IS 'P(final answer correct | rating of a step): by score 0 to 9 (rounded), or by tenths of the acceptance probability of a choice (rating_from: where the tenth begins). Over verdicts of graded samples; verdicts of one sample are not independent';
+COMMENT ON VIEW judge_calibration IS 'P(final answer correct | rating of a step): by score 0 to 9 (rounded), or by tenths of the acceptance probability of a choice (rating_from: where the tenth begins), both to two decimals first. Over verdicts of graded samples; verdicts of one sample are not independent';
 
 CREATE OR REPLACE VIEW judge_calibration_by_position AS
 SELECT run.dataset, run_id, verdict_kind, tenth,

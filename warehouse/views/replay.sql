@@ -25,7 +25,7 @@ SELECT run.run_id, replay.score, replay.threshold,
     num_exact_problems / replay.num_problems AS share_of_problems_exact,
     1 - num_changed_samples / replay.num_samples AS share_of_samples_exact,
     num_exact_steps / num_steps AS share_of_steps_exact,
-    accuracy_at_least, accuracy_at_most, accuracy_of_run
+    accuracy_at_least, accuracy_at_most, accuracy_of_run, run.limited
 FROM replay_total AS replay JOIN run USING (run_id)
 JOIN counted_version AS counted USING (run_id)
 WHERE replay.grader_version IS NOT DISTINCT FROM counted.grader_version;
