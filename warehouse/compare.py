@@ -23,7 +23,7 @@ from harness.command import OneLineErrors
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Run, Settings, compare
 from warehouse.comparison.manifests import read_manifests
-from warehouse.comparison.outcomes import read_outcomes, resolve
+from warehouse.comparison.outcomes import read_outcomes, resolve, warehouse_of
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader
 from warehouse.display import plain, print_table, printable
@@ -112,13 +112,6 @@ def _shape(shape: show.Format | None, output: Path | None) -> show.Format:
     return shape or endings.get(output.suffix if output else "", "table")
 
 
-def _database(database: Path | None, given: Sequence[str]) -> Path:
-    """Beside the first run where that is a folder's path, else in the working folder."""
-    first = Path(given[0])
-    beside = first.parent / "warehouse.duckdb" if "/" in given[0] else Path("warehouse.duckdb")
-    return database or beside
-
-
 @click.command(cls=OneLineErrors)
 @click.argument("given", metavar="RUN RUN…", nargs=-1, required=True)
 @click.option("--baseline", metavar="RUN", help="What the others are compared with.  [default: each dataset's first]")
@@ -155,7 +148,7 @@ def main(
 ) -> None:
     """Compare runs, paired by problem. RUN: a run id, the beginning of one, or a run folder."""
     try:
-        with reader(_database(database, given), wait_seconds) as connection:
+        with reader(database or warehouse_of(given), wait_seconds) as connection:
             if grader is not None:
                 choose_grader(connection, grader)
             runs = read_runs(connection, [*([baseline] if baseline else []), *given], votes=majority)

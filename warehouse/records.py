@@ -97,6 +97,8 @@ class RunSummary:
     """Over problems."""
     low_95: float | None
     high_95: float | None
+    interval: str
+    """How it was made: see warehouse/statistics/intervals.py."""
     graded_pass_at_1: float | None
     """Over graded samples only."""
     num_not_run: int

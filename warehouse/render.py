@@ -98,7 +98,7 @@ def _accuracy(run: RunSummary) -> str:
         return f"{shown} (one problem: no standard error)"
     return (
         f"{shown} ± {100 * run.standard_error:.2f} standard error over problems, "
-        f"95 % t interval {100 * run.low_95:.1f} to {100 * run.high_95:.1f} %"
+        f"95 % interval {100 * run.low_95:.1f} to {100 * run.high_95:.1f} % ({run.interval})"
     )
 
 

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, reader, rows
 from warehouse.records import ModelTokens, RunSummary, SkippedFile, SpeedUp
 from warehouse.render import render
+from warehouse.statistics.intervals import accuracy
 
-__all__ = ["render", "summaries", "summary"]
+__all__ = ["UnknownRun", "render", "summaries", "summary"]
 
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft, run.target_name AS target,
     run.concurrency, run.dataset_size, run.limited,
-    score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95, score.graded_pass_at_1,
+    score.n, score.k, score.pass_at_1, score.standard_error, score.graded_pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
     fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,
     coalesce(latency.num_samples, 0) AS num_timed,
@@ -73,8 +75,12 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
     if not found:
         raise UnknownRun(f"the warehouse holds no run {run_id}")
     facts = found[0]
+    interval = accuracy(read_outcomes(connection, run_id).scores)
     return RunSummary(
         **{**facts, "params": json.loads(facts["params"])},
+        low_95=interval.low,
+        high_95=interval.high,
+        interval=interval.kind,
         verdicts=_pairs(ask(_VERDICTS)),
         tokens={row.pop("model"): ModelTokens(**row) for row in ask(_TOKENS)},
         latency_shares=_pairs(ask(_SHARES)),

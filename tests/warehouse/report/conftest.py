@@ -1,0 +1,78 @@
+"""Loaded runs of `tests.warehouse.conftest`, and runs whose models wrote what no page may obey."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from tests.warehouse.report.browser import browser
+from warehouse.load import load_run
+from warehouse.report.__main__ import main
+
+__all__ = ["browser"]
+
+HOSTILE = (
+    "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'> {{ 7*7 }} <!-- <script> "
+    "\u202egnp.exe \x1b[2J $\\href{javascript:window.pwned=3}{x}$ \\(\\htmlData{a=b}{x}\\) "
+)
+FORMULAS = (
+    "Costs $5 and $6. Then $x^2 + y_1$, \\(\\frac{1}{2}\\), \\[\\sum_{i=1}^n i\\] and \\boxed{\\frac{3}{4}}; "
+    "$\\undefinedmacro{$ stays.\n"
+)
+
+
+def report(database: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--database", str(database), *arguments])
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A page about runs of a database."""
+
+    def write(database: Path, *arguments: str) -> Path:
+        page = tmp_path_factory.mktemp("page") / "report.html"
+        result = report(database, *arguments, "-o", str(page))
+        assert result.exit_code == 0, result.output
+        return page
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunFolder]:
+    """A run whose steps, candidates, errors, answers and problems hold markup, scripts and control characters."""
+    where = tmp_path_factory.mktemp("hostile")
+    spec = replace(runs.SPEC, params={"drafts": 2, "note": "<script>window.pwned = 4</script>"})
+    folder = runs.create(where, spec)
+    units = runs.planned(folder)
+    traces = [runs.speculative(unit, refused=i % 2 == 1, text=HOSTILE + FORMULAS) for i, unit in enumerate(units)]
+    traces[0].target_prompt = HOSTILE
+    traces[5] = runs.ended(traces[5], "error", f"RequestRefused: {HOSTILE}")
+    runs.write_part(folder, traces)
+    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces[:3]})
+    database = where / "w.duckdb"
+    load_run(folder, database)
+    return database, folder
+
+
+@pytest.fixture(scope="session")
+def flipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The first problem is wrong under speccot and right under the target alone; the last is half right, and wrong."""
+    where = tmp_path_factory.mktemp("flipped")
+    database = where / "w.duckdb"
+    verdicts = {"speccot": "wcwwcc", "vanilla": "ccwccw"}
+    for spec in (runs.SPEC, runs.VANILLA):
+        folder = runs.create(where, spec)
+        units = runs.planned(folder)
+        make = runs.vanilla if spec.method == "vanilla" else runs.speculative
+        runs.write_part(folder, [make(unit) for unit in units])
+        words = [{"c": "correct", "w": "wrong"}[letter] for letter in verdicts[spec.method]]
+        runs.write_grades(folder, dict(zip((u.sample_id for u in units), words, strict=True)))
+        load_run(folder, database)
+    return database, [runs.SPEC.run_id, runs.VANILLA.run_id]

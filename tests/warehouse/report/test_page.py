@@ -1,0 +1,165 @@
+"""The page in a real browser: it opens, is clicked, filtered, and obeys no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.warehouse.conftest import Loaded
+from tests.warehouse.report.browser import Browser
+
+Written = Callable[..., Path]
+
+
+@pytest.fixture
+def opened(browser: Browser, loaded: Loaded, written: Written) -> Iterator[Browser]:
+    """Speculative and vanilla run; whatever a test does, the console stays empty."""
+    browser.open(written(loaded.database, loaded.speculative.path.name, loaded.vanilla.path.name))
+    yield browser
+    assert browser.complaints() == []
+
+
+def listed(browser: Browser) -> list[str]:
+    return [str(e.get_attribute("textContent")) for e in browser.all("#list .what")]
+
+
+def test_the_page_opens_with_charts_tables_and_the_first_trace(opened: Browser) -> None:
+    assert len(opened.all("svg.chart")) >= 6
+    assert opened.text("table.results").count("speccot") == 1
+    assert listed(opened) == ["toy/0 · 0", "toy/0 · 1", "toy/1 · 0", "toy/1 · 1", "toy/2 · 0"]
+    authors = [e.get_attribute("class") for e in opened.all(".pane .step")]
+    assert authors == ["step target", "step draft", "step target"]
+    assert "1 + 1?" in opened.text("#problem")
+
+
+def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_times(opened: Browser) -> None:
+    step = opened.text('[data-step="1"]')
+    for part in (
+        "✔ accepted",
+        "✔ chosen: candidate 0, option 1 (62.5 %), 6 tokens, mean log-probability -0.500",
+        "✘ not taken: candidate 1, option 2 (25.0 %), 5 tokens",
+        "Perhaps 3.",
+        "at 5.00 s",
+        "first accepted draft step",
+        "Which one?",
+        "options hold 80.0 % of the probability",
+    ):
+        assert part in step
+    assert "draftdraft2100 (50)11" in step
+
+
+def test_verdict_fallback_length_and_words_filter_the_list(opened: Browser) -> None:
+    for name, value, expected in (
+        ("verdict", "truncated", ["toy/2 · 0"]),
+        ("verdict", "", None),
+        ("fallback", "some", ["toy/1 · 0", "toy/1 · 1"]),
+        ("fallback", "none", None),
+        ("fallback", "", None),
+        ("longest", "17", []),
+        ("longest", "", None),
+        ("shortest", "18", None),
+        ("shortest", "", None),
+        ("search", "2 + 2", ["toy/1 · 0", "toy/1 · 1"]),
+        ("search", "", ["toy/0 · 0", "toy/0 · 1", "toy/1 · 0", "toy/1 · 1", "toy/2 · 0"]),
+        ("traced", "off", ["toy/0 · 0", "toy/0 · 1", "toy/1 · 0", "toy/1 · 1", "toy/2 · 0", "toy/2 · 1"]),
+    ):
+        opened.choose(name, value)
+        if expected is not None:
+            assert listed(opened) == expected, (name, value)
+
+
+def test_a_click_opens_a_sample_and_keys_move_on(opened: Browser) -> None:
+    opened.all("#list button")[2].click()
+    opened.until(lambda: "drafts refused" in opened.text(".pane"))
+    assert opened.text('#list [aria-current="true"] .what') == "toy/1 · 0"
+    opened.script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'j', bubbles: true}))")
+    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 1")
+    opened.click("#previous")
+    opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 0")
+
+
+def test_two_methods_stand_side_by_side(opened: Browser) -> None:
+    opened.choose("second", "1")
+    opened.until(lambda: len(opened.all(".pane")) == 2)
+    names = [e.text.strip() for e in opened.all(".pane h3")]
+    assert names == ["speccot", "vanilla target"]
+    left, right = opened.all(".pane")
+    assert left.location["y"] == right.location["y"]
+    opened.script("document.querySelectorAll('[data-pane=\"1\"] .samples button')[1].click()")
+    opened.until(lambda: "24.0 s" in opened.text('[data-pane="1"] .facts'))
+    assert "10.0 s" in opened.text('[data-pane="0"] .facts')
+
+
+def test_a_sample_not_run_and_samples_that_disagree_are_found(opened: Browser) -> None:
+    opened.choose("traced", "off")
+    opened.choose("verdict", "not_run")
+    opened.until(lambda: "has not been run" in opened.text(".pane"))
+    opened.choose("verdict", "")
+    opened.choose("second", "1")
+    opened.choose("between", "unlike")
+    assert listed(opened) == ["toy/1 · 0", "toy/1 · 1", "toy/2 · 0", "toy/2 · 1"]
+
+
+def test_flips_lead_to_both_traces(browser: Browser, written: Written, flipped: tuple[Path, list[str]]) -> None:
+    browser.open(written(flipped[0], *flipped[1]))
+    browser.click('button.flip[data-side="2"]')
+    browser.until(lambda: len(browser.all(".pane")) == 2)
+    assert "✘ wrong" in browser.text('[data-pane="0"] .badge')
+    assert "✔ correct" in browser.text('[data-pane="1"] .badge')
+    assert browser.complaints() == []
+
+
+def test_a_finished_sample_without_a_grade_is_not_called_not_run(
+    browser: Browser, written: Written, hostile: tuple[Path, Any]
+) -> None:
+    database, folder = hostile
+    browser.open(written(database, folder.path.name))
+    browser.choose("verdict", "not_graded")
+    browser.until(lambda: "not_graded" in browser.text(".pane .badge"))
+    assert listed(browser) == ["toy/0 · 1", "toy/1 · 1"]
+
+
+def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile: tuple[Path, Any]) -> None:
+    database, folder = hostile
+    browser.open(written(database, folder.path.name))
+
+    def is_open(place: int) -> bool:
+        return browser.all("#list button")[place].get_attribute("aria-current") == "true"
+
+    for place in range(6):
+        browser.script("document.querySelectorAll('#list button')[arguments[0]].click()", place)
+        browser.until(partial(is_open, place))
+        browser.until(lambda: "</script><script>window.pwned = 1</script>" in browser.text(".pane"))
+    assert browser.script("return window.pwned") is None
+    assert browser.all("#panes img, #panes script, #panes a, .pane [onerror]") == []
+    text = browser.text(".pane")
+    assert "\\u{202e}gnp.exe \\u{1b}[2J" in text
+    assert "{{ 7*7 }}" in text
+    assert browser.complaints() == []
+
+
+def test_formulas_are_drawn_and_money_is_not(browser: Browser, written: Written, hostile: tuple[Path, Any]) -> None:
+    database, folder = hostile
+    browser.open(written(database, folder.path.name))
+    drawn = browser.script(
+        "return [...document.querySelectorAll('[data-step=\"1\"] > .prose .formula')]"
+        ".filter((f) => f.querySelector('.katex')).map((f) => f.title)"
+    )
+    assert isinstance(drawn, list)
+    assert {"$x^2 + y_1$", "\\(\\frac{1}{2}\\)", "\\[\\sum_{i=1}^n i\\]", "\\boxed{\\frac{3}{4}}"} <= set(drawn)
+    text = browser.text('[data-step="1"] > .prose')
+    assert "Costs $5 and $6. Then" in text
+    assert "stays." in text
+    fonts = browser.script(
+        "return document.fonts.ready.then(() => [...document.fonts].filter(f => f.status === 'loaded').length)"
+    )
+    assert isinstance(fonts, int)
+    assert fonts > 0
+    browser.choose("math", "off")
+    browser.until(lambda: not browser.all(".pane .katex"))
+    assert "\\frac{1}{2}" in browser.text('[data-step="1"] > .prose')
+    assert browser.complaints() == []

@@ -1,0 +1,238 @@
+"""The report's numbers, its tables as text, its size, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+import random
+import re
+import statistics
+import string
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.warehouse import runs
+from tests.warehouse.conftest import Loaded
+from tests.warehouse.report.conftest import HOSTILE, report
+from warehouse.database import reader
+from warehouse.load import load_run
+from warehouse.report.__main__ import main
+from warehouse.report.facts import RunFacts, flips, report_facts
+
+Written = Callable[..., Path]
+T_TWO_DEGREES = 4.302652730
+"""97.5 % quantile of Student's t, from a table."""
+
+
+def unpacked(page: Path, name: str) -> Any:
+    [packed] = re.findall(f'<script type="text/plain" id="{name}">([^<]*)</script>', page.read_text())
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def facts_of(database: Path, *run_ids: str) -> list[RunFacts]:
+    with reader(database) as connection:
+        return report_facts(connection, run_ids)
+
+
+def all_runs(loaded: Loaded) -> list[str]:
+    return [loaded.speculative.path.name, loaded.vanilla.path.name, loaded.limited.path.name]
+
+
+def test_the_latency_interval_is_the_t_interval_over_problem_means(loaded: Loaded) -> None:
+    [facts] = facts_of(loaded.database, loaded.vanilla.path.name)
+    assert facts.latency is not None
+    means = [22.0, 30.0, 38.0]
+    half = T_TWO_DEGREES * statistics.stdev(means) / 3**0.5
+    assert facts.latency.value == pytest.approx(30.0)
+    assert facts.latency.low == pytest.approx(30 - half)
+    assert facts.latency.high == pytest.approx(30 + half)
+
+
+def test_the_fallback_interval_is_the_ratio_estimators_over_problems(tmp_path: Path) -> None:
+    """Refused verdicts of the three problems: 1 of 2, 0 of 2, 2 of 2."""
+    folder = runs.create(tmp_path)
+    refused = [True, False, True, False, False, True]
+    runs.write_part(
+        folder,
+        [runs.speculative(unit, refused=r) for unit, r in zip(runs.planned(folder), refused, strict=True)],
+    )
+    load_run(folder, tmp_path / "w.duckdb")
+    [facts] = facts_of(tmp_path / "w.duckdb", folder.path.name)
+    assert facts.fallback is not None
+    assert facts.fallback.value == pytest.approx(0.5)
+    # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1 with its ordinary standard error.
+    assert facts.fallback.half_width == pytest.approx(T_TWO_DEGREES * 0.5 / 3**0.5, rel=1e-6)
+    [step] = facts.acceptance["step"]
+    assert (step.position, step.num_verdicts) == (1, 6)
+    assert step.rate.value == pytest.approx(0.5)
+
+
+def test_device_hours_count_from_the_engines_start_up_to_the_last_call(loaded: Loaded) -> None:
+    [facts] = facts_of(loaded.database, loaded.vanilla.path.name)
+    [cost] = facts.costs
+    longest_call = 40.0 - 1
+    assert (cost.device, cost.num_attempts) == ("cpu", 1)
+    assert cost.device_hours == pytest.approx(longest_call / 3600)
+
+
+def test_flips_are_problems_right_under_one_run_and_wrong_under_the_other(flipped: tuple[Path, list[str]]) -> None:
+    """Half of the samples right is neither right nor wrong."""
+    database, run_ids = flipped
+    [pair] = flips(facts_of(database, *run_ids))
+    assert (pair.num_shared, pair.only_first, pair.only_second) == (3, 0, 1)
+
+
+def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    specs = [
+        runs.VANILLA,
+        replace(runs.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None),
+        runs.SPEC,
+        replace(runs.SPEC, params={"drafts": 3, "guidance_tokens": 8}),
+        replace(runs.SPEC, params={"drafts": 3, "guidance_tokens": 8}, concurrency=8),
+    ]
+    for spec in specs:
+        load_run(runs.create(tmp_path, spec), tmp_path / "w.duckdb")
+    found = [facts.label for facts in facts_of(tmp_path / "w.duckdb", *(spec.run_id for spec in specs))]
+    assert found == [
+        "vanilla target",
+        "vanilla draft",
+        "speccot drafts 2",
+        "speccot drafts 3 (1 in flight)",
+        "speccot drafts 3 (8 in flight)",
+    ]
+
+
+def test_the_page_refers_to_nothing_outside_itself(loaded: Loaded, written: Written) -> None:
+    page = written(loaded.database, *all_runs(loaded)).read_text()
+    own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?!#)[^"'>\s]+""", own)
+    assert not re.findall(r"@import|url\((?!data:)", own)
+    assert "default-src 'none'; script-src 'sha256-" in html.unescape(page)
+    # A script with one of these would not end where it seems to.
+    assert page.count("<!--") == 0
+
+
+def test_the_page_holds_every_trace_and_every_sample(loaded: Loaded, written: Written) -> None:
+    page = written(loaded.database, *all_runs(loaded))
+    index = unpacked(page, "index")
+    assert [len(run["problem"]) for run in index["samples"]] == [6, 6, 4]
+    traced = [sum(chunk >= 0 for chunk in run["chunk"]) for run in index["samples"]]
+    assert traced == [len(loaded.traces), len(loaded.baseline), 0]
+    trace = unpacked(page, "chunk-0")["0/0/0"]
+    assert [step["author"] for step in trace["steps"]] == ["target", "draft", "target"]
+    assert [candidate["accepted"] for candidate in trace["steps"][1]["candidates"]] == [True, False]
+    assert trace["steps"][1]["verdict"]["probabilities"] == [0.625, 0.25, 0.125]
+    assert "All 11 traces" in page.read_text()
+
+
+def test_warnings_are_loud_in_every_format(loaded: Loaded, tmp_path: Path) -> None:
+    for name in ("a.html", "a.md", "a.tex"):
+        assert report(loaded.database, *all_runs(loaded), "-o", str(tmp_path / name)).exit_code == 0
+        content = (tmp_path / name).read_text()
+        assert "LIMITED RUN: 2 of the 9 problems of toy" in content
+        assert "INCOMPLETE RUN: 1 of 6 samples have not been run" in content
+    figures = re.findall("<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
+    assert len(figures) > 4
+    assert all("LIMITED, no benchmark result: speccot (8 in flight)." in caption for caption in figures)
+
+
+def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
+    """Traces of random text cannot be compressed below the limit."""
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    draw = random.Random(0)
+    traces = [runs.speculative(unit) for unit in runs.planned(folder)]
+    for trace in traces:
+        words = ["".join(draw.choices(string.ascii_letters, k=45_000)) for _ in range(6)]
+        trace.steps = [replace(trace.steps[0], text=text) for text in words]
+    runs.write_part(folder, traces)
+    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
+    load_run(folder, database)
+    whole = written(database, folder.path.name).read_text()
+    assert "All 6 traces" in whole
+    part = written(database, folder.path.name, "--max-megabytes", "1.7")
+    assert part.stat().st_size < 1_700_000 < len(whole)
+    [(held, finished)] = re.findall(r"SAMPLED: (\d+) of (\d+) traces", part.read_text())
+    assert (0 < int(held) < 6, finished) == (True, "6")
+    [run] = unpacked(part, "index")["samples"]
+    assert (len(run["chunk"]), sum(chunk >= 0 for chunk in run["chunk"])) == (6, int(held))
+
+
+def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, written: Written) -> None:
+    """Zero would pass for a result."""
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
+    load_run(folder, database)
+    assert re.search(
+        r"^\| speccot +\| +toy \| +3 × 2 \| +– \| +– \| +– \| +– \|", report(database, folder.path.name).stdout, re.M
+    )
+    page = written(database, folder.path.name).read_text()
+    assert "NOT GRADED: 6 of 6" in page
+    assert "«not run» holds 6 finished samples that have no grade yet." in page
+    assert 'aria-label="Accuracy' not in page
+    assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
+
+
+def test_a_very_long_text_is_cut_and_says_so(tmp_path: Path, written: Written) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text="x" * 60_000)])
+    load_run(folder, database)
+    text = unpacked(written(database, folder.path.name), "chunk-0")["0/0/0"]["steps"][1]["text"]
+    assert text == "x" * 50_000 + "\n[… 10000 characters are left out of this report]"
+
+
+def test_hostile_text_reaches_the_page_neither_as_markup_nor_as_script(
+    hostile: tuple[Path, Any], written: Written
+) -> None:
+    database, folder = hostile
+    page = written(database, folder.path.name).read_text()
+    assert "window.pwned = 1" not in page
+    assert "<script>window.pwned = 4" not in page
+    assert "&lt;script&gt;window.pwned = 4" in page
+    step = unpacked(written(database, folder.path.name), "chunk-0")["0/0/0"]["steps"][1]
+    assert step["text"].startswith(HOSTILE)
+
+
+def test_markdown_and_latex_hold_the_tables_and_act_on_nothing(hostile: tuple[Path, Any]) -> None:
+    database, folder = hostile
+    markdown = report(database, folder.path.name).stdout
+    assert re.search(r"^\| speccot +\| +toy \| +3 × 2 \| +50\.00 \|", markdown, re.MULTILINE)
+    assert "&lt;script&gt;" in markdown
+    assert "<script>" not in markdown
+    latex = report(database, folder.path.name, "--format", "latex").stdout
+    assert r"speccot & toy & 3 \(\times\) 2 & 50.00" in re.sub(" +", " ", latex)
+    assert r"pass@1 \%" in latex
+    assert latex.count(r"\toprule") == latex.count(r"\end{tabular}") == latex.count(r"\begin{table}") > 4
+    assert r"drafts 2, note \textless{}script\textgreater{}window.pwned" in latex
+
+
+def test_a_run_folder_stands_for_its_run_and_its_warehouse(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    load_run(folder, tmp_path / "warehouse.duckdb")
+    result = CliRunner().invoke(main, [str(folder.path)])
+    assert result.exit_code == 0
+    assert folder.path.name.replace("-", "") in result.stdout.replace("-", "").replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("none", "-o", "a.html"), "'none' is no run of this warehouse; there are: toy-speccot-"),
+        (("RUN", "-o", "a.pdf"), "a.pdf ends in none of .html, .htm, .md, .tex: rename it or give --format"),
+        (("RUN", "--format", "html"), "--format html needs -o FILE"),
+        (("RUN", "--grader", "9", "-o", "a.html"), "grader version '9' graded nothing here"),
+        ((), "Missing argument"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], said: str) -> None:
+    run = loaded.speculative.path.name
+    result = report(loaded.database, *(run if a == "RUN" else a for a in arguments))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert not Path("a.html").exists()

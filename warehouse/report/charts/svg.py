@@ -1,0 +1,124 @@
+"""SVG elements and axes. Every text and attribute is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+Attribute = str | float | int
+WIDTH = 1040
+"""Width of a chart's drawing area in its own units; the page scales it."""
+
+
+def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
+    """One element. In attribute names `_` stands for `-`, a last `_` is dropped (`class_`)."""
+    shown = Markup("").join(
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _plain(value)) for key, value in attributes.items()
+    )
+    inner = Markup("").join(escape(child) for child in children)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), shown, inner)
+
+
+def chart(height: float, description: str, *children: Markup, width: float = WIDTH) -> Markup:
+    """A whole drawing, which assistive technology reads as its description."""
+    return tag(
+        "svg",
+        *children,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_label=description,
+        class_="chart",
+        style=f"max-width:{width:g}px",
+    )
+
+
+def text(x: float, y: float, content: str, class_: str = "tick", **attributes: Attribute) -> Markup:
+    """A text."""
+    return tag("text", content, x=x, y=y, class_=class_, **attributes)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
+    """A straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def label_width(labels: Iterable[str]) -> float:
+    """Room for row labels left of an axis."""
+    return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
+
+
+def series(index: int) -> str:
+    """Style class of the colour of the run at a place in the report; eight colours, then again from the first."""
+    return f"series-{index % 8}"
+
+
+def shape(index: int) -> str:
+    """A mark that tells series apart without colour."""
+    return ("circle", "square", "diamond", "triangle")[index % 4]
+
+
+def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
+    """The mark of a run's series, centred."""
+    class_ = f"mark {series(index)}"
+    if shape(index) == "circle":
+        return tag("circle", cx=x, cy=y, r=size, class_=class_)
+    corners = {
+        "square": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+        "diamond": [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
+        "triangle": [(0, -1.2), (1.15, 0.9), (-1.15, 0.9)],
+    }[shape(index)]
+    points = " ".join(f"{x + size * dx:.1f},{y + size * dy:.1f}" for dx, dy in corners)
+    return tag("polygon", points=points, class_=class_)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Linear map from values to places of the drawing."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The place of a value; values outside are held at the edge."""
+        inside = min(max(value, self.low), self.high)
+        return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Round values (1, 2 or 5 times a power of ten apart), about `count` of them."""
+        step = _round_step((self.high - self.low) / max(count, 1))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [i * step for i in range(first, last + 1)]
+
+
+def around(
+    values: Sequence[float], start: float, end: float, *, low: float = -math.inf, high: float = math.inf
+) -> Scale:
+    """A scale over values with some room around them, within limits."""
+    bottom, top = min(values), max(values)
+    room = 0.08 * (top - bottom) or 0.1 * abs(top) or 1.0
+    return Scale(max(low, bottom - room), min(high, top + room), start, end)
+
+
+def from_zero(values: Sequence[float], start: float, end: float) -> Scale:
+    """A scale from zero to a little above the highest value."""
+    return Scale(0.0, 1.05 * max(values, default=0.0) or 1.0, start, end)
+
+
+def short(value: float) -> str:
+    """A number for an axis: no digits that say nothing."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _round_step(rough: float) -> float:
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= rough * 0.999)
+
+
+def _plain(value: Attribute) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -1,0 +1,85 @@
+"""What ran and on what, line by line, with the lines on which runs differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from warehouse.render import NOTHING
+from warehouse.report.facts import RunFacts
+from warehouse.report.tables import Table
+
+
+def conditions(runs: Sequence[RunFacts]) -> Table:
+    """What ran and on what: a column for each run."""
+    rows: list[tuple[str, ...]] = []
+    differs: set[int] = set()
+    for name, read in _LINES:
+        cells = [_shown(read(run)) for run in runs]
+        if set(cells) == {NOTHING}:
+            continue
+        if len(set(cells) - {NOTHING}) > 1 and name not in _EXPECTED:
+            differs.add(len(rows))
+        rows.append((name, *cells))
+    caption = (
+        "Marked lines differ between the runs: what they explain is not the method's doing."
+        if differs
+        else (
+            "Nothing but the method, its parameters and the time of the run differs between the runs."
+            if len(runs) > 1
+            else "The run's frozen specification and what its workers found."
+        )
+    )
+    columns = ("", *(run.label for run in runs))
+    return Table("conditions", "What ran, and on what", columns, rows, caption, False, frozenset(differs))
+
+
+def model(run: RunFacts, role: str) -> str:
+    """Name and revision of one of a run's models."""
+    name, revision = run.conditions[f"{role}_name"], run.conditions[f"{role}_revision"]
+    return f"{name} @ {str(revision)[:10]}" if name and revision else name or NOTHING
+
+
+def _tensor_parallel(run: RunFacts) -> str:
+    c = run.conditions
+    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
+
+
+def _versions(run: RunFacts) -> str:
+    found = [json.loads(text) for text in run.conditions["versions"] or () if text]
+    return " | ".join(", ".join(f"{name} {version}" for name, version in one.items()) for one in found)
+
+
+def _shown(value: object) -> str:
+    return NOTHING if value is None or value == "" else str(value)
+
+
+_LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
+    ("run folder", lambda r: r.summary.run_id),
+    ("method", lambda r: r.summary.method),
+    ("parameters", lambda r: ", ".join(f"{n} {v}" for n, v in r.summary.params.items())),
+    ("preset", lambda r: r.conditions["preset"]),
+    ("draft", lambda r: model(r, "draft")),
+    ("target", lambda r: model(r, "target")),
+    ("dataset", lambda r: r.summary.dataset),
+    ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
+    ("samples per problem", lambda r: r.summary.k),
+    ("problems' hash", lambda r: r.conditions["dataset_hash"]),
+    ("prompts' hash", lambda r: r.conditions["prompt_hash"]),
+    ("temperature", lambda r: r.conditions["temperature"]),
+    ("top-p", lambda r: r.conditions["top_p"]),
+    ("token budget", lambda r: r.conditions["token_budget"]),
+    ("seed", lambda r: r.conditions["seed"]),
+    ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
+    ("tensor parallel, draft / target", _tensor_parallel),
+    ("samples in flight per worker", lambda r: r.summary.concurrency),
+    ("devices of a worker", lambda r: r.conditions["devices"]),
+    ("nodes", lambda r: r.conditions["num_nodes"]),
+    ("attempts of workers", lambda r: r.conditions["num_workers"]),
+    ("harness commit", lambda r: r.conditions["git_commits"]),
+    ("packages", _versions),
+    ("grader", lambda r: r.summary.grader_version),
+    ("planned (UTC)", lambda r: r.conditions["created_at"].strftime("%Y-%m-%d %H:%M")),
+)
+_EXPECTED = {"run folder", "method", "parameters", "preset", "planned (UTC)", "attempts of workers", "nodes"}
+"""Lines that are expected to differ between runs that are set side by side."""

@@ -1,0 +1,183 @@
+"""Traces for the viewer: compressed chunks, as many as there is room for.
+
+A chunk is JSON, compressed with gzip and written as base64 text, so nothing that a model wrote stands in the page as
+HTML or script. The browser unpacks a chunk when one of its traces is looked at.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from harness.engine import normalised
+from warehouse.database import Connection, rows
+from warehouse.report.samples import Samples, cut
+
+_BATCH = 256
+"""Samples read from the database at once."""
+_CHUNK_BYTES = 300_000
+"""Uncompressed size at which a chunk is closed."""
+_WANTED = "(SELECT unnest($run_ids) AS run_id, unnest($sample_ids) AS sample_id)"
+_SAMPLE = f"""
+SELECT sample.run_id, sample.sample_id, draft_prompt, target_prompt, error, num_attempts, seed, extracted, rule, detail
+FROM sample JOIN sample_grade USING (run_id, sample_id) SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id)
+"""
+_STEP = f"SELECT step.* FROM step SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id) ORDER BY step_index"
+_CANDIDATE = f"""
+SELECT candidate.* FROM candidate SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id)
+ORDER BY step_index, candidate_index
+"""
+_CALL = f"""
+SELECT call.* EXCLUDE (submitted_at),
+    epoch(submitted_at - min(submitted_at) OVER (PARTITION BY run_id, sample_id)) AS at
+FROM call SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id) ORDER BY call_index
+"""
+
+Key = tuple[str, str]
+"""Run id and sample id."""
+
+
+@dataclass
+class Chunks:
+    """What goes into the page."""
+
+    packed: list[str] = field(default_factory=list)
+    """Base64 of gzip of JSON: by «run/problem/sample index» one trace."""
+    places: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Of (run, problem, sample index), the chunk with its trace."""
+    num_finished: int = 0
+    """Samples that have a trace, in the report or not."""
+
+
+def pack(value: object) -> str:
+    """JSON, compressed, as base64: letters, digits, `+`, `/` and `=` only."""
+    return base64.b64encode(gzip.compress(orjson.dumps(value), compresslevel=6, mtime=0)).decode("ascii")
+
+
+def pack_traces(
+    connection: Connection, run_ids: Sequence[str], samples: Samples, order: Sequence[tuple[int, int]], room_bytes: int
+) -> Chunks:
+    """Chunks of the traces of (problem, sample index) in the order given, all runs together, while room lasts."""
+    finished = [
+        {(s["problem"], s["sample_index"]): s["sample_id"] for s in run if s["stop_reason"] is not None}
+        for run in samples.runs
+    ]
+    chunks, used = Chunks(num_finished=sum(map(len, finished))), 0
+    for chunk in _grouped(_traces(connection, run_ids, finished, order)):
+        packed = pack({f"{run}/{problem}/{sample}": orjson.Fragment(trace) for (run, problem, sample), trace in chunk})
+        used += len(packed)
+        if used > room_bytes:
+            break
+        chunks.places.update(dict.fromkeys((place for place, _ in chunk), len(chunks.packed)))
+        chunks.packed.append(packed)
+    return chunks
+
+
+Placed = tuple[tuple[int, int, int], bytes]
+
+
+def _traces(
+    connection: Connection,
+    run_ids: Sequence[str],
+    finished: list[dict[tuple[int, int], str]],
+    order: Sequence[tuple[int, int]],
+) -> Iterator[list[Placed]]:
+    """The JSON of the traces of all runs of one (problem, sample index) after the other."""
+    per_batch = max(1, _BATCH // len(run_ids))
+    for start in range(0, len(order), per_batch):
+        units = order[start : start + per_batch]
+        keys = {
+            (run, *unit): (run_ids[run], of_run[unit])
+            for unit in units
+            for run, of_run in enumerate(finished)
+            if unit in of_run
+        }
+        found = _read(connection, list(keys.values()))
+        for unit in units:
+            places = [place for place in keys if place[1:] == unit]
+            yield [(place, orjson.dumps(found[keys[place]])) for place in places]
+
+
+def _grouped(units: Iterator[list[Placed]]) -> Iterator[list[Placed]]:
+    """Units in chunks of about `_CHUNK_BYTES`."""
+    chunk: list[Placed] = []
+    size = 0
+    for unit in units:
+        chunk += unit
+        size += sum(len(trace) for _, trace in unit)
+        if size >= _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+    wanted: dict[str, object] = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
+    found: dict[Key, dict[str, Any]] = {}
+    samples: list[dict[str, Any]] = rows(connection, _SAMPLE, wanted)
+    for row in samples:
+        key = (row.pop("run_id"), row.pop("sample_id"))
+        found[key] = {name: cut(v) if isinstance(v, str) else v for name, v in row.items()} | {"steps": [], "calls": []}
+    for row in rows(connection, _STEP, wanted):
+        found[_key(row)]["steps"].append(_step(row))
+    for row in rows(connection, _CANDIDATE, wanted):
+        _of_step(found[_key(row)], row)["candidates"].append(_candidate(row))
+    for row in rows(connection, _CALL, wanted):
+        found[_key(row)]["calls"].append(_call(row))
+    return found
+
+
+def _key(row: dict[str, Any]) -> Key:
+    return row["run_id"], row["sample_id"]
+
+
+def _of_step(trace: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    step: dict[str, Any] = trace["steps"][row["step_index"]]
+    return step
+
+
+def _step(row: dict[str, Any]) -> dict[str, Any]:
+    step = {name: row[name] for name in ("author", "role", "num_tokens", "finish", "elapsed_seconds")}
+    step |= {"text": cut(row["text"]), "candidates": []}
+    if row["verdict_kind"] is not None:
+        step["verdict"] = {
+            "kind": row["verdict_kind"],
+            "question": cut(row["verdict_question"]),
+            "options": row["verdict_options"],
+            "probabilities": _probabilities(row["verdict_logprobs"]),
+            "decision": row["verdict_decision"],
+            "mass": _rounded(row["verdict_mass"]),
+            "score": _rounded(row["verdict_score"]),
+            "accepted": row["verdict_accepted"],
+        }
+    return step
+
+
+def _candidate(row: dict[str, Any]) -> dict[str, Any]:
+    candidate = {name: row[name] for name in ("num_tokens", "finish", "option", "accepted")}
+    return candidate | {"text": cut(row["text"]), "mean_logprob": _rounded(row["mean_logprob"])}
+
+
+def _call(row: dict[str, Any]) -> list[Any]:
+    """One call in the order of `CALL` in viewer/trace.js."""
+    names = ("step_index", "purpose", "model", "n", "prompt_tokens", "cached_tokens", "output_tokens")
+    times = ("at", "queued_seconds", "first_token_seconds", "end_seconds")
+    return [*(row[n] for n in names), *(_rounded(row[n], 3) for n in times), row["in_flight"]]
+
+
+def _probabilities(logprobs: list[float] | None) -> list[float | None]:
+    known = [x for x in logprobs or () if x is not None and not math.isnan(x)]
+    if logprobs is None or len(known) < len(logprobs) or not any(map(math.isfinite, known)):
+        return [None] * len(logprobs or ())
+    return [round(p, 4) for p in normalised(logprobs)]
+
+
+def _rounded(value: float | None, digits: int = 4) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, digits)

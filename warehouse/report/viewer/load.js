@@ -1,0 +1,47 @@
+// Data of the page: base64 of gzip of JSON in inert elements, unpacked when asked for.
+
+const VERDICT_MARKS = {
+  correct: '✔', wrong: '✘', truncated: '…', no_answer: '∅', unparsable: '?', error: '!', grader_timeout: '⏱',
+  bad_gold: '⚑', not_run: '·',
+  not_graded: '○',
+};
+const CHUNKS_KEPT = 12;
+const chunks = new Map();
+
+async function unpacked(id) {
+  const packed = atob(document.getElementById(id).textContent.trim());
+  const bytes = Uint8Array.from(packed, (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function traceOf(run, row) {
+  if (row.chunk < 0) return null;
+  if (!chunks.has(row.chunk)) {
+    if (chunks.size >= CHUNKS_KEPT) chunks.delete(chunks.keys().next().value);
+    chunks.set(row.chunk, unpacked(`chunk-${row.chunk}`));
+  }
+  const found = await chunks.get(row.chunk);
+  return found[`${run}/${row.problem}/${row.sample_index}`] ?? null;
+}
+
+function rowsOf(columns) {
+  const names = Object.keys(columns);
+  return columns.problem.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
+}
+
+// An element; children that are strings become text, never markup.
+function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? '' : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+const percent = (share) => (share === null || share === undefined ? '–' : `${(100 * share).toFixed(1)} %`);
+const seconds = (value) => (value === null || value === undefined ? '–' : `${value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} s`);
+const count = (value) => value.toLocaleString('en');
