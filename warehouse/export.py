@@ -42,10 +42,11 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
     if folder.exists():
         raise ExportImpossible(f"{folder} exists already: give another with -o")
     folder.mkdir(parents=True)
+    connection.execute("SET VARIABLE exported_run = $run_id", {"run_id": run_id})
     written = []
     for (table,) in connection.execute(_TABLES).fetchall():
         path = folder / f"{table}.parquet"
-        found = connection.execute(f"FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
+        found = connection.sql(f"FROM {table} WHERE run_id = getvariable('exported_run')")
         batches: pa.RecordBatchReader = found.to_arrow_reader(_ROWS_AT_ONCE)
         with pq.ParquetWriter(path, batches.schema, compression="zstd") as out:
             for batch in batches:

@@ -129,11 +129,17 @@ def _unchanged(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float
 ) -> list[tuple[RunFolder, LoadReport | None]]:
     """Each run with its report where the database holds it as it is, else with None."""
+    given = list(folders)
     try:
-        with reader(database, wait_seconds) as connection:
-            return [(folder, _report_if_unchanged(connection, folder)) for folder in folders]
-    except (WarehouseMissing, WarehouseOutdated):  # if it is not the views alone, the writer says so again
-        return [(folder, None) for folder in folders]
+        with reader(database, wait_seconds):
+            pass
+    except WarehouseMissing:
+        return [(folder, None) for folder in given]
+    except WarehouseOutdated:  # of the views alone, or this says so again
+        with writer(database, wait_seconds):
+            pass
+    with reader(database, wait_seconds) as connection:
+        return [(folder, _report_if_unchanged(connection, folder)) for folder in given]
 
 
 def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:

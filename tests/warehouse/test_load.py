@@ -351,6 +351,14 @@ def test_an_unchanged_run_writes_nothing(folder: RunFolder, database: Path) -> N
     assert (database.stat().st_ino, database.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+def test_new_views_need_no_new_load(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    with writer(database) as connection:
+        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW pass_at_1")
+    assert load_run(folder, database).unchanged
+    assert value(database, "SELECT num_correct FROM pass_at_1") == 2
+
+
 PREVIOUS = Path(__file__).parent / "schema_1.sql"
 """The tables as the first version made them, as far as a load looks at them."""
 

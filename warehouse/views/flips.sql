@@ -7,16 +7,15 @@ WITH shown AS (
         count(*) FILTER (verdict = 'correct') / count(*) AS score, any_value(grader_version) AS grader_version
     FROM sample_grade WHERE graded GROUP BY run_id, problem_id
 ), marked AS (
-    SELECT shown.*, run.dataset, run.method, problem.content_hash
-    FROM shown JOIN run USING (run_id) JOIN problem USING (run_id, problem_id) WHERE score <> 0.5
+    SELECT shown.*, run.dataset, run.dataset_hash, run.method FROM shown JOIN run USING (run_id) WHERE score <> 0.5
 )
 SELECT good.dataset, good.problem_id, good.run_id AS right_run_id, bad.run_id AS wrong_run_id,
     good.method AS right_method, bad.method AS wrong_method, good.score AS right_score, bad.score AS wrong_score,
     good.right_index AS right_sample_index, bad.wrong_index AS wrong_sample_index,
     good.grader_version IS NOT DISTINCT FROM bad.grader_version AS same_grader
 FROM (FROM marked WHERE score > 0.5) AS good JOIN (FROM marked WHERE score < 0.5) AS bad
-    ON good.problem_id = bad.problem_id AND good.content_hash = bad.content_hash;
-COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs that have the problem, with equal content; with the first right and the first wrong sample. same_grader: one grader version graded both. Their traces: flip_traces(right_run_id, wrong_run_id)';
+    ON good.dataset_hash = bad.dataset_hash AND good.problem_id = bad.problem_id;
+COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs over the same problems; with the first right and the first wrong sample. same_grader: one grader version graded both. Their traces: flip_traces(right_run_id, wrong_run_id)';
 
 CREATE OR REPLACE MACRO flip_traces(right_run, wrong_run) AS TABLE
 WITH pair AS (
