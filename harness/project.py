@@ -14,7 +14,6 @@ import click
 
 from harness import hardware
 from harness.command import OneLineErrors
-from jobs.follow import duration
 
 if TYPE_CHECKING:
     from warehouse.latency import TimedSample, Validation
@@ -73,6 +72,8 @@ def _print(
     machine: hardware.Hardware,
     there: hardware.Projection,
 ) -> None:
+    from jobs.follow import duration
+
     here = [sample.latency_seconds for sample in samples]
     click.echo(f"{name}: {len(samples)} timed samples of {planned}")
     click.echo(f"  there: {machine.name}; {machine.concurrency} in flight, {machine.workers} worker(s)")

@@ -258,7 +258,7 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
         database = database or folders[0].path.parent / "warehouse.duckdb"
         if not is_rebuild:
             try:
-                sys.exit(not _print(load_runs(folders, database, wait_seconds)))
+                sys.exit(0 if _print(load_runs(folders, database, wait_seconds)) else 1)
             except WarehouseOutdated:
                 folders, line = plan_migration(folders, database, wait_seconds)
                 click.echo(printable(line), err=True)

@@ -45,7 +45,7 @@ FROM sample LEFT JOIN (
     FROM sample_tokens WHERE run_id = getvariable('loading_run') GROUP BY sample_id
 ) AS tokens USING (sample_id)
 WHERE sample.run_id = getvariable('loading_run')
-    AND sample.num_attempts = 1 AND sample.stop_reason IS NOT NULL AND sample.stop_reason <> 'error';
+    AND sample.num_attempts = 1 AND sample.stop_reason <> 'error' AND sample.latency_seconds IS NOT NULL;
 
 INSERT INTO step_total BY NAME
 SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
@@ -130,7 +130,7 @@ SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_ver
         first_changed(step_index, verdict_accepted, average, 9),
         first_changed(step_index, verdict_accepted, average, own_threshold)
     ] AS average_change
-FROM judged WHERE verdict_kind = 'score' AND verdict_score IS NOT NULL GROUP BY run_id, sample_id;
+FROM judged WHERE verdict_kind = 'score' AND isfinite(verdict_score) GROUP BY run_id, sample_id;
 
 INSERT INTO rating_total BY NAME
 SELECT run_id, grader_version, verdict = 'correct' AS is_correct, verdict_kind, verdict_accepted AS accepted, tenth,

@@ -1,11 +1,8 @@
-"""Loading: everything once, whatever is repeated, damaged or killed."""
+"""Loading: everything once, whatever is repeated or damaged."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,40 +14,10 @@ from harness.trace import Trace
 from jobs.spec import Unit
 from jobs.store import RunFolder
 from tests.warehouse import runs
-from warehouse.database import WarehouseOutdated, reader, writer
+from tests.warehouse.conftest import counts, value
+from warehouse.database import reader
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.records import LoadReport
-
-COUNTS = " UNION ALL ".join(
-    f"SELECT '{table}' AS name, count(*) AS n FROM {table}"
-    for table in ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "loaded_file")
-)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    """A run with two of six samples finished and graded."""
-    folder = runs.create(tmp_path)
-    units = runs.planned(folder)
-    runs.write_part(folder, [runs.speculative(unit) for unit in units[:2]], "a0")
-    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:2]})
-    return folder
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "warehouse.duckdb"
-
-
-def counts(database: Path) -> dict[str, int]:
-    with reader(database) as connection:
-        return dict(connection.execute(COUNTS).fetchall())
-
-
-def value(database: Path, sql: str) -> object:
-    with reader(database) as connection:
-        [(found,)] = connection.execute(sql).fetchall()
-    return found
 
 
 def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:
@@ -124,7 +91,7 @@ def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, databa
         runs.write_part(folder, [runs.ended(runs.speculative(third, latency=latency), "error", "lost")], part)
     runs.write_part(folder, [runs.speculative(fourth)], "e")
     if damaged:
-        truncated(folder.parts_dir / "e.parquet")
+        runs.truncated(folder.parts_dir / "e.parquet")
     (folder.parts_dir / "a0.parquet").rename(folder.parts_dir / "z.parquet")
     runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
     report = load_run(folder, database)
@@ -150,10 +117,6 @@ def test_a_sample_outside_of_the_plan_is_reported_and_left_out(folder: RunFolder
     assert counts(database)["grade"] == 2
 
 
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def overwritten(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"\xff" * (len(content) // 2) + content[4 + len(content) // 2 :])
@@ -167,7 +130,7 @@ def of_other_columns(path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
 
 
-@pytest.mark.parametrize("damage", [truncated, overwritten, emptied, of_other_columns])
+@pytest.mark.parametrize("damage", [runs.truncated, overwritten, emptied, of_other_columns])
 def test_a_damaged_part_is_named_and_the_rest_is_loaded(
     folder: RunFolder, database: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -188,7 +151,7 @@ def test_a_damaged_part_is_named_and_the_rest_is_loaded(
 def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
     path = folder.parts_dir / "a0.parquet"
     whole = path.read_bytes()
-    truncated(path)
+    runs.truncated(path)
     assert load_run(folder, database).num_finished == 0
     path.write_bytes(whole)
     report = load_run(folder, database)
@@ -233,215 +196,6 @@ def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path
     (tmp_path / "new").mkdir()
     moved = RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name))
     assert load_run(moved, database).unchanged
-
-
-def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before = counts(database)
-    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
-    code = """
-import os, pathlib, sys
-import warehouse.load as load
-from jobs.store import RunFolder
-whole = load.replace_run
-def killed(connection, run_id):
-    whole(connection, run_id)
-    os._exit(9)
-load.replace_run = killed
-load.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
-"""
-    killed = subprocess.run([sys.executable, "-c", code, str(folder.path), str(database)], check=False)
-    assert killed.returncode == 9
-    assert counts(database) == before
-    assert load_run(folder, database).num_finished == 6
-
-
-def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of every table, times of loading left out."""
-    with reader(database) as connection:
-        tables = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
-        return {
-            table: connection.execute(
-                f"SELECT COLUMNS(lambda c: c <> 'loaded_at') FROM {table} ORDER BY ALL"
-            ).fetchall()
-            for (table,) in tables
-        }
-
-
-def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> None:
-    """Loaded piece by piece while the run goes on, and from nothing at the end: the same rows in every table."""
-    second = runs.create(folder.path.parent, replace(runs.SPEC, method="specreason", seed=1))
-    load_run(folder, database)
-    load_run(second, database)
-    units = runs.planned(folder)
-    runs.write_part(folder, [runs.speculative(unit, refused=True) for unit in units[2:4]], "a1")
-    load_run(folder, database)
-    runs.write_part(folder, [runs.speculative(unit) for unit in units[3:]], "a2")
-    runs.write_part(second, [runs.vanilla(unit) for unit in runs.planned(second)])
-    truncated(runs.write_part(second, [runs.vanilla(unit) for unit in runs.planned(second)], "a3"))
-    runs.write_grades(folder, {unit.sample_id: "wrong" for unit in units}, "2")
-    for run in (second, folder):
-        load_run(run, database)
-    before = contents(database)
-    assert len(before) == 26
-    assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "option_total"))
-    database.unlink()
-    assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
-    assert contents(database) == before
-    assert CliRunner().invoke(main, [str(folder.path.parent), "--rebuild"]).exit_code == 1
-    assert contents(database) == before
-
-
-def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) -> None:
-    runs.write_part(folder, [runs.speculative(unit, refused=True) for unit in runs.planned(folder)[2:5]], "a1")
-    load_run(folder, database)
-    with reader(database) as connection:
-        for totals, sums in (
-            ("SELECT sum(num_steps), sum(num_tokens), sum(num_verdicts), sum(num_refused) FROM step_total",
-             "SELECT count(*), sum(num_tokens), count(verdict_kind), count(*) FILTER (NOT verdict_accepted) FROM step"),
-            ("SELECT sum(num_calls), sum(output_tokens), sum(cached_tokens), "
-             "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM call_total",
-             "SELECT count(*), sum(output_tokens), sum(cached_tokens), "
-             "sum(prompt_tokens), sum(end_seconds), sum(queued_seconds) FROM call"),
-            ("SELECT sum(num_verdicts), sum(num_accepted) FROM position_total",
-             "SELECT count(*), count(*) FILTER (verdict_accepted) FROM step WHERE verdict_kind IS NOT NULL"),
-            ("SELECT sum(num_verdicts) FROM rating_total",
-             "SELECT count(*) FROM step JOIN grade USING (run_id, sample_id) WHERE verdict_kind IS NOT NULL"),
-            ("SELECT sum(emitted_tokens), sum(spent_tokens), sum(critical_path_tokens) FROM sample_tokens",
-             "SELECT (SELECT sum(num_tokens) FROM step), sum(output_tokens), sum(longest_output_tokens) FROM call"),
-            ("SELECT count(*), sum(num_grades) FROM grade_total",
-             "SELECT count(DISTINCT grader_version), count(*) FROM grade"),
-            ("SELECT sum(num_chosen) FROM option_total", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),
-        ):  # fmt: skip
-            assert connection.execute(totals).fetchall()[0] == pytest.approx(connection.execute(sums).fetchall()[0])
-
-
-def test_readers_do_not_wait_for_a_writer_and_keep_what_they_opened(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    with runs.locked(database), reader(database, 0) as connection:
-        assert connection.execute("SELECT count(*) FROM step").fetchall() == [(6,)]
-    code = "import sys, pathlib; from warehouse.load import load_run; from jobs.store import RunFolder\n"
-    code += "print(load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), 0).num_finished)"
-    with reader(database) as connection:  # a notebook that stays open keeps no loader out
-        runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
-        command = [sys.executable, "-c", code, str(folder.path), str(database)]
-        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "6"
-        assert connection.execute("SELECT count(*) FROM step").fetchall() == [(6,)]
-    assert counts(database)["step"] == 18
-
-
-def test_two_loaders_take_turns(folder: RunFolder, database: Path) -> None:
-    """Of two at once, each with a run of its own, neither loses what the other wrote."""
-    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
-    load_run(folder, database)
-    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
-    command = [sys.executable, "-m", "warehouse.load", "--database", str(database)]
-    both = [subprocess.Popen([*command, str(run.path)], stdout=subprocess.PIPE) for run in (folder, second)]
-    for loader in both:
-        loader.communicate()
-    assert [loader.returncode for loader in both] == [0, 0]
-    assert (counts(database)["run"], counts(database)["step"]) == (2, 18)
-
-
-def test_an_unchanged_run_writes_nothing(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before = database.stat()
-    with runs.locked(database):  # not even the lock is needed
-        assert load_run(folder, database, 0).unchanged
-    assert (database.stat().st_ino, database.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
-def test_new_views_need_no_new_load(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    with writer(database) as connection:
-        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW pass_at_1")
-    assert load_run(folder, database).unchanged
-    assert value(database, "SELECT num_correct FROM pass_at_1") == 2
-
-
-PREVIOUS = Path(__file__).parent / "schema_1.sql"
-"""The tables as the first version made them, as far as a load looks at them."""
-
-
-def previous(database: Path, folders: dict[str, Path]) -> None:
-    """A database of the previous schema version."""
-    import duckdb
-
-    with duckdb.connect(str(database)) as connection:
-        connection.execute(PREVIOUS.read_text(encoding="utf-8"))
-        connection.execute("INSERT INTO schema_version VALUES ('old', 'old')")
-        for name, path in folders.items():
-            connection.execute("INSERT INTO run (run_id, folder) VALUES (?, ?)", [name, str(path)])
-
-
-def test_a_database_of_the_previous_schema_is_made_anew_with_one_line(folder: RunFolder, database: Path) -> None:
-    second = runs.create(folder.path.parent / "elsewhere")
-    renamed = RunFolder(second.path.rename(second.path.with_name("other")))
-    previous(database, {folder.path.name: folder.path, "other": renamed.path})
-    with pytest.raises(WarehouseOutdated, match=r"python -m warehouse\.load"), reader(database):
-        pass
-    result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
-    assert result.exit_code == 0, result.output
-    assert result.stderr.count("\n") == 1
-    assert "made anew with schema 2 from its 2 run folders" in result.stderr
-    assert (counts(database)["run"], counts(database)["step"]) == (2, 6)
-
-
-def test_a_load_at_the_end_of_a_run_migrates_too(folder: RunFolder, database: Path) -> None:
-    previous(database, {folder.path.name: folder.path})
-    assert load_run(folder, database).num_finished == 2
-
-
-def test_runs_whose_folders_are_gone_are_not_dropped_silently(folder: RunFolder, database: Path) -> None:
-    previous(database, {"gone": folder.path / "gone"})
-    before = database.read_bytes()
-    result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "(gone)" in result.stderr
-    assert "--rebuild" in result.stderr
-    assert database.read_bytes() == before
-    assert CliRunner().invoke(main, [str(folder.path), "--database", str(database), "--rebuild"]).exit_code == 0
-
-
-def test_a_failure_in_the_middle_leaves_no_trace(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before = sorted(path.name for path in database.parent.iterdir())
-
-    def fail() -> None:
-        with writer(database) as connection:
-            connection.execute("DELETE FROM step")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert sorted(path.name for path in database.parent.iterdir()) == before
-    assert counts(database)["step"] == 6
-
-
-def test_a_rebuild_gives_the_same_rows(folder: RunFolder, database: Path) -> None:
-    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
-    for run in (folder, second):
-        load_run(run, database)
-    before = counts(database)
-    database.write_bytes(b"no database")
-    result = CliRunner().invoke(main, [str(folder.path.parent), "--rebuild"])
-    assert result.exit_code == 0, result.output
-    assert counts(database) == before
-    assert sorted(p.name for p in folder.path.parent.iterdir() if p.is_file()) == [
-        f".{database.name}.lock",
-        database.name,
-    ]
-
-
-def test_a_rebuild_waits_for_the_one_who_writes(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before = database.read_bytes()
-    with runs.locked(database):
-        result = CliRunner().invoke(main, [str(folder.path), "--rebuild", "--wait", "0.2", "--database", str(database)])
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert "in use by another process" in result.stderr
-    assert database.read_bytes() == before
 
 
 def test_no_run_folder_is_a_usage_error(tmp_path: Path) -> None:
