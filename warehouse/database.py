@@ -118,10 +118,13 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
 
 
 @contextmanager
-def scratch() -> Iterator[Connection]:
-    """A database in memory, for work on files that are no warehouse; may read and write any file."""
+def scratch(folder: Path) -> Iterator[Connection]:
+    """A database in memory, for work on files that are no warehouse; may read and write any file.
+
+    What does not fit into memory goes into `folder` for the while.
+    """
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
-    with tempfile.TemporaryDirectory(prefix="warehouse-") as spill:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".spill-") as spill:
         config |= {"memory_limit": f"{memory_mebibytes()}MiB", "temp_directory": spill}
         with closing(duckdb.connect(":memory:", config=config)) as connection:
             yield connection

@@ -26,7 +26,7 @@ def bare(folder: Path, database: Path) -> dict[str, Any]:
     """The same trace files into one table, as they are: what DuckDB can do at best on this machine."""
     files = [str(path) for run in run_folders([folder]) for path in sorted(run.parts_dir.glob("*.parquet"))]
     database.unlink(missing_ok=True)
-    with scratch() as connection:
+    with scratch(database.parent) as connection:
         connection.execute(f"ATTACH '{database}' AS bare")
         connection.execute("SET preserve_insertion_order = false")
         connection.execute("CREATE TABLE bare.trace AS SELECT * FROM read_parquet($files)", {"files": files})

@@ -75,7 +75,8 @@ def create(folder: Path, num_steps: int) -> list[RunFolder]:
         for i in range(num_problems)
     ]
     created = []
-    with scratch() as connection:
+    folder.mkdir(parents=True, exist_ok=True)
+    with scratch(folder) as connection:
         connection.execute(_MACROS)
         connection.execute("CREATE TABLE phrase (id INTEGER, text VARCHAR)")
         connection.executemany("INSERT INTO phrase VALUES (?, ?)", list(_phrases(4096)))
