@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from grading.commands import OneLineCommand
 from grading.grade import Gold, Grade, Submission
 from grading.pool import grade_many
+from harness.command import OneLineErrors
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -112,7 +112,7 @@ def _text_kind(answer: str) -> Kind:
     return "words" if _PHRASE.fullmatch(plain) else "only a string"
 
 
-@click.command(cls=OneLineCommand)
+@click.command(cls=OneLineErrors)
 @click.option("--dataset", "names", multiple=True, help="A dataset; may be repeated.  [default: all that can be read]")
 @click.option(
     "--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl; also HARNESS_DATA_DIR."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grading.commands import OneLineCommand
+from harness.command import OneLineErrors
 
 if TYPE_CHECKING:
     from jobs.grades import Change, GradeFile
@@ -24,7 +24,7 @@ UNREADABLE = (OSError, ValueError, TypeError, KeyError)
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
-@click.command(cls=OneLineCommand)
+@click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--database", type=click.Path(path_type=Path), help="Load the runs into this warehouse afterwards.")
 @click.option("--diff", "is_diff", is_flag=True, help="Show what moved: by default to the newest version.")

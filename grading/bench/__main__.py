@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grading.commands import OneLineCommand
 from grading.grade import Gold, grader_version
+from harness.command import OneLineErrors
 
 if TYPE_CHECKING:
     from harness.bench.table import Table
@@ -27,7 +27,7 @@ TIME_LIMIT_SECONDS = 10.0
 _GOAL = 0.9
 
 
-@click.command(cls=OneLineCommand, context_settings={"show_default": True})
+@click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--dataset", default="math500", help="Whose golds the answers are made of.")
 @click.option("--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl.")
 @click.option("--problems", type=click.IntRange(2), default=500)
