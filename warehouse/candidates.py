@@ -15,6 +15,7 @@ import click
 
 from grading import Gold, Submission, grade_many, grader_version
 from harness.command import OneLineErrors
+from harness.prompts import THINK_END
 from jobs import parts
 from jobs.finish import gold_of
 from jobs.grades import file_name
@@ -40,7 +41,8 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     def items() -> Iterator[tuple[Submission, Gold]]:
         for key, text, problem_id in _drafts(run, known):
             taken.append(key)
-            yield Submission(text=text, stop_reason="answered", thinks=False), golds[problem_id]
+            # A thought is graded by what it says itself: behind its closing tag there is nothing yet.
+            yield Submission(text.replace(THINK_END, ""), "answered", thinks=False), golds[problem_id]
 
     for number, grade in enumerate(grade_many(items(), workers=workers)):
         found = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}

@@ -58,6 +58,15 @@ def test_selection_is_judged_by_class(tmp_path: Path) -> None:
     assert (second["class"], second["num_samples"], second["accuracy"]) == (2, 1, 1)
 
 
+def test_drafts_of_a_thinking_model_are_graded_before_their_closing_tag(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, SCOT)
+    closed = tuple(text + "\n</think>" for text in (RIGHT, WRONG))
+    runs.write_part(folder, [selected(runs.planned(folder)[0], closed, 0)])
+    grade_candidates(folder, workers=1)
+    [path] = folder.candidate_grades_dir.glob("*.parquet")
+    assert [row["verdict"] for row in parts.read_rows(path)] == ["correct", "wrong"]
+
+
 def test_a_draft_that_was_not_offered_makes_no_class(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, SCOT)
     trace = selected(runs.planned(folder)[0], (RIGHT, WRONG), None)
