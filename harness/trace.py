@@ -48,6 +48,10 @@ class Call:
     end_seconds: float
     in_flight: int
     """Requests of this engine under way at submission, this one included."""
+    proposed_tokens: int | None = None
+    """By token-level speculation, of all n completions; None where there is none, or the engine does not count."""
+    confirmed_tokens: int | None = None
+    """How many of these the model confirmed."""
 
 
 @dataclass(slots=True)

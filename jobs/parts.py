@@ -80,6 +80,8 @@ CALL = pa.struct(
         "first_token_seconds": _real,
         "end_seconds": _real,
         "in_flight": _int,
+        "proposed_tokens": _int,
+        "confirmed_tokens": _int,
     }
 )
 TRACES = pa.schema(
