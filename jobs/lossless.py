@@ -1,7 +1,7 @@
 """Is token-level speculation lossless here? The emitted tokens of two greedy runs side by side, sample by sample.
 
-In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and wherever a batch of
-another shape is summed in another order, two logits that nearly tie may change places: then the texts part at that token.
+In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and wherever a batch
+of another shape is summed in another order, two logits that nearly tie may change places: then the texts part there.
 """
 
 from __future__ import annotations
