@@ -6,6 +6,7 @@ forget to count a refused draft or a verdict.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from harness.engine import Choice, Completion, Engine, Role, Sampling, Timing, Tokenizer
@@ -41,6 +42,24 @@ class Model:
         reply = await self.engine.choose(prompt, options)
         self._record("verdict", step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), [1])
         return reply
+
+    async def choose_each(
+        self, prompts: Sequence[Sequence[int]], options: Sequence[int], *, step: int
+    ) -> tuple[Choice, ...]:
+        """Engine.choose of several prompts at once, recorded as one call of as many verdicts: a user waits once."""
+        replies = await asyncio.gather(*(self.engine.choose(prompt, options) for prompt in prompts))
+        begun = min(reply.timing.submitted_at for reply in replies)
+        later = [reply.timing.submitted_at - begun for reply in replies]
+        timing = Timing(
+            submitted_at=begun,
+            queued_seconds=min(reply.timing.queued_seconds for reply in replies),
+            first_token_seconds=max(t + r.timing.first_token_seconds for t, r in zip(later, replies, strict=True)),
+            end_seconds=max(t + r.timing.end_seconds for t, r in zip(later, replies, strict=True)),
+            in_flight=max(reply.timing.in_flight for reply in replies),
+        )
+        tokens = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
+        self._record("verdict", step, timing, tokens, [1] * len(replies))
+        return tuple(replies)
 
     def _record(self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]) -> Call:
         call = Call(

@@ -31,6 +31,10 @@ class Method(Protocol):
     def parallel(self) -> int:
         """Completions of one sample drawn at once."""
 
+    @property
+    def rubric(self) -> bool:
+        """Whether the target's prompt has to say what a score is."""
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""
 

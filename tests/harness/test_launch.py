@@ -31,7 +31,7 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (SPECCOT, "--dataset is missing; choose from gsm8k"),
         (DATASET, "--method is missing; choose from vanilla"),
         ((*SPECCOT, "--dataset", "amc24"), "'amc23'"),
-        ((*SPECCOT, *DATASET, "--threshold", "3"), "--threshold is no parameter of speccot, which takes --drafts"),
+        ((*SPECCOT, *DATASET, "--score", "average"), "--score is no parameter of speccot, which takes --drafts"),
         ((*SPECCOT, *DATASET, "--drafts", "0"), "--drafts must be from 1 to 25, not 0"),
         ((*SPECCOT, *DATASET, "--drafts", "many"), "'many' is not a valid integer"),
         ((*SPECCOT, *DATASET, "--target", "qwq32"), "unknown model 'qwq32'; valid: "),
