@@ -34,8 +34,8 @@ class SpecCoT:
     threshold: float = 5.0
     """Of separate verdicts: the lowest score that is not a rejection."""
     skip_agreed: bool = False
-    """Take a step that all N drafts write alike without a verdict. Not in the paper: samples of one model that agree are
-    more often right, and then the verdict, a third of a step's time, decides nothing."""
+    """Take a step that all N drafts write alike without a verdict. Not in the paper: where samples of one model agree
+    they are more often right, and the verdict, a third of a step's time, decides nothing."""
 
     def __post_init__(self) -> None:
         within("drafts", self.drafts, 1, 25)
