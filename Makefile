@@ -13,7 +13,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slurm check bench bench-grading bench-slurm clean
+.PHONY: help venv demo test test-slurm check bench bench-grading bench-slurm bench-warehouse clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,6 +47,9 @@ bench-slurm: $(STAMP) ## Measure a run of a million samples as an array of a tho
 	slurm/local-cluster down
 	slurm/local-cluster up --cpus 4
 	export $$(slurm/local-cluster env); $(VENV)/bin/python -m jobs.bench --output $$(mktemp -d); status=$$?; slurm/local-cluster down; exit $$status
+
+bench-warehouse: $(STAMP) ## Measure loading and views on synthetic runs
+	$(VENV)/bin/python -m warehouse.bench
 
 clean: ## Remove .venv and caches; runs stay
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build *.egg-info

@@ -123,6 +123,20 @@ GRADES = pa.schema(
     }
 )
 
+CANDIDATE_GRADES = pa.schema(
+    {
+        "sample_id": _text,
+        "step_index": _int,
+        "candidate_index": _int,
+        "grader_version": _text,
+        "verdict": _text,
+        "extracted": _text,
+        "detail": _text,
+    }
+)
+SCORES = pa.schema({"sample_id": _text, "step_index": _int, "candidate_index": _int, "scorer": _text, "score": _real})
+"""Quality from 0 to 1 by a process reward model; candidate_index is null for the step itself."""
+
 
 def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None

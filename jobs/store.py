@@ -7,6 +7,8 @@
     runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
     runs/<run_id>/second_grades/     likewise, of the independent second grader; these never count
+    runs/<run_id>/candidate_grades/  likewise, of candidates that are whole chains
+    runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be run once more
     runs/<run_id>/submissions.jsonl  which task of which Slurm job was given which shards
@@ -79,6 +81,16 @@ class RunFolder:
     def second_grades_dir(self) -> Path:
         """Grades of the second grader by its version."""
         return self.path / "second_grades"
+
+    @property
+    def candidate_grades_dir(self) -> Path:
+        """Grades of candidates that are whole chains, by grader version."""
+        return self.path / "candidate_grades"
+
+    @property
+    def scores_dir(self) -> Path:
+        """Scores of steps and candidates by process reward models."""
+        return self.path / "scores"
 
     @property
     def logs_dir(self) -> Path:

@@ -36,6 +36,7 @@ DOORS = {
     "math_verify": {"grading/symbolic.py", "grading/bench/bare.py"},
     "sympy": {"grading/symbolic.py", "grading/second/formula.py"},
     "datasets": {"harness/benchmarks.py"},
+    "inspect_ai": {"warehouse/inspect_log.py"},
 }
 ALLOWED = {
     "harness": {"harness"},

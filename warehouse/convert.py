@@ -93,14 +93,11 @@ def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
     return rows
 
 
-def unit_rows(folder: RunFolder) -> list[Row]:
-    """One row per planned sample: what `sample` will hold, run or not."""
-    run_id = folder.path.name
-    return [
-        {"run_id": run_id, "shard": shard, **asdict(unit)}
-        for shard, units in enumerate(folder.shards())
-        for unit in units
-    ]
+def unit_table(folder: RunFolder) -> pa.Table:
+    """One row per planned sample, in the columns of UNITS: what `sample` will hold, run or not."""
+    dealt = parts.read_columns(folder.shards_path, parts.SHARDS.names)
+    named = dealt.append_column("run_id", pa.repeat(folder.path.name, dealt.num_rows))
+    return named.select(UNITS.names).cast(UNITS)
 
 
 def file_row(run_id: str, file: FileRecord, loaded_at: datetime) -> Row:

@@ -1,57 +1,106 @@
 """The warehouse's file: the only importer of duckdb.
 
-One process may write, or several may read. A busy file is waited for. Any SQL of a user goes through `reader`, whose
-connection can neither write nor reach any other file.
+One process writes at a time, on a copy (files.py), so readers go on meanwhile. Any SQL of a user goes through `reader`,
+whose connection can neither write nor reach any other file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import duckdb
+import psutil
 import pyarrow as pa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from warehouse.files import (
+    WarehouseBusy,
+    WarehouseError,
+    WarehouseMissing,
+    WarehouseOutdated,
+    busy,
+    copy,
+    successor,
+    write_lock,
+)
 
 WAIT_SECONDS = 60.0
 """How long a busy warehouse is waited for by default."""
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
+__all__ = [
+    "WAIT_SECONDS",
+    "Connection",
+    "DatabaseError",
+    "WarehouseBusy",
+    "WarehouseError",
+    "WarehouseMissing",
+    "WarehouseOutdated",
+    "arrow",
+    "former_runs",
+    "memory_mebibytes",
+    "one_line",
+    "reader",
+    "rebuilder",
+    "rows",
+    "scratch",
+    "sql_of",
+    "transaction",
+    "writer",
+]
+SCHEMA_VERSION = 2
+"""For people; whether a database fits is told by the hash of the tables' definition."""
+_MOST_MEMORY_MEBIBYTES = 4096
+_FORMER = "SELECT run_id, folder FROM run ORDER BY run_id"
 _FOLDER = Path(__file__).parent
-_VIEWS = ("macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up")
+FILLING = ("insert", "totals")
+"""SQL that fills the tables from the staged ones of one run, in turn."""
+_TABLES = ("run", "trace", "grade", "totals")
+"""Files of tables/."""
+_VIEWS = (
+    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "judge", "replay", "drafts", "flips",
+)  # fmt: skip
 """Files of views/, each after what it builds on."""
+_FILLED_WITH = ("macros", "replay")
+"""Those of them that filling the tables uses."""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-
-
-class WarehouseError(Exception):
-    """Something is wrong with the database itself; the message is one line that says what to do."""
-
-
-class WarehouseMissing(WarehouseError):
-    """There is no such file."""
-
-
-class WarehouseBusy(WarehouseError):
-    """Another process kept the file locked for the whole wait."""
-
-
-class WarehouseOutdated(WarehouseError):
-    """The file was made with another version of the schema."""
 
 
 @contextmanager
 def writer(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
-    """Open for writing, making the file and the schema where they are missing. Raises WarehouseError."""
-    database.parent.mkdir(parents=True, exist_ok=True)
-    connection = _connect(database, wait_seconds, read_only=False)
-    try:
-        _create_or_check(connection, database)
+    """Open a copy for writing, which takes the file's place when the block ends well. Raises WarehouseError.
+
+    The file and the schema are made where they are missing. Readers are not kept waiting and see the new state when
+    they open the file the next time.
+    """
+    with write_lock(database, wait_seconds), ExitStack() as held:
+        if database.exists():
+            # Reading keeps off whoever would open the file itself for writing, another program for instance.
+            current = held.enter_context(closing(_connect(database, wait_seconds, read_only=True)))
+            if _stored_version(current, database)[0] != _tables_digest():
+                raise WarehouseOutdated(_outdated(database))
+        with successor(database) as fresh:
+            if database.exists():
+                copy(database, fresh)
+            with _open_for_writing(fresh) as connection:
+                yield connection
+
+
+@contextmanager
+def rebuilder(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
+    """Open a new database, which takes the old one's place, whatever that was, when the block ends well."""
+    with (
+        write_lock(database, wait_seconds),
+        _kept_from_writers(database, wait_seconds),
+        successor(database) as fresh,
+        _open_for_writing(fresh) as connection,
+    ):
         yield connection
-    finally:
-        connection.close()
 
 
 @contextmanager
@@ -61,11 +110,24 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
         raise WarehouseMissing(f"there is no warehouse at {database}: make one with python -m warehouse.load RUNS_DIR")
     connection = _connect(database, wait_seconds, read_only=True)
     try:
-        if _stored_version(connection, database) != (_digest(tables_sql()), _digest(views_sql())):
+        if _stored_version(connection, database) != (_tables_digest(), _digest(views_sql())):
             raise WarehouseOutdated(_outdated(database))
         yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Connection]:
+    """A database in memory, for work on files that are no warehouse; may read and write any file.
+
+    What does not fit into memory goes into `folder` for the while.
+    """
+    config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".spill-") as spill:
+        config |= {"memory_limit": f"{memory_mebibytes()}MiB", "temp_directory": spill}
+        with closing(duckdb.connect(":memory:", config=config)) as connection:
+            yield connection
 
 
 @contextmanager
@@ -80,18 +142,15 @@ def transaction(connection: Connection) -> Iterator[None]:
     connection.commit()
 
 
-@contextmanager
-def replacement(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Path]:
-    """A path for a new database, which takes the old one's place when the block ends well; nobody writes meanwhile."""
-    fresh = database.with_name(f".{database.name}.rebuild")
-    with _held(database, wait_seconds):
-        _remove(fresh)
-        try:
-            yield fresh
-            _log_of(database).unlink(missing_ok=True)  # else it would be replayed into the new file
-            fresh.replace(database)
-        finally:
-            _remove(fresh)
+def former_runs(database: Path, wait_seconds: float = WAIT_SECONDS) -> dict[str, Path]:
+    """The run folders that a database of any version was loaded from, by run id; empty where it does not say."""
+    try:
+        with closing(_connect(database, wait_seconds, read_only=True)) as connection:
+            return {run_id: Path(folder) for run_id, folder in connection.execute(_FORMER).fetchall()}
+    except WarehouseBusy:
+        raise
+    except (WarehouseError, duckdb.Error):
+        return {}
 
 
 def rows(connection: Connection, sql: str, parameters: dict[str, object] | None = None) -> list[dict[str, object]]:
@@ -115,20 +174,27 @@ def one_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def sql_of(name: str) -> str:
+    """One of this package's SQL files by name."""
+    return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+
+
 def tables_sql() -> str:
     """The tables' definition."""
-    return (_FOLDER / "schema.sql").read_text(encoding="utf-8")
+    return "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
 
 
 def views_sql() -> str:
     """The definition of macros and views, in the order in which they build on each other."""
-    return "\n".join((_FOLDER / "views" / f"{name}.sql").read_text(encoding="utf-8") for name in _VIEWS)
+    return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
 
 
 def _connect(database: Path, wait_seconds: float, *, read_only: bool) -> Connection:
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
     if read_only:
         config |= {"enable_external_access": False, "lock_configuration": True}
+    else:
+        config |= {"memory_limit": f"{memory_mebibytes()}MiB", "preserve_insertion_order": False}
     retrying = Retrying(
         retry=retry_if_exception(_is_locked),
         wait=wait_random_exponential(multiplier=0.1, max=2),
@@ -139,10 +205,24 @@ def _connect(database: Path, wait_seconds: float, *, read_only: bool) -> Connect
         return retrying(duckdb.connect, str(database), read_only=read_only, config=config)
     except duckdb.Error as error:
         if _is_locked(error):
-            raise WarehouseBusy(
-                f"{database} is in use by another process and stayed so for {wait_seconds:.0f} s: try again later"
-            ) from error
+            raise busy(database, wait_seconds) from error
         raise WarehouseError(f"{database} cannot be opened: {one_line(error)}") from error
+
+
+def memory_mebibytes() -> int:
+    """What loading may use: half of what is free, within a bound. It runs on login nodes and beside engines, too."""
+    return max(256, min(_MOST_MEMORY_MEBIBYTES, int(psutil.virtual_memory().available) // 2**21))
+
+
+@contextmanager
+def _open_for_writing(fresh: Path) -> Iterator[Connection]:
+    connection = _connect(fresh, 0, read_only=False)
+    try:
+        _create_or_check(connection)
+        yield connection
+        connection.execute("CHECKPOINT")
+    finally:
+        connection.close()
 
 
 def _is_locked(error: BaseException) -> bool:
@@ -150,36 +230,28 @@ def _is_locked(error: BaseException) -> bool:
 
 
 @contextmanager
-def _held(database: Path, wait_seconds: float) -> Iterator[None]:
-    """Keep other writers off a file that may be missing, outdated or no database at all."""
-    if not database.exists():
+def _kept_from_writers(database: Path, wait_seconds: float) -> Iterator[None]:
+    """Keep other programs from writing a file that may be missing, outdated or no database at all."""
+    with ExitStack() as held:
+        try:
+            if database.exists():
+                held.enter_context(closing(_connect(database, wait_seconds, read_only=True)))
+        except WarehouseBusy:
+            raise
+        except WarehouseError:
+            pass
         yield
-        return
-    try:
-        connection = _connect(database, wait_seconds, read_only=False)
-    except WarehouseBusy:
-        raise
-    except WarehouseError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        connection.close()
 
 
-def _create_or_check(connection: Connection, database: Path) -> None:
-    tables, views = _digest(tables_sql()), _digest(views_sql())
+def _create_or_check(connection: Connection) -> None:
+    """Make the schema in an empty database; else bring the views up to date."""
+    tables, views = _tables_digest(), _digest(views_sql())
     if not connection.execute("SELECT 1 FROM duckdb_tables() LIMIT 1").fetchall():
         with transaction(connection):
             connection.execute(tables_sql())
             connection.execute(views_sql())
-            connection.execute("INSERT INTO schema_version VALUES (?, ?)", [tables, views])
-        return
-    stored_tables, stored_views = _stored_version(connection, database)
-    if stored_tables != tables:
-        raise WarehouseOutdated(_outdated(database))
-    if stored_views != views:
+            connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", [SCHEMA_VERSION, tables, views])
+    elif connection.execute("SELECT views_hash FROM schema_version").fetchall() != [(views,)]:
         with transaction(connection):
             connection.execute(views_sql())
             connection.execute("UPDATE schema_version SET views_hash = ?", [views])
@@ -195,18 +267,15 @@ def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
 
 def _outdated(database: Path) -> str:
     return (
-        f"{database} was made by another version of the warehouse: "
-        f"python -m warehouse.load --rebuild RUNS_DIR --database {database}"
+        f"{database} was made by another version of the warehouse (this one has schema {SCHEMA_VERSION}): "
+        f"python -m warehouse.load RUNS_DIR --database {database} makes it anew from its run folders"
     )
 
 
-def _log_of(database: Path) -> Path:
-    return database.with_name(f"{database.name}.wal")
-
-
-def _remove(database: Path) -> None:
-    database.unlink(missing_ok=True)
-    _log_of(database).unlink(missing_ok=True)
+def _tables_digest() -> str:
+    """Of the tables' definition and of what fills them."""
+    using = [f"views/{name}" for name in _FILLED_WITH]
+    return _digest("\n".join([tables_sql(), *(sql_of(name) for name in (*FILLING, *using))]))
 
 
 def _digest(text: str) -> str:

@@ -24,8 +24,8 @@ WITH alike AS (
         ELSE 2 END AS unlikeness
     FROM run WHERE dataset = $dataset AND method = $method AND engine_kind <> 'scripted'
 ), spent AS (
-    SELECT run_id, sample_id, sum(output_tokens) AS tokens
-    FROM call SEMI JOIN alike USING (run_id) GROUP BY ALL
+    SELECT run_id, sample_id, sum(spent_tokens) AS tokens
+    FROM sample_tokens SEMI JOIN alike USING (run_id) GROUP BY ALL
 )
 SELECT unlikeness, problem.text, avg(spent.tokens)::DOUBLE AS spent_tokens, count(*) AS num_samples
 FROM alike JOIN sample USING (run_id) JOIN spent USING (run_id, sample_id) JOIN problem USING (run_id, problem_id)

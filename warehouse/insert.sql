@@ -1,5 +1,5 @@
 -- From the staged tables of one run (database connection's temporary schema) into the warehouse's tables.
--- staged_trace holds each finished sample once.
+-- staged_trace holds each finished sample once; it may be a view of the trace files themselves.
 
 INSERT INTO run BY NAME SELECT * FROM staged_run;
 
@@ -15,23 +15,45 @@ SELECT unit.run_id, unit.sample_id, unit.problem_id, unit.sample_index, unit.sha
     trace.num_attempts, trace.version AS trace_version
 FROM staged_unit AS unit LEFT JOIN staged_trace AS trace USING (sample_id);
 
+-- peak, weights, total: the verdict's probabilities without a second pass over its options.
 INSERT INTO step BY NAME
 WITH numbered AS (
     SELECT run_id, sample_id, generate_subscripts(steps, 1) - 1 AS step_index, unnest(steps) AS step
     FROM staged_trace SEMI JOIN staged_unit USING (sample_id)
+), read AS (
+    SELECT run_id, sample_id, step_index, step, step.verdict AS verdict,
+        list_max(step.verdict.logprobs) AS peak,
+        list_max(list_transform(step.candidates, lambda candidate: candidate.option)) + 1 AS num_offered,
+        list_transform(
+            regexp_extract_all(step.text, '(?i)\b(?:wait|but|hm+)\b'), lambda word: lower(word[1])
+        ) AS reflections
+    FROM numbered
+), weighed AS (
+    SELECT *, list_transform(verdict.logprobs, lambda x: exp(x - peak)) AS weights, list_sum(weights) AS total FROM read
 )
 SELECT run_id, sample_id, step_index, step.author, step.role, step.text, step.num_tokens, step.finish,
     step.elapsed_seconds,
-    step.verdict.kind AS verdict_kind,
-    step.verdict.question AS verdict_question,
-    step.verdict.options AS verdict_options,
-    step.verdict.logprobs AS verdict_logprobs,
-    step.verdict.decision AS verdict_decision,
-    probabilities(step.verdict.logprobs)[step.verdict.decision + 1] AS verdict_probability,
-    list_sum(list_transform(step.verdict.logprobs, lambda x: exp(x))) AS verdict_mass,
-    step.verdict.score AS verdict_score,
-    step.verdict.accepted AS verdict_accepted
-FROM numbered;
+    length(step.text) AS num_characters,
+    CASE WHEN contains(step.text, '</think>') THEN length(trim(split_part(step.text, '</think>', -1), E' \n\t\r')) END
+        AS characters_after_thought,
+    len(list_filter(reflections, lambda letter: letter = 'w')) AS num_wait,
+    len(list_filter(reflections, lambda letter: letter = 'b')) AS num_but,
+    len(list_filter(reflections, lambda letter: letter = 'h')) AS num_hmm,
+    num_offered,
+    verdict.kind AS verdict_kind,
+    verdict.question AS verdict_question,
+    verdict.options AS verdict_options,
+    verdict.logprobs AS verdict_logprobs,
+    verdict.decision AS verdict_decision,
+    weights[verdict.decision + 1] / total AS verdict_probability,
+    exp(peak) * total AS verdict_mass,
+    verdict.score AS verdict_score,
+    CASE WHEN verdict.kind = 'score'
+        THEN list_dot_product(weights, try_cast(verdict.options AS DOUBLE[])) / total END AS verdict_expected_score,
+    CASE WHEN verdict.kind = 'choice' THEN list_sum(weights[:num_offered]) / total END
+        AS verdict_acceptance_probability,
+    verdict.accepted AS verdict_accepted
+FROM weighed;
 
 INSERT INTO candidate BY NAME
 WITH numbered_step AS (
@@ -55,12 +77,34 @@ SELECT run_id, sample_id, call_index, call.step AS step_index,
     call.longest_output_tokens, call.queued_seconds, call.first_token_seconds, call.end_seconds, call.in_flight
 FROM numbered;
 
+-- A grade that says that the sample failed is of an earlier try where the record that counts has no error.
+CREATE OR REPLACE TEMP TABLE succeeded AS
+SELECT sample_id FROM sample WHERE run_id = getvariable('loading_run') AND stop_reason <> 'error';
+
 INSERT INTO grade BY NAME
 SELECT * FROM staged_grade SEMI JOIN staged_unit USING (sample_id)
+WHERE verdict <> 'error' OR sample_id NOT IN (FROM succeeded)
 QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
 
 INSERT INTO second_grade BY NAME
 SELECT * FROM staged_second_grade SEMI JOIN staged_unit USING (sample_id)
+WHERE verdict <> 'error' OR sample_id NOT IN (FROM succeeded)
 QUALIFY row_number() OVER (PARTITION BY sample_id, grader_version ORDER BY load_order DESC) = 1;
+
+INSERT INTO candidate_grade BY NAME
+SELECT * FROM staged_candidate_grade SEMI JOIN staged_unit USING (sample_id)
+QUALIFY row_number() OVER (
+    PARTITION BY sample_id, step_index, candidate_index, grader_version ORDER BY load_order DESC) = 1;
+
+INSERT INTO step_score BY NAME
+SELECT run_id, sample_id, step_index, scorer, score FROM staged_score SEMI JOIN staged_unit USING (sample_id)
+WHERE candidate_index IS NULL
+QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, scorer ORDER BY load_order DESC) = 1;
+
+INSERT INTO candidate_score BY NAME
+SELECT run_id, sample_id, step_index, candidate_index, scorer, score
+FROM staged_score SEMI JOIN staged_unit USING (sample_id)
+WHERE candidate_index IS NOT NULL
+QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, scorer ORDER BY load_order DESC) = 1;
 
 INSERT INTO loaded_file BY NAME SELECT * FROM staged_file;

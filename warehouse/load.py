@@ -2,13 +2,18 @@
 
 Loading is idempotent: a run whose files have the fingerprints of the last load is left alone, any other is replaced as
 a whole in one transaction, so a loader killed at any moment leaves the old state. Of several complete records of one
-sample the first without an error counts, else the first, files in the order of their names.
+sample the first without an error counts, else the first, files in the order of their names. Runs that are still going
+on may be loaded again and again.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
@@ -18,67 +23,191 @@ from harness.command import OneLineErrors
 from jobs.store import RunFolder, run_folders
 from warehouse import convert
 from warehouse.database import (
+    FILLING,
+    SCHEMA_VERSION,
     WAIT_SECONDS,
     Connection,
-    DatabaseError,
     WarehouseError,
+    WarehouseMissing,
+    WarehouseOutdated,
+    former_runs,
     one_line,
-    replacement,
+    reader,
+    rebuilder,
     rows,
+    sql_of,
     transaction,
     writer,
 )
 from warehouse.display import printable
-from warehouse.records import FileRecord, LoadReport, SkippedFile
-from warehouse.staging import UNREADABLE, Staged, fingerprints, read_plan, stage
+from warehouse.load_report import describe, describe_skipped, report_on
+from warehouse.records import FileRecord, LoadReport
+from warehouse.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage
 
-_TABLES = ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "loaded_file")
-_INSERT = Path(__file__).with_name("insert.sql")
+_TABLES = (
+    "run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "candidate_grade",
+    "step_score", "candidate_score", "grade_total", "graded_sample", "sample_tokens", "timed_sample", "step_total",
+    "sample_answer", "sample_verdicts", "position_total", "option_total", "rating_total", "replay_total", "call_total",
+    "loaded_file",
+)  # fmt: skip
+_PUBLISH_SECONDS = 60.0
+"""Readers see what is loaded after at most this time and one run more."""
+__all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
+_logger = logging.getLogger(__name__)
+Outcome = LoadReport | WarehouseError
 
 
-class RunUnreadable(Exception):
+class RunUnreadable(WarehouseError):
     """A run's plan cannot be read, or its rows do not fit; the message is one line."""
 
 
 def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
-    """Bring the warehouse up to date with one run folder. Raises RunUnreadable and WarehouseError.
+    """Bring the warehouse up to date with one run folder. Raises RunUnreadable and other WarehouseErrors.
 
-    Damaged trace and grade files are left out and named in the report.
+    Damaged trace and grade files are left out and named in the report. A database of an older schema is made anew.
     """
-    with writer(database, wait_seconds) as connection:
-        return load_into(connection, folder)
+    try:
+        outcomes = list(load_runs([folder], database, wait_seconds))
+    except WarehouseOutdated:
+        folders, line = plan_migration([folder], database, wait_seconds)
+        _logger.warning("%s", line)
+        outcomes = list(rebuild(folders, database, wait_seconds))
+    [outcome] = [found for run, found in outcomes if run.path == folder.path]
+    if isinstance(outcome, WarehouseError):
+        raise outcome
+    return outcome
+
+
+def load_runs(
+    folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
+) -> Iterator[tuple[RunFolder, Outcome]]:
+    """Bring the warehouse up to date with many runs; a run that cannot be loaded does not keep the others out.
+
+    Where nothing has changed, nothing is written. Raises WarehouseError where the database itself is wrong.
+    """
+    waiting: deque[RunFolder] = deque()
+    for folder, report in _unchanged(folders, database, wait_seconds):
+        if report is None:
+            waiting.append(folder)
+        else:
+            yield folder, report
+    while waiting:
+        yield from _load_some(waiting, lambda: writer(database, wait_seconds), _PUBLISH_SECONDS)
+
+
+def rebuild(
+    folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
+) -> Iterator[tuple[RunFolder, Outcome]]:
+    """Make the database anew from the given runs alone; it takes the old one's place when all of them are loaded."""
+    yield from _load_some(deque(folders), lambda: rebuilder(database, wait_seconds), None)
+
+
+def plan_migration(
+    folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
+) -> tuple[list[RunFolder], str]:
+    """The runs from which an outdated database is made anew, and one line that says so.
+
+    Those that it holds and the given ones. Raises WarehouseOutdated where folders of runs that it holds are gone.
+    """
+    known = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
+    known |= {folder.path.name: folder for folder in folders}
+    gone = sorted(name for name, folder in known.items() if not folder.exists())
+    if gone:
+        raise WarehouseOutdated(
+            f"{database} was made by another version of the warehouse, and the folders of {len(gone)} of its runs are "
+            f"gone ({', '.join(gone[:5])}{', …' if len(gone) > 5 else ''}): name their folders too, or do without "
+            "them with --rebuild"
+        )
+    line = (
+        f"{database} was made by another version of the warehouse: made anew with schema {SCHEMA_VERSION} "
+        f"from its {len(known)} run folders"
+    )
+    return list(known.values()), line
+
+
+def _unchanged(
+    folders: Iterable[RunFolder], database: Path, wait_seconds: float
+) -> list[tuple[RunFolder, LoadReport | None]]:
+    """Each run with its report where the database holds it as it is, else with None."""
+    given = list(folders)
+    try:
+        with reader(database, wait_seconds):
+            pass
+    except WarehouseMissing:
+        return [(folder, None) for folder in given]
+    except WarehouseOutdated:  # of the views alone, or this says so again
+        with writer(database, wait_seconds):
+            pass
+    with reader(database, wait_seconds) as connection:
+        return [(folder, _report_if_unchanged(connection, folder)) for folder in given]
+
+
+def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:
+    started = time.perf_counter()
+    try:
+        _check_folder(connection, folder)
+        known = _known_files(connection, folder.path.name)
+        if not known or _hashes(fingerprints(folder)) != _hashes(known.values()):
+            return None
+    except (RunUnreadable, *UNREADABLE):
+        return None
+    return report_on(connection, folder.path.name, Staged(list(known.values())), started, unchanged=True)
+
+
+def _load_some(
+    waiting: deque[RunFolder], open_it: Callable[[], AbstractContextManager[Connection]], seconds: float | None
+) -> Iterator[tuple[RunFolder, Outcome]]:
+    """Load from the front of `waiting` for about so long; reports only what others can see by then."""
+    began = time.monotonic()
+    outcomes: list[tuple[RunFolder, Outcome]] = []
+    with open_it() as connection:
+        while waiting and (seconds is None or not outcomes or time.monotonic() < began + seconds):
+            folder = waiting.popleft()
+            try:
+                outcomes.append((folder, load_into(connection, folder)))
+            except RunUnreadable as error:
+                outcomes.append((folder, error))
+    yield from outcomes
 
 
 def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
-    """`load_run` on an open connection."""
+    """Put a run in the place of what an open warehouse holds of it. Raises RunUnreadable."""
     started = time.perf_counter()
-    run_id = folder.path.name
     _check_folder(connection, folder)
-    known = _known_files(connection, run_id)
     try:
-        files = fingerprints(folder)
-        if {f.name: f.sha256 for f in files} == {name: f.sha256 for name, f in known.items()}:
-            return _report(connection, run_id, Staged(list(known.values())), started, unchanged=True)
-        plan = read_plan(folder)
-        run = convert.run_row(folder, plan.spec, convert.utc(time.time()))
-        staged = stage(connection, folder, plan, files, run)
+        files, plan = fingerprints(folder), read_plan(folder)
+        try:
+            staged = _replace(connection, folder, plan, files, is_wary=False)
+        except UNREADABLE:  # a trace file may be damaged: read them one by one to find out which
+            staged = _replace(connection, folder, plan, files, is_wary=True)
     except UNREADABLE as error:
         raise RunUnreadable(f"{folder.path} cannot be loaded: {one_line(error)}") from error
-    file_rows = [convert.file_row(run_id, file, convert.utc(time.time())) for file in staged.files]
+    return report_on(connection, folder.path.name, staged, started, unchanged=False)
+
+
+def _replace(
+    connection: Connection, folder: RunFolder, plan: Plan, files: list[FileRecord], *, is_wary: bool
+) -> Staged:
+    run_id, now = folder.path.name, convert.utc(time.time())
+    staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), is_wary=is_wary)
+    file_rows = [convert.file_row(run_id, file, now) for file in staged.files]
     connection.register("staged_file", pa.Table.from_pylist(file_rows))
-    try:
-        with transaction(connection):
-            replace_run(connection, run_id)
-    except DatabaseError as error:
-        raise RunUnreadable(f"{folder.path} does not fit the warehouse: {one_line(error)}") from error
-    return _report(connection, run_id, staged, started, unchanged=False)
+    with transaction(connection):
+        replace_run(connection, run_id)
+    return staged
 
 
 def replace_run(connection: Connection, run_id: str) -> None:
     """Put the staged run in the place of what the warehouse holds of it; the caller opens the transaction."""
     for table in _TABLES:
         connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
-    connection.execute(_INSERT.read_text(encoding="utf-8"))
+    connection.execute("SET VARIABLE loading_run = $run_id", {"run_id": run_id})
+    for name in FILLING:
+        connection.execute(sql_of(name))
+
+
+def _hashes(files: Iterable[FileRecord]) -> dict[str, str]:
+    return {file.name: file.sha256 for file in files}
 
 
 def _check_folder(connection: Connection, folder: RunFolder) -> None:
@@ -95,85 +224,29 @@ def _known_files(connection: Connection, run_id: str) -> dict[str, FileRecord]:
     return {file.name: file for file in (FileRecord(*row) for row in found)}
 
 
-def _report(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
-    [counts] = connection.execute(
-        """
-        SELECT count(*), count(*) FILTER (finished), count(*) FILTER (graded),
-            (SELECT count(*) FROM step WHERE run_id = $run_id),
-            (SELECT count(*) FROM candidate WHERE run_id = $run_id),
-            (SELECT count(*) FROM call WHERE run_id = $run_id)
-        FROM sample_grade WHERE run_id = $run_id
-        """,
-        {"run_id": run_id},
-    ).fetchall()
-    num_samples, num_finished, num_graded, num_steps, num_candidates, num_calls = counts
-    return LoadReport(
-        run_id=run_id,
-        unchanged=unchanged,
-        num_samples=num_samples,
-        num_finished=num_finished,
-        num_graded=num_graded,
-        num_steps=num_steps,
-        num_candidates=num_candidates,
-        num_calls=num_calls,
-        num_duplicates=staged.num_duplicates,
-        num_unplanned=staged.num_unplanned,
-        skipped=staged.skipped,
-        seconds=time.perf_counter() - started,
-    )
-
-
-def describe(report: LoadReport) -> str:
-    """One line on a load."""
-    if report.unchanged:
-        return f"{report.run_id}: unchanged, {report.num_finished} of {report.num_samples} samples finished"
-    extra = [
-        f"{number} {what}"
-        for number, what in (
-            (report.num_finished - report.num_graded, "not graded"),
-            (report.num_duplicates, "duplicates left out"),
-            (report.num_unplanned, "not in the plan and left out"),
-        )
-        if number
-    ]
-    return (
-        f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
-        f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
-        + "".join(f"; {part}" for part in extra)
-    )
-
-
-def describe_skipped(run_id: str, file: SkippedFile) -> str:
-    """One loud line on a file that was left out."""
-    return f"WARNING: {run_id}: {file.name} cannot be read and is LEFT OUT: {file.reason}"
-
-
-def _load_all(folders: list[RunFolder], database: Path, wait_seconds: float) -> bool:
-    """Load runs one after the other; returns whether every file of every run was read."""
+def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:
+    """Say what was loaded; returns whether every file of every run was."""
     whole = True
-    with writer(database, wait_seconds) as connection:
-        for folder in folders:
-            try:
-                report = load_into(connection, folder)
-            except RunUnreadable as error:
-                click.echo(printable(f"WARNING: {error}"), err=True)
-                whole = False
-                continue
-            click.echo(printable(describe(report)))
-            for file in report.skipped:
-                click.echo(printable(describe_skipped(report.run_id, file)), err=True)
-                whole = False
+    for _, outcome in outcomes:
+        if isinstance(outcome, WarehouseError):
+            click.echo(printable(f"WARNING: {outcome}"), err=True)
+            whole = False
+            continue
+        click.echo(printable(describe(outcome)))
+        for file in outcome.skipped:
+            click.echo(printable(describe_skipped(outcome.run_id, file)), err=True)
+            whole = False
     return whole
 
 
 @click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
-@click.option("--rebuild", is_flag=True, help="Make the database anew from the given runs alone.")
+@click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the database anew from the given runs alone.")
 @click.option(
     "--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait while it is busy."
 )
-def main(paths: tuple[Path, ...], database: Path | None, rebuild: bool, wait_seconds: float) -> None:
+def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> None:
     """Bring the warehouse up to date with run folders.
 
     Exit code 1: something was left out and named; 2: nothing could be done.
@@ -183,11 +256,13 @@ def main(paths: tuple[Path, ...], database: Path | None, rebuild: bool, wait_sec
         if not folders:
             raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
         database = database or folders[0].path.parent / "warehouse.duckdb"
-        if rebuild:
-            with replacement(database, wait_seconds) as fresh:
-                whole = _load_all(folders, fresh, wait_seconds)
-        else:
-            whole = _load_all(folders, database, wait_seconds)
+        if not is_rebuild:
+            try:
+                sys.exit(0 if _print(load_runs(folders, database, wait_seconds)) else 1)
+            except WarehouseOutdated:
+                folders, line = plan_migration(folders, database, wait_seconds)
+                click.echo(printable(line), err=True)
+        whole = _print(rebuild(folders, database, wait_seconds))
     except (WarehouseError, OSError) as error:
         click.echo(printable(f"error: {error}"), err=True)
         sys.exit(2)

@@ -18,23 +18,6 @@ _STEP_RATIO = """
 SELECT problem_id, {x} AS x, {y} AS y
 FROM step JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY problem_id
 """
-# A step that holds </think> is divided by characters, because its tokens are not in the warehouse.
-_PARTS = """
-WITH placed AS (
-    SELECT problem_id, sample_id, author, num_tokens, strpos(step.text, '</think>') AS closes,
-        length(step.text) AS num_characters,
-        role = 'answer' OR coalesce(bool_or(contains(step.text, '</think>')) OVER before, false) AS is_answer
-    FROM step JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id
-    WINDOW before AS (PARTITION BY sample_id ORDER BY step_index ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-), part AS (
-    SELECT *, num_tokens * CASE
-        WHEN is_answer THEN 0
-        WHEN closes > 0 THEN least(1, (closes + 7) / num_characters)
-        ELSE 1 END AS thinking
-    FROM placed
-), per_sample AS (SELECT problem_id, sample_id, sum({value}) AS value FROM part GROUP BY ALL)
-SELECT problem_id, avg(value) AS x, 1 AS y FROM per_sample GROUP BY problem_id
-"""
 _PASS_AT = """
 SELECT problem_id, 1 - list_aggregate(list_transform(range({k}),
     lambda i: greatest(num_samples - num_correct - i, 0) / (num_samples - i)), 'product') AS x, 1 AS y
@@ -48,6 +31,19 @@ _EMITTED = """(
     SELECT run_id, problem_id, sample_id, sum(emitted_tokens) AS tokens
     FROM sample_tokens JOIN sample USING (run_id, sample_id) GROUP BY ALL
 )"""
+_ANSWERED = """(
+    SELECT run_id, problem_id, sample_id, sum(num_tokens) AS tokens
+    FROM sample_answer JOIN sample USING (run_id, sample_id) GROUP BY ALL
+)"""
+_THOUGHT = """(
+    SELECT run_id, problem_id, sample_id, sum(emitted_tokens - coalesce(num_tokens, 0)) AS tokens,
+        sum(CASE model WHEN 'target' THEN emitted_tokens - coalesce(num_tokens, 0) ELSE 0 END) AS target_tokens
+    FROM (
+        SELECT tokens.run_id, tokens.sample_id, tokens.model, tokens.emitted_tokens, answer.num_tokens
+        FROM sample_tokens AS tokens LEFT JOIN sample_answer AS answer
+            ON (answer.run_id, answer.sample_id, answer.author) = (tokens.run_id, tokens.sample_id, tokens.model)
+    ) JOIN sample USING (run_id, sample_id) GROUP BY ALL
+)"""
 _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "accuracy": ("SELECT problem_id, score AS x, 1 AS y FROM problem_score WHERE run_id = $run_id", 100),
     "pass_at_2": (_PASS_AT.format(k=2), 100),
@@ -60,9 +56,9 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
         _SAMPLE_MEAN.format(value="emitted_tokens / nullif(latency_seconds, 0)", source="timed_sample"),
         1,
     ),
-    "thinking_tokens": (_PARTS.format(value="thinking"), 1),
-    "target_thinking_tokens": (_PARTS.format(value="CASE author WHEN 'target' THEN thinking ELSE 0 END"), 1),
-    "answer_tokens": (_PARTS.format(value="num_tokens - thinking"), 1),
+    "thinking_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_THOUGHT), 1),
+    "target_thinking_tokens": (_SAMPLE_MEAN.format(value="target_tokens", source=_THOUGHT), 1),
+    "answer_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_ANSWERED), 1),
     "fallback_rate": (
         _STEP_RATIO.format(x="count(*) FILTER (NOT verdict_accepted)", y="count(verdict_accepted)"),
         100,

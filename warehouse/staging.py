@@ -1,13 +1,14 @@
-"""A run folder's files, fingerprinted and read into temporary tables, outside of any transaction.
+"""A run folder's files, fingerprinted and made readable as temporary tables, outside of any transaction.
 
 A file that cannot be read is named and left out; what it held counts as not yet run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,31 +28,46 @@ UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
 """What reading a damaged file raises: Arrow's and JSON's errors are ValueErrors or OSErrors."""
 _TRACE_COLUMNS = ", ".join(parts.TRACES.names)
 _GRADE_VERDICTS = "('correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 'error', 'grader_timeout', 'bad_gold')"
-
-_STAGE_TRACES = f"""
-INSERT INTO staged_trace BY NAME
-WITH finished AS (
-    SELECT {_TRACE_COLUMNS}, file_row_number FROM read_parquet($file, file_row_number = true) AS part
-    WHERE stop_reason IS NOT NULL
-        AND NOT EXISTS (
-            FROM staged_trace AS earlier
-            WHERE earlier.sample_id = part.sample_id AND (earlier.stop_reason <> 'error' OR part.stop_reason = 'error')
-        )
+_CHECKED_VERDICT = (
+    f"CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
 )
-SELECT $run_id AS run_id, $attempt_id AS attempt_id, {_TRACE_COLUMNS} FROM finished
-SEMI JOIN (SELECT sample_id, min(file_row_number) AS file_row_number FROM finished GROUP BY sample_id) AS first
-USING (sample_id, file_row_number)
+
+_RECORDS_IN_FILES = f"""
+CREATE OR REPLACE TEMP VIEW staged_record AS
+SELECT filename, file_row_number, {_TRACE_COLUMNS}
+FROM read_parquet({{files}}, filename = true, file_row_number = true) WHERE stop_reason IS NOT NULL
 """
-_DROP_RETRIED = """
-DELETE FROM staged_trace WHERE stop_reason = 'error'
-    AND sample_id IN (SELECT sample_id FROM staged_trace WHERE stop_reason <> 'error')
+_RECORD_TABLE = """
+CREATE OR REPLACE TEMP TABLE staged_record AS
+SELECT NULL::VARCHAR AS filename, NULL::BIGINT AS file_row_number, * FROM no_traces
 """
-_STAGE_GRADES = f"""
-INSERT INTO {{table}} BY NAME
-SELECT $run_id AS run_id, sample_id, grader_version, extracted, rule, detail, seconds, $load_order AS load_order,
-    CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict
-FROM read_parquet($file)
+_COPY_RECORDS = f"""
+INSERT INTO staged_record BY NAME
+SELECT $filename AS filename, file_row_number, {_TRACE_COLUMNS}
+FROM read_parquet($file, file_row_number = true) WHERE stop_reason IS NOT NULL
 """
+_COUNTING = """
+CREATE OR REPLACE TEMP TABLE counting_record AS
+SELECT filename, file_row_number, stop_reason = 'error' AS failed,
+    row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts
+FROM staged_record
+"""
+_TRACES = f"""
+CREATE OR REPLACE TEMP VIEW staged_trace AS
+SELECT {{run_id}} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id, {_TRACE_COLUMNS}
+FROM staged_record SEMI JOIN (FROM counting_record WHERE counts) AS counting USING (filename, file_row_number)
+"""
+_STAGE_DERIVED = {
+    "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
+    "second_grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
+    "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
+    + _CHECKED_VERDICT,
+    "score": "SELECT sample_id, step_index, candidate_index, scorer, score",
+}
+_SCORE_TABLE = (
+    "CREATE OR REPLACE TEMP TABLE staged_score AS "
+    "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,8 @@ class Plan:
 
     spec: RunSpec
     problems: list[Problem]
-    units: list[Row]
+    units: pa.Table
+    """In the columns of convert.UNITS."""
 
 
 @dataclass
@@ -80,7 +97,7 @@ class Staged:
 def fingerprints(folder: RunFolder) -> list[FileRecord]:
     """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
-    grades = [path for derived in (folder.grades_dir, folder.second_grades_dir) for path in derived.glob("*.parquet")]
+    grades = [path for derived in _derived(folder) for path in derived.glob("*.parquet")]
     times = {path: path.stat().st_mtime for path in (*plan, *folder.parts_dir.glob("*.parquet"))}
     times |= {path: graded_at(path) for path in grades}
     files: list[FileRecord] = []
@@ -91,38 +108,52 @@ def fingerprints(folder: RunFolder) -> list[FileRecord]:
     return sorted(files, key=lambda file: file.name)
 
 
+def _derived(folder: RunFolder) -> dict[Path, str]:
+    """Folders of what was made from the traces afterwards, and the name of the staged table that they go into."""
+    return {
+        folder.grades_dir: "grade",
+        folder.second_grades_dir: "second_grade",
+        folder.candidate_grades_dir: "candidate_grade",
+        folder.scores_dir: "score",
+    }
+
+
 def read_plan(folder: RunFolder) -> Plan:
     """Read specification, problems and units. Raises one of UNREADABLE."""
-    return Plan(folder.spec(), folder.problems(), convert.unit_rows(folder))
+    return Plan(folder.spec(), folder.problems(), convert.unit_table(folder))
 
 
-def stage(connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[FileRecord], run: Row) -> Staged:
-    """Read everything into temporary tables, trace files in the order of their names."""
+def stage(
+    connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[FileRecord], run: Row, *, is_wary: bool
+) -> Staged:
+    """Make a run's files readable as temporary tables.
+
+    is_wary: read every trace file once by itself, so that a damaged one is found and left out. Otherwise
+    staged_trace is a view of the files, and whatever reads it raises one of UNREADABLE where one is damaged.
+    """
     run_id = folder.path.name
     _create_tables(connection)
-    staged, attempts = Staged(), []
-    grade_tables = {folder.grades_dir: "staged_grade", folder.second_grades_dir: "staged_second_grade"}
+    staged, traces = Staged(), []
+    derived = _derived(folder)
     for file in files:
         path = folder.path / file.name
+        if path.parent == folder.parts_dir:
+            traces.append(file)
+            continue
         try:
-            if path.parent == folder.parts_dir:
-                attempts.append(convert.attempt_row(run_id, path, parts.read_metadata(path)))
-                num_rows, num_new = _stage_traces(connection, run_id, path)
-                staged.num_duplicates += num_rows - num_new
-            elif path.parent in grade_tables:
-                num_rows = _stage_grades(connection, grade_tables[path.parent], run_id, path, file.load_order)
-            else:
-                num_rows = 1
+            table = derived.get(path.parent)
+            num_rows = 1 if table is None else _stage_derived(connection, table, run_id, path, file.load_order)
             staged.files.append(replace(file, num_rows=num_rows, error=None))
         except UNREADABLE as error:
             staged.files.append(replace(file, num_rows=0, error=one_line(error)))
-    connection.execute(_DROP_RETRIED)
+    attempts = (_stage_each if is_wary else _stage_together)(connection, folder, traces, staged)
+    staged.files.sort(key=lambda file: file.name)
     connection.register("staged_run", pa.Table.from_pylist([run]))
     connection.register("staged_attempt", pa.Table.from_pylist(attempts, convert.ATTEMPTS))
     connection.register(
         "staged_problem", pa.Table.from_pylist(convert.problem_rows(run_id, plan.problems), convert.PROBLEMS)
     )
-    connection.register("staged_unit", pa.Table.from_pylist(plan.units, convert.UNITS))
+    connection.register("staged_unit", plan.units)
     [(staged.num_unplanned,)] = connection.execute(
         "SELECT count(*) FROM staged_trace ANTI JOIN staged_unit USING (sample_id)"
     ).fetchall()
@@ -130,28 +161,68 @@ def stage(connection: Connection, folder: RunFolder, plan: Plan, files: Iterable
 
 
 def _create_tables(connection: Connection) -> None:
-    connection.register("no_traces", pa.Table.from_pylist([], parts.TRACES))
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE staged_trace AS "
-        "SELECT NULL::VARCHAR AS run_id, NULL::VARCHAR AS attempt_id, * FROM no_traces"
-    )
-    for table in ("grade", "second_grade"):
+    for table in ("grade", "second_grade", "candidate_grade"):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
+    connection.execute(_SCORE_TABLE)
+    for kind in ("VIEW", "TABLE"):  # of an earlier run
+        with contextlib.suppress(DatabaseError):
+            connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")
 
 
-def _stage_traces(connection: Connection, run_id: str, path: Path) -> tuple[int, int]:
-    """Returns how many finished samples the file holds, and how many of them no earlier file did."""
-    file = glob.escape(str(path))
-    [(num_rows,)] = connection.execute(
-        "SELECT count(*) FROM read_parquet($file) WHERE stop_reason IS NOT NULL", {"file": file}
+def _stage_together(
+    connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged
+) -> list[Row]:
+    """All trace files as one view."""
+    if not traces:
+        return _stage_each(connection, folder, traces, staged)
+    paths = [folder.path / file.name for file in traces]
+    files = ", ".join(_literal(glob.escape(str(path))) for path in paths)
+    connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
+    _settle_records(connection, folder, traces, staged)
+    return [convert.attempt_row(folder.path.name, path, parts.read_metadata(path)) for path in paths]
+
+
+def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> list[Row]:
+    """One trace file after the other into a table; a damaged one is named and left out."""
+    connection.register("no_traces", pa.Table.from_pylist([], parts.TRACES))
+    connection.execute(_RECORD_TABLE)
+    attempts: list[Row] = []
+    whole: list[FileRecord] = []
+    for file in traces:
+        path = folder.path / file.name
+        try:
+            attempt = convert.attempt_row(folder.path.name, path, parts.read_metadata(path))
+            connection.execute(_COPY_RECORDS, {"file": glob.escape(str(path)), "filename": str(path)})
+        except UNREADABLE as error:
+            staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+        else:
+            attempts.append(attempt)
+            whole.append(file)
+    _settle_records(connection, folder, whole, staged)
+    return attempts
+
+
+def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> None:
+    """Make staged_trace: of every sample the first record without an error, else the first."""
+    connection.execute(_COUNTING)
+    counted = connection.execute(
+        "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed) FROM counting_record GROUP BY filename"
     ).fetchall()
-    [(num_new,)] = connection.execute(
-        _STAGE_TRACES, {"file": file, "run_id": run_id, "attempt_id": path.stem}
-    ).fetchall()
-    return num_rows, num_new
+    connection.execute(_TRACES.format(run_id=_literal(folder.path.name)))
+    num_rows = {Path(name).name: rows for name, rows, _ in counted}
+    staged.num_duplicates += sum(duplicates for _, _, duplicates in counted)
+    staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
 
 
-def _stage_grades(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
-    [(num_rows,)] = connection.execute(_STAGE_GRADES.format(table=table), parameters).fetchall()
+    [(num_rows,)] = connection.execute(
+        f"INSERT INTO staged_{table} BY NAME {_STAGE_DERIVED[table]}, $run_id AS run_id, $load_order AS load_order "
+        "FROM read_parquet($file)",
+        parameters,
+    ).fetchall()
     return int(num_rows)

@@ -1,4 +1,4 @@
-"""Three loaded runs: speculative and vanilla one sample at a time, and an empty limited one."""
+"""Three loaded runs: speculative and vanilla one sample at a time, and an empty limited one. And one to load."""
 
 from __future__ import annotations
 
@@ -82,3 +82,35 @@ class Ask:
 def ask(loaded: Loaded) -> Iterator[Ask]:
     with reader(loaded.database) as connection:
         yield Ask(connection)
+
+
+COUNTS = " UNION ALL ".join(
+    f"SELECT '{table}' AS name, count(*) AS n FROM {table}"
+    for table in ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "loaded_file")
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A run with two of six samples finished and graded."""
+    folder = runs.create(tmp_path)
+    units = runs.planned(folder)
+    runs.write_part(folder, [runs.speculative(unit) for unit in units[:2]], "a0")
+    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:2]})
+    return folder
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse.duckdb"
+
+
+def counts(database: Path) -> dict[str, int]:
+    with reader(database) as connection:
+        return dict(connection.execute(COUNTS).fetchall())
+
+
+def value(database: Path, sql: str) -> object:
+    with reader(database) as connection:
+        [(found,)] = connection.execute(sql).fetchall()
+    return found

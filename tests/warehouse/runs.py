@@ -167,6 +167,10 @@ def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1"
     return path
 
 
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
 @contextmanager
 def locked(database: Path, seconds: float = 60.0) -> Iterator[None]:
     """Another process that holds the database open for writing."""

@@ -1,11 +1,8 @@
-"""Loading: everything once, whatever is repeated, damaged or killed."""
+"""Loading: everything once, whatever is repeated or damaged."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,40 +14,10 @@ from harness.trace import Trace
 from jobs.spec import Unit
 from jobs.store import RunFolder
 from tests.warehouse import runs
+from tests.warehouse.conftest import counts, value
 from warehouse.database import reader
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.records import LoadReport
-
-COUNTS = " UNION ALL ".join(
-    f"SELECT '{table}' AS name, count(*) AS n FROM {table}"
-    for table in ("run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "loaded_file")
-)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    """A run with two of six samples finished and graded."""
-    folder = runs.create(tmp_path)
-    units = runs.planned(folder)
-    runs.write_part(folder, [runs.speculative(unit) for unit in units[:2]], "a0")
-    runs.write_grades(folder, {unit.sample_id: "correct" for unit in units[:2]})
-    return folder
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "warehouse.duckdb"
-
-
-def counts(database: Path) -> dict[str, int]:
-    with reader(database) as connection:
-        return dict(connection.execute(COUNTS).fetchall())
-
-
-def value(database: Path, sql: str) -> object:
-    with reader(database) as connection:
-        [(found,)] = connection.execute(sql).fetchall()
-    return found
 
 
 def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:
@@ -113,6 +80,33 @@ def test_the_first_record_of_a_sample_counts(folder: RunFolder, database: Path) 
     assert counts(database)["step"] == 9
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, database: Path, damaged: bool) -> None:
+    """A failed sample that was run once more is no duplicate, and its old grade no longer holds."""
+    first, second, third, fourth = runs.planned(folder)[:4]
+    again = runs.speculative(first, latency=77.0)
+    runs.write_part(folder, [runs.ended(runs.speculative(first, latency=1.0), "error", "lost")], "a")
+    runs.write_part(folder, [runs.ended(again, "budget"), runs.ended(runs.speculative(second), "error", "lost")], "b")
+    for part, latency in (("c", 3.0), ("d", 4.0)):  # fails every time: the first one counts
+        runs.write_part(folder, [runs.ended(runs.speculative(third, latency=latency), "error", "lost")], part)
+    runs.write_part(folder, [runs.speculative(fourth)], "e")
+    if damaged:
+        runs.truncated(folder.parts_dir / "e.parquet")
+    (folder.parts_dir / "a0.parquet").rename(folder.parts_dir / "z.parquet")
+    runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
+    report = load_run(folder, database)
+    assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, damaged)
+    with reader(database) as connection:
+        found = connection.execute(
+            "SELECT sample_id, stop_reason, latency_seconds, attempt_id, verdict, graded "
+            "FROM sample JOIN sample_grade USING (run_id, sample_id, stop_reason)"
+        ).fetchall()
+    of = {row[0]: row[1:] for row in found}
+    assert of[first.sample_id] == ("budget", 77.0, "b", "not_run", False)
+    assert of[second.sample_id] == ("answered", 10.0, "z", "correct", True)
+    assert of[third.sample_id] == ("error", 3.0, "c", "error", True)
+
+
 def test_a_sample_outside_of_the_plan_is_reported_and_left_out(folder: RunFolder, database: Path) -> None:
     stranger = Unit("f" * 16, "toy/0", 5)
     runs.write_part(folder, [runs.speculative(stranger)], "a1")
@@ -121,10 +115,6 @@ def test_a_sample_outside_of_the_plan_is_reported_and_left_out(folder: RunFolder
     assert (report.num_samples, report.num_finished, report.num_unplanned) == (6, 2, 1)
     assert counts(database)["step"] == 6
     assert counts(database)["grade"] == 2
-
-
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
 
 
 def overwritten(path: Path) -> None:
@@ -140,7 +130,7 @@ def of_other_columns(path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), path)
 
 
-@pytest.mark.parametrize("damage", [truncated, overwritten, emptied, of_other_columns])
+@pytest.mark.parametrize("damage", [runs.truncated, overwritten, emptied, of_other_columns])
 def test_a_damaged_part_is_named_and_the_rest_is_loaded(
     folder: RunFolder, database: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -161,7 +151,7 @@ def test_a_damaged_part_is_named_and_the_rest_is_loaded(
 def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
     path = folder.parts_dir / "a0.parquet"
     whole = path.read_bytes()
-    truncated(path)
+    runs.truncated(path)
     assert load_run(folder, database).num_finished == 0
     path.write_bytes(whole)
     report = load_run(folder, database)
@@ -206,50 +196,6 @@ def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path
     (tmp_path / "new").mkdir()
     moved = RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name))
     assert load_run(moved, database).unchanged
-
-
-def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before = counts(database)
-    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
-    code = """
-import os, pathlib, sys
-import warehouse.load as load
-from jobs.store import RunFolder
-whole = load.replace_run
-def killed(connection, run_id):
-    whole(connection, run_id)
-    os._exit(9)
-load.replace_run = killed
-load.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
-"""
-    killed = subprocess.run([sys.executable, "-c", code, str(folder.path), str(database)], check=False)
-    assert killed.returncode == 9
-    assert counts(database) == before
-    assert load_run(folder, database).num_finished == 6
-
-
-def test_a_rebuild_gives_the_same_rows(folder: RunFolder, database: Path) -> None:
-    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
-    for run in (folder, second):
-        load_run(run, database)
-    before = counts(database)
-    database.write_bytes(b"no database")
-    result = CliRunner().invoke(main, [str(folder.path.parent), "--rebuild"])
-    assert result.exit_code == 0, result.output
-    assert counts(database) == before
-    assert sorted(p.name for p in folder.path.parent.iterdir() if p.is_file()) == [database.name]
-
-
-def test_a_rebuild_waits_for_the_one_who_writes(folder: RunFolder, database: Path) -> None:
-    load_run(folder, database)
-    before = database.read_bytes()
-    with runs.locked(database):
-        result = CliRunner().invoke(main, [str(folder.path), "--rebuild", "--wait", "0.2", "--database", str(database)])
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert "in use by another process" in result.stderr
-    assert database.read_bytes() == before
 
 
 def test_no_run_folder_is_a_usage_error(tmp_path: Path) -> None:

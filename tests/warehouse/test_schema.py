@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -76,7 +78,7 @@ def test_another_version_of_the_schema_asks_for_a_rebuild(tmp_path: Path) -> Non
     with writer(path) as connection:
         connection.execute("UPDATE schema_version SET tables_hash = 'other'")
     for open_it in (reader, writer):
-        with pytest.raises(WarehouseOutdated, match="--rebuild"), open_it(path):
+        with pytest.raises(WarehouseOutdated, match="makes it anew"), open_it(path):
             pass
 
 
@@ -92,10 +94,22 @@ def test_views_of_another_version_are_made_anew_by_the_next_writer(tmp_path: Pat
 
 def test_a_busy_warehouse_is_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
-    with runs.locked(path):
+    with runs.locked(path), pytest.raises(WarehouseBusy, match="in use by another process"), writer(path, 0.2):
+        pass
+
+
+def test_another_program_that_writes_the_file_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with writer(path):
+        pass
+    code = "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('open', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
         for open_it in (reader, writer):
             with pytest.raises(WarehouseBusy, match="in use by another process"), open_it(path, 0.2):
                 pass
+        other.kill()
 
 
 def test_a_warehouse_that_becomes_free_is_waited_for(tmp_path: Path) -> None:

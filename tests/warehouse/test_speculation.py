@@ -87,3 +87,94 @@ def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
         assert row["verdict_probability"] == pytest.approx(1 / 9)
         assert row["verdict_mass"] == pytest.approx(0.9)
         assert Ask(connection)("draft_selection", folder) == []
+
+
+def test_the_fallback_rate_by_setting_adds_up_the_runs(tmp_path: Path) -> None:
+    """Two runs with two drafts (1 of 2 and 2 of 2 refused), one with three; guidance differs in one of the former."""
+    database = tmp_path / "w.duckdb"
+    for params, refused in (
+        ({"drafts": 2, "guidance_tokens": 8}, (False, True)),
+        ({"drafts": 2, "guidance_tokens": 9}, (True, True)),
+        ({"drafts": 3, "guidance_tokens": 8}, (False, False)),
+    ):
+        folder = runs.create(tmp_path, replace(runs.SPEC, params=params))
+        units = runs.planned(folder)
+        runs.write_part(folder, [runs.speculative(unit, refused=no) for unit, no in zip(units, refused, strict=False)])
+        load_run(folder, database)
+    with reader(database) as connection:
+        found = rows(connection, "FROM fallback_rate_by_setting ORDER BY drafts")
+    assert [(r["dataset"], r["target_name"], r["drafts"], r["num_runs"], r["num_parameter_sets"]) for r in found] == [
+        ("toy", "large", 2, 2, 2),
+        ("toy", "large", 3, 1, 1),
+    ]
+    assert [r["fallback_rate"] for r in found] == [pytest.approx(3 / 4), 0]
+
+
+def test_steps_by_author_and_role(loaded: Loaded, ask: Ask) -> None:
+    """Five samples of three steps; guidance and answer by the target, the middle one by the draft in three of five."""
+    found = {row["author"]: row for row in ask("steps_by_author", loaded.speculative)}
+    assert (found["draft"]["num_steps"], found["target"]["num_steps"]) == (3, 12)
+    assert found["draft"]["steps_per_sample"] == pytest.approx(3 / 5)
+    assert found["draft"]["share"] == pytest.approx(3 / 15)
+    assert found["draft"]["reasoning_share"] == pytest.approx(3 / 10)
+    assert found["target"]["tokens_per_step"] == pytest.approx((5 * 8 + 2 * 6 + 5 * 4) / 12)
+    roles = {(row["author"], row["role"]): row["num_steps"] for row in ask("steps_by_role", loaded.speculative)}
+    assert roles == {
+        ("target", "guidance"): 5,
+        ("draft", "draft"): 3,
+        ("target", "fallback"): 2,
+        ("target", "answer"): 5,
+    }
+
+
+def test_reflective_words_are_whole_words_in_any_case(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    text = "Wait, wait. But butter awaits: Hmm, hmmm, hm! Home. BUT 2.\n"
+    runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text=text)])
+    load_run(folder, database)
+    with reader(database) as connection:
+        found = {(r["role"], r["word"]): r for r in Ask(connection)("reflective_words", folder)}
+    assert {word: found[("draft", word)]["occurrences"] for word in ("wait", "but", "hmm")} == {
+        "wait": 2,
+        "but": 2,
+        "hmm": 3,
+    }
+    assert found[("draft", "wait")]["per_step"] == 2
+    assert found[("draft", "wait")]["per_thousand_tokens"] == pytest.approx(2000 / 6)
+    assert found[("guidance", "wait")]["occurrences"] == 0
+
+
+def test_the_answer_is_what_follows_the_thought(tmp_path: Path) -> None:
+    """A step of its own behind the thought; thought and answer in one step; neither."""
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    units = runs.planned(folder)[:4]
+    own, shared, later, none = (runs.vanilla(unit, tokens=40) for unit in units)
+    own.steps = [
+        runs.step("draft", "draft", "Thinking.</think>\n\n", 10),
+        runs.step("target", "answer", "It is 2.", 5),
+    ]
+    shared.steps[0].text = "0123456789ab</think>\n123456\n"  # 28 characters, 6 of them the answer
+    later.steps = [
+        runs.step("draft", "draft", "Hm.</think>", 10),
+        runs.step("draft", "draft", "So\n\n", 3),
+        runs.step("target", "fallback", "2.", 4),
+    ]
+    none.steps[0].text = "The answer is 2."
+    runs.write_part(folder, [own, shared, later, none])
+    load_run(folder, database)
+    with reader(database) as connection:
+        found = {
+            (r["sample_id"], r["author"]): (r["num_tokens"], r["is_estimated"])
+            for r in Ask(connection)("sample_answer", folder)
+        }
+        [length] = Ask(connection)("answer_length", folder)
+    estimate = 40 * 6 / 28
+    assert found == {
+        (units[0].sample_id, "draft"): (0, False),
+        (units[0].sample_id, "target"): (5, False),
+        (units[1].sample_id, "target"): (pytest.approx(estimate, abs=1e-6), True),
+        (units[2].sample_id, "draft"): (3, False),
+        (units[2].sample_id, "target"): (4, False),
+    }
+    assert (length["num_answers"], length["num_estimated"]) == (3, 1)
+    assert length["mean_tokens"] == pytest.approx((5 + estimate + 7) / 3)

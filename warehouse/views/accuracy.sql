@@ -1,40 +1,33 @@
 -- How right. One problem is one observation: its samples are averaged first.
 
 CREATE OR REPLACE VIEW grader_versions AS
-SELECT run_id, grader_version, count(*) AS num_grades,
-    count(*) FILTER (verdict = 'correct') AS num_correct,
-    row_number() OVER (PARTITION BY run_id ORDER BY max(load_order) DESC, grader_version DESC) = 1 AS is_newest,
+SELECT run_id, grader_version, num_grades, num_correct,
+    row_number() OVER (PARTITION BY run_id ORDER BY load_order DESC, grader_version DESC) = 1 AS is_newest,
     CASE WHEN getvariable('grader_version') IS NULL THEN is_newest
         ELSE grader_version = getvariable('grader_version') END AS counts
-FROM grade GROUP BY run_id, grader_version;
+FROM grade_total;
 COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run. One counts in every other view: the newest, or the one that warehouse.query --grader names';
 
+CREATE OR REPLACE VIEW counted_version AS
+SELECT run.run_id, version.grader_version
+FROM run LEFT JOIN (FROM grader_versions WHERE counts) AS version USING (run_id);
+COMMENT ON VIEW counted_version IS 'The grader version whose grades of a run count; NULL: none';
+
 CREATE OR REPLACE VIEW sample_grade AS
-WITH latest AS (
-    SELECT grade.* FROM grade SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
-)
-SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, sample.stop_reason,
-    CASE
-        WHEN sample.stop_reason IS NULL THEN 'not_run'
-        WHEN latest.verdict IS NOT NULL THEN latest.verdict
-        WHEN sample.stop_reason = 'error' THEN 'error'
-        ELSE 'not_run'
-    END AS verdict,
-    sample.stop_reason IS NOT NULL AS finished,
-    sample.stop_reason IS NOT NULL AND (latest.verdict IS NOT NULL OR sample.stop_reason = 'error') AS graded,
-    latest.grader_version, latest.extracted, latest.rule, latest.detail
-FROM sample LEFT JOIN latest USING (run_id, sample_id);
+SELECT graded_sample.* FROM graded_sample JOIN counted_version AS counted
+    ON graded_sample.run_id = counted.run_id AND graded_sample.grader_version IS NOT DISTINCT FROM counted.grader_version;
 COMMENT ON VIEW sample_grade IS 'One verdict per planned sample, of the one grader version that counts (grader_versions). A finished sample that it has not graded is not_run with graded = false';
 
 CREATE OR REPLACE VIEW verdict_counts AS
 WITH kind AS (
     SELECT unnest(['correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 'error', 'grader_timeout', 'bad_gold',
         'not_run']) AS verdict
+), counted AS (
+    SELECT run_id, verdict, count(*) AS num_samples FROM sample_grade GROUP BY run_id, verdict
 )
-SELECT run.run_id, kind.verdict, count(sample_grade.sample_id) AS num_samples,
-    count(sample_grade.sample_id) / (run.num_problems * run.samples) AS share
-FROM run CROSS JOIN kind LEFT JOIN sample_grade ON (sample_grade.run_id, sample_grade.verdict) = (run.run_id, kind.verdict)
-GROUP BY run.run_id, kind.verdict, run.num_problems, run.samples;
+SELECT run.run_id, kind.verdict, coalesce(counted.num_samples, 0) AS num_samples,
+    coalesce(counted.num_samples, 0) / (run.num_problems * run.samples) AS share
+FROM run CROSS JOIN kind LEFT JOIN counted ON (counted.run_id, counted.verdict) = (run.run_id, kind.verdict);
 COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, zeros included: they sum to problems × samples';
 
 CREATE OR REPLACE VIEW stop_reasons AS
@@ -44,16 +37,17 @@ FROM sample GROUP BY run_id, sample.stop_reason;
 COMMENT ON VIEW stop_reasons IS 'Why samples ended; not_run: not finished';
 
 CREATE OR REPLACE VIEW problem_score AS
-SELECT run_id, problem_id, problem.level, problem.subject,
-    count(*) AS num_samples,
-    count(*) FILTER (verdict = 'correct') AS num_correct,
-    count(*) FILTER (graded) AS num_graded,
-    count(*) FILTER (NOT finished) AS num_not_run,
-    count(*) FILTER (finished AND NOT graded) AS num_ungraded,
-    num_correct / num_samples AS score,
-    num_correct / nullif(num_graded, 0) AS graded_score
-FROM sample_grade JOIN problem USING (run_id, problem_id)
-GROUP BY run_id, problem_id, problem.level, problem.subject;
+WITH score AS (
+    SELECT run_id, problem_id, count(*) AS num_samples,
+        count(*) FILTER (verdict = 'correct') AS num_correct,
+        count(*) FILTER (graded) AS num_graded,
+        count(*) FILTER (NOT finished) AS num_not_run,
+        count(*) FILTER (finished AND NOT graded) AS num_ungraded
+    FROM sample_grade GROUP BY run_id, problem_id
+)
+SELECT run_id, problem_id, problem.level, problem.subject, num_samples, num_correct, num_graded, num_not_run,
+    num_ungraded, num_correct / num_samples AS score, num_correct / nullif(num_graded, 0) AS graded_score
+FROM score JOIN problem USING (run_id, problem_id);
 COMMENT ON VIEW problem_score IS 'Mean over the samples of one problem. score: whatever is not correct counts as 0, samples not yet run included; graded_score: over graded samples only';
 
 CREATE OR REPLACE VIEW pass_at_1 AS

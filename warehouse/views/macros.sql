@@ -17,3 +17,10 @@ CREATE OR REPLACE MACRO t_quantile(degrees) AS
             + 1.589534053 / degrees ** 4
     END;
 COMMENT ON MACRO t_quantile IS '97.5 % quantile of Student''s t: half a two-sided 95 % interval in standard errors';
+
+CREATE OR REPLACE MACRO exact_sum(x) AS sum(try_cast(x AS DECIMAL(18, 9)))::DOUBLE;
+COMMENT ON MACRO exact_sum IS 'Sum to nine decimals that does not depend on the order of the rows';
+
+CREATE OR REPLACE MACRO first_changed(step_index, accepted, score, threshold) AS
+    min(CASE WHEN (score >= threshold) <> accepted THEN step_index END);
+COMMENT ON MACRO first_changed IS 'Index of the first step that a score compared with a threshold would have decided otherwise';

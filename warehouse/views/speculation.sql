@@ -1,46 +1,75 @@
--- How often the target followed the draft. A rate here is over steps, not over problems.
+-- How often the target followed the draft, and who wrote the steps. A rate here is over steps, not over problems.
 
 CREATE OR REPLACE VIEW fallback_rate AS
-SELECT run_id,
-    count(*) FILTER (verdict_kind IS NOT NULL) AS num_verdicts,
-    count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_refused,
-    num_refused / nullif(num_verdicts, 0) AS fallback_rate,
-    count(*) FILTER (verdict_kind IS NULL AND role = 'rethink') AS num_refused_unasked,
-    avg(verdict_mass) AS mean_option_mass
-FROM step GROUP BY run_id;
+SELECT run_id, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
+    sum(num_refused) / nullif(sum(num_verdicts), 0) AS fallback_rate,
+    coalesce(sum(num_steps - num_verdicts) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
+    sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass
+FROM step_total GROUP BY run_id;
 COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all refused. num_refused_unasked: SCoT''s rethinking where no draft chain was complete, so no verdict was asked for; not in the rate';
 
+CREATE OR REPLACE VIEW fallback_rate_by_setting AS
+SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind,
+    coalesce(json_extract(run.params, '$.drafts')::INTEGER, 1) AS drafts,
+    count(*) AS num_runs, count(DISTINCT run.params) AS num_parameter_sets, bool_or(run.limited) AS limited,
+    sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
+    sum(num_refused) / sum(num_verdicts) AS fallback_rate
+FROM run JOIN fallback_rate USING (run_id) WHERE num_verdicts > 0 GROUP BY ALL;
+COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all verdicts of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: other hyper-parameters differ between these runs; limited: one of them leaves problems out';
+
 CREATE OR REPLACE VIEW fallback_by_position AS
-WITH placed AS (
-    SELECT run_id, verdict_kind, verdict_accepted,
-        1 + (10 * step_index) // count(*) OVER (PARTITION BY run_id, sample_id) AS tenth
-    FROM step
-)
-SELECT run_id, tenth::INTEGER AS tenth, count(*) AS num_verdicts,
-    count(*) FILTER (NOT verdict_accepted) AS num_refused,
-    num_refused / num_verdicts AS fallback_rate
-FROM placed WHERE verdict_kind IS NOT NULL GROUP BY run_id, tenth;
+SELECT run_id, tenth, sum(num_verdicts)::BIGINT AS num_verdicts,
+    sum(num_verdicts - num_accepted)::BIGINT AS num_refused,
+    sum(num_verdicts - num_accepted) / sum(num_verdicts) AS fallback_rate
+FROM position_total GROUP BY run_id, tenth;
 COMMENT ON VIEW fallback_by_position IS 'Fallback rate by tenth of the chain (1: opening, 10: end), so that chains of unlike length compare';
 
 CREATE OR REPLACE VIEW acceptance_by_position AS
-SELECT run_id, step_index, count(*) AS num_verdicts,
-    count(*) FILTER (verdict_accepted) AS num_accepted,
-    num_accepted / num_verdicts AS acceptance_rate
-FROM step WHERE verdict_kind IS NOT NULL GROUP BY run_id, step_index;
+SELECT run_id, step_index, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_accepted)::BIGINT AS num_accepted,
+    sum(num_accepted) / sum(num_verdicts) AS acceptance_rate
+FROM position_total GROUP BY run_id, step_index;
 COMMENT ON VIEW acceptance_by_position IS 'Share of verdicts that accepted a candidate, by step index; later indexes only hold the longer chains';
 
-CREATE OR REPLACE VIEW draft_selection AS
-WITH offered AS (
-    SELECT run_id, sample_id, step_index, count(DISTINCT option) AS num_offered FROM candidate GROUP BY ALL
-), option AS (
-    SELECT run_id, num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
-        unnest(probabilities(verdict_logprobs)) AS probability
-    FROM step JOIN offered USING (run_id, sample_id, step_index) WHERE verdict_kind = 'choice'
+CREATE OR REPLACE VIEW steps_by_author AS
+WITH author AS (
+    SELECT run_id, author, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
+        coalesce(sum(num_steps) FILTER (role <> 'answer'), 0)::BIGINT AS num_reasoning_steps
+    FROM step_total GROUP BY run_id, author
+), finished AS (
+    SELECT run_id, count(*) AS num_samples FROM sample WHERE stop_reason IS NOT NULL GROUP BY run_id
 )
-SELECT run_id, num_offered, option_index::INTEGER AS option_index, option_index >= num_offered AS is_reject,
-    count(*) AS num_verdicts,
-    count(*) FILTER (verdict_decision = option_index) AS num_chosen,
-    num_chosen / num_verdicts AS share,
-    avg(probability) AS mean_probability
-FROM option GROUP BY run_id, num_offered, option_index;
+SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_per_sample,
+    num_steps / sum(num_steps) OVER same_run AS share,
+    num_reasoning_steps / nullif(sum(num_reasoning_steps) OVER same_run, 0) AS reasoning_share,
+    num_tokens / num_steps AS tokens_per_step
+FROM author JOIN finished USING (run_id)
+WINDOW same_run AS (PARTITION BY run_id);
+COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by who wrote them (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share leaves final answers out';
+
+CREATE OR REPLACE VIEW steps_by_role AS
+SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
+    sum(num_steps) / sum(sum(num_steps)) OVER (PARTITION BY run_id) AS share,
+    sum(num_tokens) / sum(num_steps) AS tokens_per_step
+FROM step_total GROUP BY run_id, author, role;
+COMMENT ON VIEW steps_by_role IS 'Steps of the accepted chains by author and role';
+
+CREATE OR REPLACE VIEW reflective_words AS
+WITH total AS (
+    SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
+        [sum(num_wait), sum(num_but), sum(num_hmm)]::BIGINT[] AS occurrences
+    FROM step_total GROUP BY run_id, author, role
+), word AS (
+    SELECT run_id, author, role, num_steps, num_tokens, unnest(['wait', 'but', 'hmm']) AS word,
+        unnest(occurrences) AS occurrences
+    FROM total
+)
+SELECT run_id, author, role, word, occurrences, num_steps, num_tokens, occurrences / num_steps AS per_step,
+    1000 * occurrences / nullif(num_tokens, 0) AS per_thousand_tokens
+FROM word;
+COMMENT ON VIEW reflective_words IS 'How often «wait», «but» and «hmm» stand in the accepted chains, by author and role (SpecCoT, appendix A.1). Add up occurrences and num_tokens for a coarser rate';
+
+CREATE OR REPLACE VIEW draft_selection AS
+SELECT run_id, num_offered, option_index, option_index >= num_offered AS is_reject, num_verdicts, num_chosen,
+    num_chosen / num_verdicts AS share, probability / num_verdicts AS mean_probability
+FROM option_total;
 COMMENT ON VIEW draft_selection IS 'How often each option of a choice was taken, by the number of distinct candidates offered; equal candidates share an option. An uneven share shows a bias of position';

@@ -13,17 +13,6 @@ SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'throughput' EN
 FROM run LEFT JOIN node USING (run_id);
 COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions';
 
-CREATE OR REPLACE VIEW timed_sample AS
-SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.attempt_id, sample.latency_seconds,
-    coalesce(tokens.emitted_tokens, 0) AS emitted_tokens,
-    coalesce(tokens.spent_tokens, 0) AS spent_tokens
-FROM sample LEFT JOIN (
-    SELECT run_id, sample_id, sum(emitted_tokens)::BIGINT AS emitted_tokens, sum(spent_tokens)::BIGINT AS spent_tokens
-    FROM sample_tokens GROUP BY ALL
-) AS tokens USING (run_id, sample_id)
-WHERE sample.num_attempts = 1 AND sample.stop_reason IS NOT NULL AND sample.stop_reason <> 'error';
-COMMENT ON VIEW timed_sample IS 'Samples whose latency means something: finished in one attempt and without an error';
-
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,
     avg(latency_seconds) AS mean_seconds, median(latency_seconds) AS median_seconds,
@@ -34,7 +23,7 @@ COMMENT ON VIEW latency IS 'Wall time of a sample';
 
 CREATE OR REPLACE VIEW latency_split AS
 WITH timed_call AS (
-    SELECT call.* FROM call SEMI JOIN timed_sample USING (run_id, sample_id)
+    FROM call_total WHERE is_timed
 ), part AS (
     SELECT run_id, purpose AS part, sum(end_seconds - queued_seconds) AS seconds FROM timed_call GROUP BY ALL
     UNION ALL
@@ -52,17 +41,15 @@ FROM part JOIN latency USING (run_id);
 COMMENT ON VIEW latency_split IS 'Where a sample''s wall time goes: calls by purpose without their queueing, queueing, and overhead (latency less all calls). The parts sum to the mean latency';
 
 CREATE OR REPLACE VIEW worker_time AS
-SELECT call.run_id, timed_sample.attempt_id,
-    epoch(max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) - min(call.submitted_at))
-        AS wall_seconds
-FROM call JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL;
+SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
+FROM call_total WHERE is_timed GROUP BY run_id, attempt_id;
 COMMENT ON VIEW worker_time IS 'From a worker''s first call to the end of its last';
 
 CREATE OR REPLACE VIEW throughput AS
 WITH called AS (
-    SELECT run_id, model, count(*) AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
+    SELECT run_id, model, sum(num_calls)::BIGINT AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
         sum(end_seconds - queued_seconds) AS call_seconds
-    FROM call SEMI JOIN timed_sample USING (run_id, sample_id) GROUP BY ALL
+    FROM call_total WHERE is_timed GROUP BY ALL
 ), wall AS (
     SELECT run_id, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
 )

@@ -1,19 +1,5 @@
 -- How much was written and by whom. Emitted, spent and critical path always stand together.
 
-CREATE OR REPLACE VIEW sample_tokens AS
-WITH emitted AS (
-    SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM step GROUP BY ALL
-), worked AS (
-    SELECT run_id, sample_id, model, sum(output_tokens) AS spent, sum(longest_output_tokens) AS critical_path
-    FROM call GROUP BY ALL
-)
-SELECT run_id, sample_id, model,
-    coalesce(emitted.tokens, 0)::BIGINT AS emitted_tokens,
-    coalesce(worked.spent, 0)::BIGINT AS spent_tokens,
-    coalesce(worked.critical_path, 0)::BIGINT AS critical_path_tokens
-FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
-COMMENT ON VIEW sample_tokens IS 'The three token counts of each finished sample, by model. Emitted: in the accepted chain; spent: every output token of every call; critical path: of parallel candidates the longest';
-
 CREATE OR REPLACE VIEW token_split AS
 WITH total AS (
     SELECT run_id, model, sum(emitted_tokens)::BIGINT AS emitted_tokens, sum(spent_tokens)::BIGINT AS spent_tokens,
@@ -34,8 +20,18 @@ WINDOW same_run AS (PARTITION BY run_id);
 COMMENT ON VIEW token_split IS 'Emitted, spent and critical-path tokens by model: totals, per finished sample, and share of the run';
 
 CREATE OR REPLACE VIEW cache_hit_rate AS
-SELECT run_id, model, purpose, count(*) AS num_calls,
+SELECT run_id, model, purpose, sum(num_calls)::BIGINT AS num_calls,
     sum(cached_tokens)::BIGINT AS cached_tokens, sum(prompt_tokens)::BIGINT AS prompt_tokens,
     sum(cached_tokens) / nullif(sum(prompt_tokens), 0) AS cache_hit_rate
-FROM call GROUP BY run_id, model, purpose;
+FROM call_total GROUP BY run_id, model, purpose;
 COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that the prefix cache held, by model and purpose; sum the two counts for a coarser rate';
+
+CREATE OR REPLACE VIEW answer_length AS
+WITH answer AS (
+    SELECT run_id, sample_id, sum(num_tokens) AS num_tokens, bool_or(is_estimated) AS is_estimated
+    FROM sample_answer GROUP BY run_id, sample_id
+)
+SELECT run_id, count(*) AS num_answers, avg(num_tokens) AS mean_tokens, median(num_tokens) AS median_tokens,
+    count(*) FILTER (is_estimated) AS num_estimated
+FROM answer GROUP BY run_id;
+COMMENT ON VIEW answer_length IS 'Tokens of the final answer, behind </think> or as a step of its own (SCoT, table 3), over the samples that have one. num_estimated: where thought and answer share a step, the answer''s tokens are the share of its characters';

@@ -1,0 +1,142 @@
+"""The quality of drafts: selection by class, scores of a process reward model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.trace import Candidate, Trace
+from jobs import parts
+from jobs.spec import Unit
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from tests.warehouse.conftest import Ask
+from warehouse.candidates import grade_candidates, main
+from warehouse.database import reader
+from warehouse.load import load_run
+
+SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})
+RIGHT, WRONG = "So it is \\boxed{2}.", "So it is \\boxed{3}."
+
+
+def selected(unit: Unit, drafts: tuple[str, ...], taken: int | None) -> Trace:
+    """A sample of SCoT: whole drafts, one of them taken or all refused."""
+    trace = runs.speculative(unit, refused=taken is None)
+    trace.steps = trace.steps[1:]
+    trace.steps[0].role = "rethink" if taken is None else "draft"
+    trace.steps[0].candidates = [
+        Candidate(text, 6, "stop", -0.5, index, index == taken) for index, text in enumerate(drafts)
+    ]
+    return trace
+
+
+def scot(tmp_path: Path) -> RunFolder:
+    """Of problem 0 (gold 2), four samples: right taken, wrong taken though a right one existed, refused with cause,
+    refused without."""
+    folder = runs.create(tmp_path, replace(SCOT, samples=4, num_problems=1))
+    chosen = [((WRONG, RIGHT), 1), ((RIGHT, WRONG), 1), ((WRONG, WRONG + " "), None), ((RIGHT, WRONG), None)]
+    units = runs.planned(folder)
+    runs.write_part(folder, [selected(unit, *how) for unit, how in zip(units, chosen, strict=True)])
+    return folder
+
+
+def test_selection_is_judged_by_class(tmp_path: Path) -> None:
+    folder, database = scot(tmp_path), tmp_path / "w.duckdb"
+    load_run(folder, database)
+    with reader(database) as connection:
+        assert Ask(connection)("draft_selection_accuracy", folder) == []
+    assert grade_candidates(folder, workers=1) == 8
+    assert grade_candidates(folder, workers=1) == 0
+    load_run(folder, database)
+    with reader(database) as connection:
+        first, second = Ask(connection)("draft_selection_accuracy", folder, '"class"')
+    assert (first["class"], first["num_samples"], first["num_right"], first["num_rejected"]) == (1, 3, 1, 1)
+    assert first["accuracy"] == pytest.approx(1 / 3)
+    assert (second["class"], second["num_samples"], second["accuracy"]) == (2, 1, 1)
+
+
+def test_a_draft_that_was_not_offered_makes_no_class(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, SCOT)
+    trace = selected(runs.planned(folder)[0], (RIGHT, WRONG), None)
+    trace.steps[0].candidates[0].option = None  # cut off
+    runs.write_part(folder, [trace])
+    grade_candidates(folder, workers=1)
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("draft_selection_accuracy", folder)
+    assert (row["class"], row["num_right"]) == (2, 1)
+
+
+def test_drafts_of_a_failed_try_make_no_class(tmp_path: Path) -> None:
+    """A sample fails after its selection and succeeds when it is run once more, with other drafts."""
+    folder, database = runs.create(tmp_path, SCOT), tmp_path / "w.duckdb"
+    unit = runs.planned(folder)[0]
+    runs.write_part(folder, [runs.ended(selected(unit, (WRONG, RIGHT), 0), "error", "engine lost")], "a0")
+    assert grade_candidates(folder, workers=1) == 0
+    runs.write_part(folder, [selected(unit, (RIGHT, WRONG), 0)], "a1")
+    assert grade_candidates(folder, workers=1) == 2
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("draft_selection_accuracy", folder)
+    assert (row["class"], row["num_samples"], row["num_right"]) == (1, 1, 1)
+
+
+def test_the_command_says_what_it_graded(tmp_path: Path) -> None:
+    scot(tmp_path)
+    runs.create(tmp_path, runs.VANILLA)
+    result = CliRunner().invoke(main, [str(tmp_path), "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    assert "8 drafts graded now" in result.stdout
+    assert "no whole chains" in result.stdout
+    (tmp_path / "empty").mkdir()
+    empty = CliRunner().invoke(main, [str(tmp_path / "empty")])
+    assert empty.exit_code == 2
+
+
+def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float]) -> None:
+    names = ("sample_id", "step_index", "candidate_index", "score")
+    found = [{**dict(zip(names, row, strict=True)), "scorer": "prm@1"} for row in rows]
+    parts.write_table(folder.scores_dir / "prm.parquet", parts.SCORES, found)
+
+
+def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    first, second = (unit.sample_id for unit in runs.planned(folder)[:2])
+    runs.write_part(
+        folder, [runs.speculative(runs.planned(folder)[0]), runs.speculative(runs.planned(folder)[1], refused=True)]
+    )
+    scores(
+        folder,
+        (first, 1, 0, 0.9),
+        (first, 1, 1, 0.4),
+        (second, 1, 0, 0.2),
+        (second, 1, 1, 0.3),
+        (first, 1, None, 0.9),
+        (second, 1, None, 0.8),
+        ("f" * 16, 1, 0, 1.0),  # not in the plan
+    )
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("step_quality", folder)
+    assert (row["num_candidates"], row["num_selected"], row["num_steps"]) == (4, 1, 2)
+    assert row["draft_quality"] == pytest.approx(0.45)
+    assert row["selected_quality"] == pytest.approx(0.9)
+    assert row["gain"] == pytest.approx(0.9 - (0.9 + 0.4) / 2)  # within the step; the refused step has none
+    assert (row["draft_step_quality"], row["fallback_quality"]) == (pytest.approx(0.9), pytest.approx(0.8))
+
+
+def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
+    from tests.warehouse.test_judge import SPEC, trace
+
+    folder, database = runs.create(tmp_path, SPEC), tmp_path / "w.duckdb"
+    units = runs.planned(folder)[:3]
+    runs.write_part(folder, [trace(unit, digit) for unit, digit in zip(units, (9, 7, 2), strict=True)])
+    rewards = (0.95, 1.0, 0.05)
+    scores(folder, *((unit.sample_id, 0, 0, reward) for unit, reward in zip(units, rewards, strict=True)))
+    load_run(folder, database)
+    with reader(database) as connection:
+        found = Ask(connection)("score_against_reward", folder, "reward_from")
+    assert [(r["reward_from"], r["num_candidates"], r["mean_verdict_score"]) for r in found] == [(0, 1, 2), (0.9, 2, 8)]

@@ -1,0 +1,223 @@
+"""What verdicts are worth, and what another threshold would have changed: against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.trace import Candidate, Step, Trace, Verdict
+from jobs.spec import Unit
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from tests.warehouse.conftest import Ask
+from warehouse.database import reader
+from warehouse.load import load_run
+
+DIGITS = tuple(str(i) for i in range(10))
+SPEC = replace(
+    runs.SPEC, method="specreason", params={"threshold": 7.0, "score": "greedy", "first_steps": 0, "step_tokens": 512}
+)
+
+
+def scored(digit: int, spread: dict[int, float] | None = None) -> Step:
+    """A step judged with `digit`, accepted from 7 up; the probabilities are those of `spread`."""
+    shares = spread or {digit: 1.0}
+    logprobs = tuple(math.log(shares[i]) if i in shares else -math.inf for i in range(10))
+    accepted = digit >= 7
+    step = runs.step("draft" if accepted else "target", "draft" if accepted else "fallback", f"Step {digit}.\n", 10)
+    step.candidates = [Candidate("A draft.\n", 9, "stop", -0.1, 0, accepted)]
+    step.verdict = Verdict("score", "Score?", DIGITS, logprobs, digit, float(digit), accepted)
+    return step
+
+
+def trace(unit: Unit, *digits: int) -> Trace:
+    found = runs.vanilla(unit)
+    found.steps = [scored(digit) for digit in digits]
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Problem 0: (9, 8) right, (9, 3) wrong. Problem 1: (7, 7) right, (5, 9) right. Problem 2: (9,) wrong, twice."""
+    folder = runs.create(tmp_path, SPEC)
+    by_problem = sorted(runs.planned(folder), key=lambda unit: (unit.problem_id, unit.sample_index))
+    chains = [(9, 8), (9, 3), (7, 7), (5, 9), (9,), (9,)]
+    traces = [trace(unit, *digits) for unit, digits in zip(by_problem, chains, strict=True)]
+    runs.write_part(folder, traces)
+    verdicts = ["correct", "wrong", "correct", "correct", "wrong", "no_answer"]
+    runs.write_grades(folder, dict(zip((t.sample_id for t in traces), verdicts, strict=True)))
+    load_run(folder, tmp_path / "w.duckdb")
+    return folder
+
+
+@pytest.fixture
+def ask(run: RunFolder) -> Iterator[Ask]:
+    with reader(run.path.parent / "w.duckdb") as connection:
+        yield Ask(connection)
+
+
+def test_calibration_is_the_share_of_right_answers_by_score(run: RunFolder, ask: Ask) -> None:
+    found = {
+        row["rating_from"]: (row["num_verdicts"], row["num_correct"], row["share_accepted"])
+        for row in ask("judge_calibration", run)
+    }
+    assert found == {3: (1, 0, 0), 5: (1, 1, 0), 7: (2, 2, 1), 8: (1, 1, 1), 9: (5, 2, 1)}
+    late = {(r["tenth"], r["rating_from"]): r["share_correct"] for r in ask("judge_calibration_by_position", run)}
+    assert late == {(1, 9): 1 / 4, (1, 7): 1, (1, 5): 1, (6, 8): 1, (6, 3): 0, (6, 7): 1, (6, 9): 1}
+
+
+def test_the_reliability_curve_reads_the_expected_score_as_a_probability(run: RunFolder, ask: Ask) -> None:
+    found = {round(row["probability_from"], 1): row for row in ask("judge_reliability", run)}
+    assert sorted(found) == [0.3, 0.5, 0.7, 0.8, 0.9]
+    assert (found[0.9]["mean_probability"], found[0.9]["share_correct"]) == (pytest.approx(1), pytest.approx(0.4))
+    assert found[0.9]["share_of_verdicts"] == pytest.approx(0.5)
+    assert found[0.3]["mean_probability"] == pytest.approx(3 / 9, abs=1e-3)
+
+
+def test_auroc_counts_ties_half(run: RunFolder, ask: Ask) -> None:
+    found = {row["unit"]: row for row in ask("judge_auroc", run)}
+    # Right verdicts 5 7 7 8 9 9, wrong ones 3 9 9 9: all six are above 3; with the three nines two tie, half each.
+    assert found["verdicts"]["auroc"] == pytest.approx((6 + 2 * 3 / 2) / 24)
+    assert (found["verdicts"]["num_correct"], found["verdicts"]["num_incorrect"]) == (6, 4)
+    # Lowest scores: right 8 7 5, wrong 3 9 9.
+    assert found["samples, lowest score"]["auroc"] == pytest.approx(3 / 9)
+    assert found["samples, mean score"]["auroc"] == pytest.approx(3 / 9)  # 8.5 7 7 against 6 9 9
+
+
+def test_auroc_is_that_of_an_independent_count(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, replace(SPEC, samples=8))
+    chains = [[(i * 7 + j * j) % 10 for j in range(1 + i % 5)] for i in range(24)]
+    traces = [trace(unit, *digits) for unit, digits in zip(runs.planned(folder), chains, strict=True)]
+    right = [i % 3 > 0 for i in range(24)]
+    runs.write_part(folder, traces)
+    runs.write_grades(
+        folder, {t.sample_id: "correct" if good else "wrong" for t, good in zip(traces, right, strict=True)}
+    )
+    load_run(folder, tmp_path / "w.duckdb")
+    good = [d for digits, is_right in zip(chains, right, strict=True) for d in digits if is_right]
+    bad = [d for digits, is_right in zip(chains, right, strict=True) for d in digits if not is_right]
+    wins = sum((g > b) + (g == b) / 2 for g in good for b in bad)
+    with reader(tmp_path / "w.duckdb") as connection:
+        found = {row["unit"]: row["auroc"] for row in Ask(connection)("judge_auroc", folder)}
+    assert found["verdicts"] == pytest.approx(wins / len(good) / len(bad))
+
+
+def test_a_replay_at_the_own_threshold_changes_nothing(run: RunFolder, ask: Ask) -> None:
+    [own] = [row for row in ask("threshold_replay", run) if row["is_own"]]
+    assert (own["threshold"], own["score"], own["num_changed_samples"]) == (7, "greedy", 0)
+    assert own["share_of_problems_exact"] == own["share_of_samples_exact"] == own["share_of_steps_exact"] == 1
+    assert own["accuracy_at_least"] == own["accuracy_at_most"] == own["accuracy_of_run"] == pytest.approx(0.5)
+
+
+def test_a_replay_is_exact_up_to_the_first_changed_decision(run: RunFolder, ask: Ask) -> None:
+    found = {row["threshold"]: row for row in ask("threshold_replay", run) if row["score"] == "greedy"}
+    # At 8 only (7, 7) changes, at its first step: 8 of 10 steps are known, problems 0 and 2 wholly.
+    assert found[8]["num_changed_samples"] == 1
+    assert found[8]["share_of_problems_exact"] == pytest.approx(2 / 3)
+    assert found[8]["share_of_samples_exact"] == pytest.approx(5 / 6)
+    assert found[8]["share_of_steps_exact"] == pytest.approx(8 / 10)
+    assert found[8]["accuracy_at_least"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
+    assert found[8]["accuracy_at_most"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    # At 5 the fallback of (5, 9) would have been accepted; at 3 that of (9, 3), too, at its second step.
+    assert found[5]["num_changed_samples"] == 1
+    assert found[3]["num_changed_samples"] == 2
+    assert found[3]["share_of_steps_exact"] == pytest.approx(7 / 10)
+    where = {(r["threshold"], r["step_index"]): r["num_samples"] for r in ask("threshold_changes", run, "ALL")
+             if r["score"] == "greedy"}  # fmt: skip
+    assert (where[(3, 0)], where[(3, 1)], where[(8, 0)]) == (1, 1, 1)
+    assert not any(threshold in {6, 7} for threshold, _ in where)
+
+
+def test_the_replay_with_the_average_uses_the_stored_distribution(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, SPEC)
+    unit = runs.planned(folder)[0]
+    found = trace(unit, 9)
+    found.steps = [scored(9, {9: 0.6, 1: 0.4})]  # mean 5.8: refused at 6, accepted at 5
+    runs.write_part(folder, [found])
+    runs.write_grades(folder, {unit.sample_id: "correct"})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        [step] = ask("step", folder)
+        assert step["verdict_expected_score"] == pytest.approx(5.8)
+        changed = {(r["score"], r["threshold"]): r["num_changed_samples"] for r in ask("threshold_replay", folder)}
+    assert [changed[("average", t / 2)] for t in range(19)] == [0] * 12 + [1] * 7  # from 6 up it is refused
+    assert [changed[("greedy", t)] for t in range(10)] == [0] * 10
+
+
+@pytest.mark.parametrize(("score", "threshold"), [("average", 6.7), ("greedy", 6.7), ("average", 7.0)])
+def test_the_runs_own_threshold_is_replayed_wherever_it_lies(tmp_path: Path, score: str, threshold: float) -> None:
+    folder = runs.create(tmp_path, replace(SPEC, params={"threshold": threshold, "score": score}))
+    unit = runs.planned(folder)[0]
+    found = trace(unit, 9, 9)
+    for step, low in zip(found.steps, (0.2, 0.3), strict=True):  # means 7.4 and 6.6
+        shares = {1: low, 9: 1 - low}
+        assert step.verdict is not None
+        step.verdict.logprobs = tuple(math.log(shares[i]) if i in shares else -math.inf for i in range(10))
+        step.verdict.score = 9.0 if score == "greedy" else 9 - 8 * low
+        step.verdict.accepted = step.verdict.score >= threshold
+    runs.write_part(folder, [found])
+    runs.write_grades(folder, {unit.sample_id: "correct"})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        rows = Ask(connection)("threshold_replay", folder)
+    [own] = [row for row in rows if row["is_own"]]
+    assert (own["score"], own["threshold"], own["num_changed_samples"]) == (score, threshold, 0)
+    assert len(rows) == len({(row["score"], row["threshold"]) for row in rows}) == (29 if threshold == 7 else 31)
+
+
+def test_a_replay_has_accuracies_of_graded_samples_only(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, SPEC)
+    by_problem = sorted(runs.planned(folder), key=lambda unit: (unit.problem_id, unit.sample_index))
+    runs.write_part(folder, [trace(unit, 9) for unit in by_problem[:3]])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert {row["accuracy_of_run"] for row in Ask(connection)("threshold_replay", folder)} == {None}
+    runs.write_grades(folder, {by_problem[0].sample_id: "correct"})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [own] = [row for row in Ask(connection)("threshold_replay", folder) if row["is_own"]]
+    assert (own["num_problems"], own["num_samples"]) == (2, 3)
+    assert own["accuracy_at_least"] == own["accuracy_at_most"] == own["accuracy_of_run"] == 1
+
+
+def test_a_choice_without_any_probability_is_loaded_and_rates_nothing(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    sure, lost = (runs.speculative(unit) for unit in runs.planned(folder)[:2])
+    lost.steps[1].verdict = runs.choice(0, True, (0.0, 0.0, 0.0))
+    runs.write_part(folder, [sure, lost])
+    runs.write_grades(folder, {sure.sample_id: "correct", lost.sample_id: "wrong"})
+    assert load_run(folder, tmp_path / "w.duckdb").num_finished == 2
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        assert [row["num_verdicts"] for row in ask("judge_calibration", folder)] == [1]
+        options = {row["option_index"]: row for row in ask("draft_selection", folder)}
+        [rate] = ask("fallback_rate", folder)
+    assert (options[0]["num_verdicts"], options[0]["num_chosen"]) == (2, 2)
+    assert options[0]["mean_probability"] == pytest.approx(0.5 / 0.8 / 2)
+    assert (rate["num_verdicts"], rate["mean_option_mass"]) == (2, pytest.approx(0.4))
+
+
+def test_a_choice_is_rated_by_what_its_candidates_have_against_reject(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    unit = runs.planned(folder)[0]
+    runs.write_part(folder, [runs.speculative(unit)])  # 0.5 and 0.2 for the candidates, 0.1 for reject
+    runs.write_grades(folder, {unit.sample_id: "correct"})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("judge_reliability", folder)
+        assert (row["verdict_kind"], row["mean_probability"]) == ("choice", pytest.approx(7 / 8, abs=0.006))
+        assert Ask(connection)("threshold_replay", folder) == []
+
+
+def test_the_grader_version_that_counts_decides_what_is_right(run: RunFolder, tmp_path: Path) -> None:
+    runs.write_grades(run, {unit.sample_id: "wrong" for unit in runs.planned(run)}, "2")
+    load_run(run, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert {row["share_correct"] for row in Ask(connection)("judge_calibration", run)} == {0}
+        connection.execute("SET VARIABLE grader_version = '1'")
+        assert {row["share_correct"] for row in Ask(connection)("judge_calibration", run)} == {0, 0.4, 1}

@@ -1,0 +1,99 @@
+"""One writer at a time, killed at any moment, and readers who never wait for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.store import RunFolder
+from tests.warehouse import runs
+from tests.warehouse.conftest import counts
+from warehouse.database import reader, writer
+from warehouse.load import load_run, main
+
+
+def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before = counts(database)
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
+    code = """
+import os, pathlib, sys
+import warehouse.load as load
+from jobs.store import RunFolder
+whole = load.replace_run
+def killed(connection, run_id):
+    whole(connection, run_id)
+    os._exit(9)
+load.replace_run = killed
+load.load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]))
+"""
+    killed = subprocess.run([sys.executable, "-c", code, str(folder.path), str(database)], check=False)
+    assert killed.returncode == 9
+    assert counts(database) == before
+    assert load_run(folder, database).num_finished == 6
+
+
+def test_readers_do_not_wait_for_a_writer_and_keep_what_they_opened(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    with runs.locked(database), reader(database, 0) as connection:
+        assert connection.execute("SELECT count(*) FROM step").fetchall() == [(6,)]
+    code = "import sys, pathlib; from warehouse.load import load_run; from jobs.store import RunFolder\n"
+    code += "print(load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), 0).num_finished)"
+    with reader(database) as connection:  # a notebook that stays open keeps no loader out
+        runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
+        command = [sys.executable, "-c", code, str(folder.path), str(database)]
+        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip() == "6"
+        assert connection.execute("SELECT count(*) FROM step").fetchall() == [(6,)]
+    assert counts(database)["step"] == 18
+
+
+def test_two_loaders_take_turns(folder: RunFolder, database: Path) -> None:
+    """Of two at once, each with a run of its own, neither loses what the other wrote."""
+    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
+    load_run(folder, database)
+    runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")
+    command = [sys.executable, "-m", "warehouse.load", "--database", str(database)]
+    both = [subprocess.Popen([*command, str(run.path)], stdout=subprocess.PIPE) for run in (folder, second)]
+    for loader in both:
+        loader.communicate()
+    assert [loader.returncode for loader in both] == [0, 0]
+    assert (counts(database)["run"], counts(database)["step"]) == (2, 18)
+
+
+def test_an_unchanged_run_writes_nothing(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before = database.stat()
+    with runs.locked(database):  # not even the lock is needed
+        assert load_run(folder, database, 0).unchanged
+    assert (database.stat().st_ino, database.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_failure_in_the_middle_leaves_no_trace(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before = sorted(path.name for path in database.parent.iterdir())
+
+    def fail() -> None:
+        with writer(database) as connection:
+            connection.execute("DELETE FROM step")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert sorted(path.name for path in database.parent.iterdir()) == before
+    assert counts(database)["step"] == 6
+
+
+def test_a_rebuild_waits_for_the_one_who_writes(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    before = database.read_bytes()
+    with runs.locked(database):
+        result = CliRunner().invoke(main, [str(folder.path), "--rebuild", "--wait", "0.2", "--database", str(database)])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "in use by another process" in result.stderr
+    assert database.read_bytes() == before

@@ -1,0 +1,1 @@
+"""Measures of the warehouse itself: how fast it loads and answers as it grows."""

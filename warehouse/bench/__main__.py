@@ -1,0 +1,153 @@
+"""`python -m warehouse.bench`: measure the warehouse on this machine, as Markdown on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness import environment
+from harness.bench.table import Table
+from harness.command import OneLineErrors
+from jobs.store import run_folders
+from warehouse.bench.synthetic import create
+from warehouse.database import memory_mebibytes
+
+GOAL_RATIO = 0.7
+GOAL_SECONDS = 2.0
+_SLOWEST = 6
+
+
+def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> list[int]:
+    try:
+        sizes = [int(float(size)) for size in text.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: expected numbers with commas, such as 1e5,1e6") from error
+    if min(sizes) < 1000:
+        raise click.BadParameter("at least 1000 steps")
+    return sizes
+
+
+@click.command(cls=OneLineErrors, context_settings={"show_default": True})
+@click.option("--steps", default="1e5,1e6", callback=_sizes, help="About so many step rows, with commas.")
+@click.option("--cores", type=click.IntRange(1), default=2, help="Cores that may be used.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where runs and databases go and stay.  [default: a temporary folder]",
+)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers as JSON too.")
+def main(steps: list[int], cores: int, folder: Path | None, output: Path | None) -> None:
+    """Measure loading against bare DuckDB, and every view, as the warehouse grows."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    load_before = os.getloadavg()[0]
+    where = folder or Path(tempfile.mkdtemp(prefix="warehouse-bench-"))
+    try:
+        found = {size: _measured(where / f"steps-{size}", size) for size in steps}
+    finally:
+        if folder is None:
+            shutil.rmtree(where, ignore_errors=True)
+    heading = _heading(cores, load_before)
+    tables = [_loading(found), _growth(found), _slowest(found)]
+    click.echo("\n".join([heading, *(table.markdown() for table in tables)]))
+    if output is not None:
+        output.write_text(json.dumps({"heading": heading, "found": found}, indent=2), encoding="utf-8")
+
+
+def _measured(folder: Path, size: int) -> dict[str, Any]:
+    runs = folder / "runs"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        runs.mkdir(parents=True)
+        began = time.monotonic()
+        create(runs, size)
+        (folder / "complete").touch()
+        _say(f"{size} steps: written in {time.monotonic() - began:.0f} s")
+    found: dict[str, Any] = {
+        "num_runs": len(run_folders([runs])),
+        "file_bytes": sum(path.stat().st_size for path in runs.glob("*/parts/*.parquet")),
+    }
+    for what, database in (
+        ("bare", "bare.duckdb"), ("load", "warehouse.duckdb"), ("unchanged", "warehouse.duckdb"),
+        ("views", "warehouse.duckdb"),
+    ):  # fmt: skip
+        command = [sys.executable, "-m", "warehouse.bench.measure", what, str(runs), str(folder / database)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            raise click.ClickException(f"the measurement {what} at {size} steps ended with {done.returncode}")
+        found[what] = json.loads(done.stdout)
+        _say(f"{size} steps: {what} {found[what]['seconds']:.1f} s")
+    (folder / "bare.duckdb").unlink()
+    return found
+
+
+def _loading(found: dict[int, dict[str, Any]]) -> Table:
+    table = Table(
+        "Loading, against bare `CREATE TABLE AS SELECT * FROM read_parquet` of the same trace files",
+        ["step rows", "runs", "files, MB", "bare, s", "load, s", "step rows a second", "rate of bare",
+         "rate of bare, by processor time", "peak memory, MB", "database, MB", "nothing new, s"],
+        notes=[f"Goal: a rate of at least {GOAL_RATIO} of bare. Loading checks and fingerprints every file, takes the "
+               "traces apart into steps, candidates and calls, and sums them up for the views. Nothing new: the same "
+               "load once more. From the third cycle of methods on, runs are the first two under other names."],
+    )  # fmt: skip
+    for size in found.values():
+        bare, load, rows = size["bare"], size["load"], size["views"]["rows"]
+        table.rows.append([
+            rows["step"], size["num_runs"], size["file_bytes"] / 1e6, bare["seconds"], load["seconds"],
+            rows["step"] / load["seconds"], bare["seconds"] / load["seconds"],
+            bare["processor_seconds"] / load["processor_seconds"], load["peak_bytes"] / 1e6,
+            load["database_bytes"] / 1e6, size["unchanged"]["seconds"],
+        ])  # fmt: skip
+    return table
+
+
+def _growth(found: dict[int, dict[str, Any]]) -> Table:
+    table = Table(
+        "All views, all rows fetched",
+        ["step rows", "candidates", "calls", "samples", "views", "slowest", "its seconds", "median of the views, s",
+         "over 2 s", "peak memory, MB"],
+        notes=[f"Goal: every view under {GOAL_SECONDS:g} s with ten million step rows on two cores."],
+    )  # fmt: skip
+    for size in found.values():
+        rows, views = size["views"]["rows"], size["views"]["views"]
+        ordered = sorted(views, key=views.__getitem__)
+        slow = [name for name in ordered if views[name] > GOAL_SECONDS]
+        table.rows.append([
+            rows["step"], rows["candidate"], rows["call"], rows["sample"], len(views), ordered[-1], views[ordered[-1]],
+            views[ordered[len(ordered) // 2]], ", ".join(slow) or "none", size["views"]["peak_bytes"] / 1e6,
+        ])  # fmt: skip
+    return table
+
+
+def _slowest(found: dict[int, dict[str, Any]]) -> Table:
+    largest = found[max(found)]["views"]["views"]
+    names = sorted(largest, key=lambda name: -largest[name])[:_SLOWEST]
+    table = Table("The slowest views, seconds", ["view", *(str(f["views"]["rows"]["step"]) for f in found.values())])
+    table.rows += [[name, *(f["views"]["views"][name] for f in found.values())] for name in names]
+    return table
+
+
+def _heading(cores: int, load_before: float) -> str:
+    hardware = environment.hardware()
+    return (
+        f"Measured {datetime.now(UTC).date()} on {hardware['cpu']}, {cores} of {hardware['usable_cores']} cores, "
+        f"{hardware['memory_bytes'] / 2**30:.0f} GiB, DuckDB {environment.versions().get('duckdb', '?')} limited to "
+        f"{memory_mebibytes()} MiB or less; load average of the machine {load_before:.1f} before. Synthetic runs.\n"
+    )
+
+
+def _say(text: str) -> None:
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.bench")

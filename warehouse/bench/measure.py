@@ -1,0 +1,87 @@
+"""One measurement in a process of its own: `python -m warehouse.bench.measure WHAT FOLDER DATABASE`, JSON on stdout.
+
+A process of its own, because peak memory is a process's, and because nothing may be warm but the disk cache.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jobs.store import run_folders
+from warehouse.database import WarehouseError, reader, scratch
+from warehouse.load import load_runs, rebuild
+
+REPEATS = 3
+"""Of each view; the median counts."""
+_ROW_TABLES = ("step", "candidate", "call", "sample")
+
+
+def bare(folder: Path, database: Path) -> dict[str, Any]:
+    """The same trace files into one table, as they are: what DuckDB can do at best on this machine."""
+    files = [str(path) for run in run_folders([folder]) for path in sorted(run.parts_dir.glob("*.parquet"))]
+    database.unlink(missing_ok=True)
+    with scratch(database.parent) as connection:
+        connection.execute(f"ATTACH '{database}' AS bare")
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute("CREATE TABLE bare.trace AS SELECT * FROM read_parquet($files)", {"files": files})
+        connection.execute("CHECKPOINT bare")
+    return {"database_bytes": database.stat().st_size}
+
+
+def load(folder: Path, database: Path) -> dict[str, Any]:
+    """Every run into a new warehouse."""
+    for _, outcome in rebuild(run_folders([folder]), database):
+        if isinstance(outcome, WarehouseError):
+            raise outcome
+    return {"database_bytes": database.stat().st_size}
+
+
+def unchanged(folder: Path, database: Path) -> dict[str, Any]:
+    """Load again what is loaded already."""
+    outcomes = [outcome for _, outcome in load_runs(run_folders([folder]), database)]
+    return {"num_unchanged": sum(1 for o in outcomes if not isinstance(o, WarehouseError) and o.unchanged)}
+
+
+def views(folder: Path, database: Path) -> dict[str, Any]:
+    """Every view, all of its rows fetched."""
+    with reader(database) as connection:
+        names = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
+        seconds = {name: sorted(_fetched(connection, name) for _ in range(REPEATS))[REPEATS // 2] for (name,) in names}
+        rows = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in _ROW_TABLES}
+    return {"views": seconds, "rows": rows}
+
+
+def _fetched(connection: Any, name: str) -> float:
+    started = time.perf_counter()
+    for _ in connection.sql(f"FROM {name}").to_arrow_reader(100_000):
+        pass
+    return time.perf_counter() - started
+
+
+MEASUREMENTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "bare": bare,
+    "load": load,
+    "unchanged": unchanged,
+    "views": views,
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    name, folder, database = sys.argv[1:]
+    began, used = time.perf_counter(), time.process_time()
+    found = MEASUREMENTS[name](Path(folder), Path(database))
+    found["seconds"] = time.perf_counter() - began
+    found["processor_seconds"] = time.process_time() - used
+    found["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Synthetic run folders: four methods with the shapes of real ones, any number of steps, nothing of it a result.
+
+Lengths are log-normal (about 40 tokens a step, 45 steps a chain of SpecReason, 25 of SpecCoT), refusals depend on the
+problem, texts differ from step to step. Trace files are written by DuckDB, everything else by the run folder itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness.problem import Problem, dataset_hash
+from jobs import parts
+from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
+from jobs.store import RunFolder
+from warehouse.database import Connection, scratch
+
+SAMPLES = 16
+MOST_PROBLEMS = 500
+DISTINCT_CYCLES = 2
+"""Cycles through the methods that are drawn; beyond them runs repeat under other names."""
+_SAMPLES_PER_PART = 1000
+_PART = Path(__file__).with_name("part.sql")
+_WORDS = """
+the a so we then if value of number sum is equal to area first second total each per cost wait but hmm let me check that
+again $x$ $\\frac{a}{b}$ hours days apples triangle side angle multiply divide add subtract both therefore which gives
+remaining left answer because since every one two three four five six seven eight nine
+""".split()  # noqa: SIM905
+_MACROS = """
+CREATE MACRO uniform(key, salt) AS (hash(key, salt) % 16777213) / 16777213.0;
+CREATE MACRO normal(key, salt) AS sqrt(3) * (uniform(key, salt || 1) + uniform(key, salt || 2)
+    + uniform(key, salt || 3) + uniform(key, salt || 4) - 2);
+CREATE MACRO call_of(purpose, model, i, n, tokens, longest, moment, seconds) AS struct_pack(
+    purpose := purpose, model := model, step := i, n := n::INTEGER, prompt_tokens := (200 + 40 * i)::INTEGER,
+    cached_tokens := (180 + 40 * i)::INTEGER, output_tokens := tokens::INTEGER,
+    longest_output_tokens := longest::INTEGER, submitted_at := moment::DOUBLE, queued_seconds := 0.01,
+    first_token_seconds := 0.05, end_seconds := seconds::DOUBLE, in_flight := 8::INTEGER);
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What makes one method's traces differ from another's."""
+
+    method: str
+    mean_steps: float
+    least_steps: int
+    mean_tokens: float
+    drafts: int
+    repeats: int
+    """Phrases that a step's text is long, over one per 40 tokens."""
+
+
+SHAPES = (
+    Shape("vanilla", 1, 1, 1200, 1, 20),
+    Shape("specreason", 45, 2, 40, 1, 1),
+    Shape("speccot", 25, 3, 40, 3, 1),
+    Shape("scot", 2, 2, 500, 3, 8),
+)
+_STEPS_PER_SAMPLE = sum(shape.mean_steps for shape in SHAPES)
+
+
+def create(folder: Path, num_steps: int) -> list[RunFolder]:
+    """Write run folders with about `num_steps` steps together into `folder`; returns them."""
+    cycles = max(1, round(num_steps / (_STEPS_PER_SAMPLE * SAMPLES * MOST_PROBLEMS)))
+    num_problems = max(2, round(num_steps / (_STEPS_PER_SAMPLE * SAMPLES * cycles)))
+    problems = [
+        Problem(f"synthetic/{i}", "synthetic", f"What is {i} + {i}?", str(2 * i), level=str(1 + i % 5))
+        for i in range(num_problems)
+    ]
+    created = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with scratch(folder) as connection:
+        connection.execute(_MACROS)
+        connection.execute("CREATE TABLE phrase (id INTEGER, text VARCHAR)")
+        connection.executemany("INSERT INTO phrase VALUES (?, ?)", list(_phrases(4096)))
+        for cycle in range(min(cycles, DISTINCT_CYCLES)):
+            created += [_run(connection, folder, shape, problems, cycle) for shape in SHAPES]
+    originals = list(created)
+    for number in range(len(originals), cycles * len(SHAPES)):
+        created.append(_under_another_name(originals[number % len(originals)], number))
+    return created
+
+
+def _under_another_name(run: RunFolder, number: int) -> RunFolder:
+    """The same files as another run: a database keeps them apart, and they need neither time nor room here."""
+    other = run.path.with_name(f"{run.path.name}-{number}")
+    shutil.copytree(run.path, other, copy_function=os.link)
+    return RunFolder(other)
+
+
+def _phrases(count: int) -> Iterator[tuple[int, str]]:
+    chance = random.Random(0)
+    for number in range(count):
+        yield number, " ".join(chance.choices(_WORDS, k=chance.randint(8, 22))) + ".\n"
+
+
+def _run(connection: Connection, folder: Path, shape: Shape, problems: list[Problem], seed: int) -> RunFolder:
+    draft, target = (ModelSpec(name, f"synthetic/{name}", None, name) for name in ("draft", "target"))
+    spec = RunSpec(
+        method=shape.method,
+        params=_params(shape),
+        dataset="synthetic",
+        dataset_hash=dataset_hash(problems),
+        dataset_size=len(problems),
+        num_problems=len(problems),
+        samples=SAMPLES,
+        seed=seed,
+        temperature=0.6,
+        top_p=0.95,
+        token_budget=8192,
+        draft=None if shape.method == "vanilla" else draft,
+        target=target,
+        engine=EngineSpec("scripted"),
+        concurrency=8,
+        prompt_hash="synthetic",
+    )
+    run = RunFolder(folder / spec.run_id)
+    count = len(problems) * SAMPLES
+    units = [
+        Unit(_sample_id(run, place), problems[place % len(problems)].id, place // len(problems))
+        for place in range(count)
+    ]
+    run.create(spec, problems, [units])
+    for number, first in enumerate(range(0, count, _SAMPLES_PER_PART)):
+        _part(connection, run, shape, len(problems), first, min(count, first + _SAMPLES_PER_PART), number)
+    _grades(run, units)
+    return run
+
+
+def _params(shape: Shape) -> dict[str, int | float | str | bool]:
+    match shape.method:
+        case "vanilla":
+            return {"model": "target"}
+        case "specreason":
+            return {"threshold": 7.0, "score": "greedy", "first_steps": 0, "step_tokens": 512}
+        case _:
+            return {"drafts": shape.drafts}
+
+
+def _sample_id(run: RunFolder, place: int) -> str:
+    return hashlib.md5(f"{run.path.name}:{place}".encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def _part(
+    connection: Connection, run: RunFolder, shape: Shape, num_problems: int, first: int, last: int, number: int
+) -> None:
+    path = run.parts_dir / f"attempt-{number:04}.parquet"
+    attempt = Attempt(path.stem, run.path.name, 0, "synthetic", 1, 1_700_000_000.0, None)
+    connection.execute(
+        _PART.read_text(encoding="utf-8").replace("{attempt}", json.dumps(asdict(attempt))),
+        {
+            "run": run.path.name,
+            "dataset": "synthetic",
+            "method": shape.method,
+            "num_problems": num_problems,
+            "first": first,
+            "last": last,
+            "mean_steps": shape.mean_steps,
+            "least_steps": shape.least_steps,
+            "mean_tokens": shape.mean_tokens,
+            "drafts": shape.drafts,
+            "repeats": shape.repeats,
+            "question": "Score the last step from 0 to 9 by its correctness and logic. " * 4,
+            "file": str(path),
+        },
+    )
+
+
+def _grades(run: RunFolder, units: list[Unit]) -> None:
+    """Grades that depend on the problem: easy ones are right nine times in ten."""
+    rows = []
+    for unit in units:
+        chance = random.Random(unit.sample_id)
+        difficulty = random.Random(unit.problem_id).random()
+        verdict = "correct" if chance.random() < 0.95 - 0.6 * difficulty else "wrong"
+        rows.append(
+            {
+                "sample_id": unit.sample_id,
+                "grader_version": "synthetic",
+                "verdict": verdict,
+                "extracted": "2",
+                "rule": "boxed",
+                "detail": "",
+                "seconds": 0.01,
+            }
+        )
+    parts.write_table(run.grades_dir / "synthetic.parquet", parts.GRADES, rows)

@@ -1,0 +1,90 @@
+"""Grades of drafts that are whole chains: `python -m warehouse.candidates RUN…`.
+
+SCoT's selection can only be judged where it is known which drafts were right (section 4.4). Every draft chain is graded
+as if it were the answer, by the same grader as samples, into the run folder's `candidate_grades/`; then load the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grading import Gold, Submission, grade_many, grader_version
+from harness.command import OneLineErrors
+from jobs import parts
+from jobs.finish import gold_of
+from jobs.grades import file_name
+from jobs.store import RunFolder, run_folders
+from warehouse.display import printable
+
+WHOLE_CHAINS = frozenset({"scot"})
+"""Methods whose candidates hold an answer of their own."""
+_COLUMNS = ["sample_id", "problem_id", "stop_reason", "steps"]
+
+
+def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
+    """Grade the drafts of a run that this grader version has not graded; returns how many were graded now."""
+    if run.spec().method not in WHOLE_CHAINS:
+        return 0
+    version = grader_version()
+    path = run.candidate_grades_dir / file_name(version)
+    rows = parts.read_rows(path) if path.exists() else []
+    known = {row["sample_id"] for row in rows}
+    golds = {problem.id: gold_of(problem) for problem in run.problems()}
+    taken: list[dict[str, Any]] = []
+
+    def items() -> Iterator[tuple[Submission, Gold]]:
+        for key, text, problem_id in _drafts(run, known):
+            taken.append(key)
+            yield Submission(text=text, stop_reason="answered", thinks=False), golds[problem_id]
+
+    for number, grade in enumerate(grade_many(items(), workers=workers)):
+        found = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
+        rows.append({**taken[number], "grader_version": version, **found})
+    if taken:
+        parts.write_table(path, parts.CANDIDATE_GRADES, rows)
+    return len(taken)
+
+
+def _drafts(run: RunFolder, known: set[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Key, text and problem of each draft, of each sample's first record without an error.
+
+    A sample that failed may be run once more, with other drafts under the same keys: its drafts are not graded.
+    """
+    seen = set(known)
+    for part in sorted(run.parts_dir.glob("*.parquet")):
+        for sample in parts.iterate_rows(part, _COLUMNS):
+            if sample["sample_id"] in seen or sample["stop_reason"] in {None, "error"}:
+                continue
+            seen.add(sample["sample_id"])
+            for step_index, step in enumerate(sample["steps"]):
+                for index, candidate in enumerate(step["candidates"]):
+                    key = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": index}
+                    yield key, candidate["text"], sample["problem_id"]
+
+
+@click.command(cls=OneLineErrors)
+@click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
+def main(paths: tuple[Path, ...], workers: int | None) -> None:
+    """Grade the drafts of SCoT runs; the view draft_selection_accuracy is made of them."""
+    folders = run_folders(path for path in paths if path.is_dir())
+    if not folders:
+        raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
+    try:
+        for run in folders:
+            if run.spec().method in WHOLE_CHAINS:
+                click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded now"))
+            else:
+                click.echo(printable(f"{run.path.name}: its drafts are no whole chains, nothing to grade"))
+    except (*parts.DAMAGED, ValueError, TypeError, KeyError) as error:
+        click.echo(printable(f"error: {run.path.name} cannot be read: {str(error).splitlines()[0]}"), err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.candidates")

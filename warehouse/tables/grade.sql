@@ -1,0 +1,99 @@
+-- What graders and process reward models said.
+
+CREATE TABLE grade (
+    run_id VARCHAR,
+    sample_id VARCHAR,
+    grader_version VARCHAR,
+    verdict VARCHAR NOT NULL,
+    extracted VARCHAR,
+    rule VARCHAR,
+    detail VARCHAR,
+    seconds DOUBLE,
+    load_order INTEGER NOT NULL,
+    PRIMARY KEY (run_id, sample_id, grader_version)
+);
+COMMENT ON TABLE grade IS 'What one grader version said of one sample. Key: run_id, sample_id, grader_version';
+COMMENT ON COLUMN grade.run_id IS 'The run';
+COMMENT ON COLUMN grade.sample_id IS 'The sample';
+COMMENT ON COLUMN grade.grader_version IS 'Grader and the libraries under it';
+COMMENT ON COLUMN grade.verdict IS 'correct, wrong, no_answer, unparsable, truncated, error, grader_timeout or bad_gold';
+COMMENT ON COLUMN grade.extracted IS 'The answer as it stands in the text';
+COMMENT ON COLUMN grade.rule IS 'The rule that found the answer';
+COMMENT ON COLUMN grade.detail IS 'One line for a person: what decided';
+COMMENT ON COLUMN grade.seconds IS 'Time that grading took';
+COMMENT ON COLUMN grade.load_order IS 'The version with the highest is the newest: it graded last';
+
+CREATE TABLE second_grade (
+    run_id VARCHAR,
+    sample_id VARCHAR,
+    grader_version VARCHAR,
+    verdict VARCHAR NOT NULL,
+    extracted VARCHAR,
+    rule VARCHAR,
+    detail VARCHAR,
+    seconds DOUBLE,
+    load_order INTEGER NOT NULL,
+    PRIMARY KEY (run_id, sample_id, grader_version)
+);
+COMMENT ON TABLE second_grade IS 'What one version of the independent second grader said of one sample; no result counts it. Key: run_id, sample_id, grader_version';
+COMMENT ON COLUMN second_grade.run_id IS 'The run';
+COMMENT ON COLUMN second_grade.sample_id IS 'The sample';
+COMMENT ON COLUMN second_grade.grader_version IS 'Second grader and the library under it';
+COMMENT ON COLUMN second_grade.verdict IS 'As in grade; unparsable: the second grader does not understand gold or answer';
+COMMENT ON COLUMN second_grade.extracted IS 'The answer that it found in the text';
+COMMENT ON COLUMN second_grade.rule IS 'The rule that found the answer';
+COMMENT ON COLUMN second_grade.detail IS 'One line for a person: what decided';
+COMMENT ON COLUMN second_grade.seconds IS 'Time that grading took';
+COMMENT ON COLUMN second_grade.load_order IS 'The version with the highest is the newest';
+
+CREATE TABLE candidate_grade (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    candidate_index INTEGER NOT NULL,
+    grader_version VARCHAR NOT NULL,
+    verdict VARCHAR NOT NULL,
+    extracted VARCHAR,
+    detail VARCHAR,
+    load_order INTEGER NOT NULL
+);
+COMMENT ON TABLE candidate_grade IS 'What one grader version said of one candidate that is a whole chain (python -m warehouse.candidates). Key: run_id, sample_id, step_index, candidate_index, grader_version';
+COMMENT ON COLUMN candidate_grade.run_id IS 'The run';
+COMMENT ON COLUMN candidate_grade.sample_id IS 'The sample';
+COMMENT ON COLUMN candidate_grade.step_index IS 'The step it was proposed for';
+COMMENT ON COLUMN candidate_grade.candidate_index IS 'Place among the candidates, from 0';
+COMMENT ON COLUMN candidate_grade.grader_version IS 'Grader and the libraries under it';
+COMMENT ON COLUMN candidate_grade.verdict IS 'As in grade';
+COMMENT ON COLUMN candidate_grade.extracted IS 'The answer as it stands in the candidate';
+COMMENT ON COLUMN candidate_grade.detail IS 'One line for a person: what decided';
+COMMENT ON COLUMN candidate_grade.load_order IS 'The version with the highest is the newest';
+
+CREATE TABLE step_score (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    scorer VARCHAR NOT NULL,
+    score DOUBLE NOT NULL
+);
+COMMENT ON TABLE step_score IS 'Quality of one step as a process reward model sees it, from scores/ in the run folder. Key: run_id, sample_id, step_index, scorer';
+COMMENT ON COLUMN step_score.run_id IS 'The run';
+COMMENT ON COLUMN step_score.sample_id IS 'The sample';
+COMMENT ON COLUMN step_score.step_index IS 'The step';
+COMMENT ON COLUMN step_score.scorer IS 'The model that scored, with its revision';
+COMMENT ON COLUMN step_score.score IS 'From 0 to 1; higher is better';
+
+CREATE TABLE candidate_score (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    candidate_index INTEGER NOT NULL,
+    scorer VARCHAR NOT NULL,
+    score DOUBLE NOT NULL
+);
+COMMENT ON TABLE candidate_score IS 'Quality of one candidate as a process reward model sees it. Key: run_id, sample_id, step_index, candidate_index, scorer';
+COMMENT ON COLUMN candidate_score.run_id IS 'The run';
+COMMENT ON COLUMN candidate_score.sample_id IS 'The sample';
+COMMENT ON COLUMN candidate_score.step_index IS 'The step it was proposed for';
+COMMENT ON COLUMN candidate_score.candidate_index IS 'Place among the candidates, from 0';
+COMMENT ON COLUMN candidate_score.scorer IS 'The model that scored, with its revision';
+COMMENT ON COLUMN candidate_score.score IS 'From 0 to 1; higher is better';

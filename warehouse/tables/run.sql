@@ -1,0 +1,173 @@
+-- Tables of the warehouse. Derived from run folders: any of it can be deleted and loaded again.
+-- Times are TIMESTAMP in UTC without a zone, durations are seconds, column names are the trace's field names.
+
+CREATE TABLE schema_version (version INTEGER NOT NULL, tables_hash VARCHAR NOT NULL, views_hash VARCHAR NOT NULL);
+COMMENT ON TABLE schema_version IS 'Which version of the schema this database was made with; one row';
+COMMENT ON COLUMN schema_version.version IS 'Number of the schema, for people';
+COMMENT ON COLUMN schema_version.tables_hash IS 'SHA-256 of the tables'' definition; another one means: made anew by the next load';
+COMMENT ON COLUMN schema_version.views_hash IS 'SHA-256 of the views'' definition; another one means: load again';
+
+CREATE TABLE run (
+    run_id VARCHAR PRIMARY KEY,
+    spec_id VARCHAR NOT NULL,
+    folder VARCHAR NOT NULL,
+    method VARCHAR NOT NULL,
+    params JSON NOT NULL,
+    dataset VARCHAR NOT NULL,
+    dataset_hash VARCHAR NOT NULL,
+    dataset_size INTEGER NOT NULL,
+    num_problems INTEGER NOT NULL,
+    samples INTEGER NOT NULL,
+    seed BIGINT NOT NULL,
+    temperature DOUBLE NOT NULL,
+    top_p DOUBLE NOT NULL,
+    token_budget INTEGER NOT NULL,
+    draft_name VARCHAR,
+    draft_path VARCHAR,
+    draft_revision VARCHAR,
+    draft_fingerprint VARCHAR,
+    target_name VARCHAR,
+    target_path VARCHAR,
+    target_revision VARCHAR,
+    target_fingerprint VARCHAR,
+    engine_kind VARCHAR NOT NULL,
+    engine_dtype VARCHAR NOT NULL,
+    engine_max_context INTEGER,
+    engine_draft_tensor_parallel INTEGER NOT NULL,
+    engine_target_tensor_parallel INTEGER NOT NULL,
+    engine_draft_memory DOUBLE,
+    engine_target_memory DOUBLE,
+    concurrency INTEGER NOT NULL,
+    prompt_hash VARCHAR NOT NULL,
+    preset VARCHAR,
+    tag VARCHAR,
+    spec_version INTEGER NOT NULL,
+    limited BOOLEAN NOT NULL,
+    created_at TIMESTAMP NOT NULL,
+    loaded_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE run IS 'A frozen specification and everything produced under it. Key: run_id';
+COMMENT ON COLUMN run.run_id IS 'Name of the run folder';
+COMMENT ON COLUMN run.spec_id IS 'Dataset, method and hash of the specification; equal for equal specifications';
+COMMENT ON COLUMN run.folder IS 'Absolute path of the run folder when it was loaded';
+COMMENT ON COLUMN run.method IS 'Algorithm over draft and target model';
+COMMENT ON COLUMN run.params IS 'The method''s hyper-parameters under the paper''s names, defaults included';
+COMMENT ON COLUMN run.dataset IS 'Benchmark';
+COMMENT ON COLUMN run.dataset_hash IS 'Hash over the contents of the problems that are run, in order';
+COMMENT ON COLUMN run.dataset_size IS 'Problems in the whole dataset';
+COMMENT ON COLUMN run.num_problems IS 'Problems that are run (n)';
+COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
+COMMENT ON COLUMN run.seed IS 'The run''s seed';
+COMMENT ON COLUMN run.temperature IS 'Sampling temperature';
+COMMENT ON COLUMN run.top_p IS 'Nucleus sampling';
+COMMENT ON COLUMN run.token_budget IS 'Emitted tokens a sample may have, its final answer included';
+COMMENT ON COLUMN run.draft_name IS 'The small model; NULL where the method has none';
+COMMENT ON COLUMN run.draft_path IS 'Local folder or hub id of the draft model';
+COMMENT ON COLUMN run.draft_revision IS 'Revision of the draft model at the hub';
+COMMENT ON COLUMN run.draft_fingerprint IS 'Content hash, or hub id and revision, of the draft model';
+COMMENT ON COLUMN run.target_name IS 'The large model; NULL where the method has none';
+COMMENT ON COLUMN run.target_path IS 'Local folder or hub id of the target model';
+COMMENT ON COLUMN run.target_revision IS 'Revision of the target model at the hub';
+COMMENT ON COLUMN run.target_fingerprint IS 'Content hash, or hub id and revision, of the target model';
+COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted';
+COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
+COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
+COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft model is split over';
+COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over';
+COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory for the draft engine; NULL: default split';
+COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the target engine; NULL: default split';
+COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
+COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
+COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
+COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
+COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';
+COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
+COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';
+COMMENT ON COLUMN run.loaded_at IS 'When the run was last loaded (UTC)';
+
+CREATE TABLE attempt (
+    run_id VARCHAR,
+    attempt_id VARCHAR,
+    shard INTEGER,
+    hostname VARCHAR,
+    pid INTEGER,
+    started_at TIMESTAMP,
+    git_commit VARCHAR,
+    slurm_job_id VARCHAR,
+    device VARCHAR,
+    num_devices INTEGER,
+    versions JSON,
+    hardware JSON,
+    engines JSON,
+    PRIMARY KEY (run_id, attempt_id)
+);
+COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard that finished a sample. Key: run_id, attempt_id';
+COMMENT ON COLUMN attempt.run_id IS 'The run';
+COMMENT ON COLUMN attempt.attempt_id IS 'Name of the trace file without its ending';
+COMMENT ON COLUMN attempt.shard IS 'Index of the shard';
+COMMENT ON COLUMN attempt.hostname IS 'Node';
+COMMENT ON COLUMN attempt.pid IS 'Process of the worker';
+COMMENT ON COLUMN attempt.started_at IS 'When the worker started (UTC)';
+COMMENT ON COLUMN attempt.git_commit IS 'Commit of the harness';
+COMMENT ON COLUMN attempt.slurm_job_id IS 'Slurm''s job; NULL outside of Slurm';
+COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU; NULL where the trace file does not say';
+COMMENT ON COLUMN attempt.num_devices IS 'Devices of the worker';
+COMMENT ON COLUMN attempt.versions IS 'Package versions';
+COMMENT ON COLUMN attempt.hardware IS 'The node''s hardware';
+COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, seconds to start';
+
+CREATE TABLE problem (
+    run_id VARCHAR,
+    problem_id VARCHAR,
+    problem_index INTEGER NOT NULL,
+    dataset VARCHAR NOT NULL,
+    text VARCHAR NOT NULL,
+    answer VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    answers VARCHAR[],
+    alternatives VARCHAR[],
+    choices VARCHAR[],
+    level VARCHAR,
+    subject VARCHAR,
+    unit VARCHAR,
+    tolerance DOUBLE,
+    content_hash VARCHAR NOT NULL,
+    PRIMARY KEY (run_id, problem_id)
+);
+COMMENT ON TABLE problem IS 'One benchmark item as the run had it. Key: run_id, problem_id';
+COMMENT ON COLUMN problem.run_id IS 'The run';
+COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>';
+COMMENT ON COLUMN problem.problem_index IS 'Place in the run, from 0';
+COMMENT ON COLUMN problem.dataset IS 'Benchmark';
+COMMENT ON COLUMN problem.text IS 'The question as the model sees it, without instructions';
+COMMENT ON COLUMN problem.answer IS 'The gold answer; the letter of the right option for kind choice';
+COMMENT ON COLUMN problem.kind IS 'math or choice';
+COMMENT ON COLUMN problem.answers IS 'Parts that are all required';
+COMMENT ON COLUMN problem.alternatives IS 'Answers of which any one is right';
+COMMENT ON COLUMN problem.choices IS 'Option texts in the order A, B, …';
+COMMENT ON COLUMN problem.level IS 'Difficulty as the benchmark gives it';
+COMMENT ON COLUMN problem.subject IS 'Subject as the benchmark gives it';
+COMMENT ON COLUMN problem.unit IS 'Unit that belongs to the answer but is not part of it';
+COMMENT ON COLUMN problem.tolerance IS 'Absolute error that the benchmark allows';
+COMMENT ON COLUMN problem.content_hash IS 'Hash over everything that a model or a grader sees';
+
+CREATE TABLE loaded_file (
+    run_id VARCHAR,
+    name VARCHAR,
+    size_bytes BIGINT NOT NULL,
+    sha256 VARCHAR NOT NULL,
+    load_order INTEGER NOT NULL,
+    num_rows INTEGER NOT NULL,
+    error VARCHAR,
+    loaded_at TIMESTAMP NOT NULL,
+    PRIMARY KEY (run_id, name)
+);
+COMMENT ON TABLE loaded_file IS 'What was read: a run is loaded again when a fingerprint changes. Key: run_id, name';
+COMMENT ON COLUMN loaded_file.run_id IS 'The run';
+COMMENT ON COLUMN loaded_file.name IS 'Path within the run folder';
+COMMENT ON COLUMN loaded_file.size_bytes IS 'Size';
+COMMENT ON COLUMN loaded_file.sha256 IS 'Fingerprint of the content';
+COMMENT ON COLUMN loaded_file.load_order IS 'Place among the run''s files in the order in which they were written, from 1';
+COMMENT ON COLUMN loaded_file.num_rows IS 'Rows read, duplicates included';
+COMMENT ON COLUMN loaded_file.error IS 'Why the file was skipped; NULL where it was read';
+COMMENT ON COLUMN loaded_file.loaded_at IS 'When this content was first loaded (UTC)';

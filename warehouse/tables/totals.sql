@@ -1,0 +1,252 @@
+-- Totals: what the views would have to sum over every step and call again. Made by totals.sql from the tables above
+-- while a run is loaded; a test compares them with the sums.
+
+CREATE TABLE graded_sample (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    sample_index INTEGER NOT NULL,
+    stop_reason VARCHAR,
+    verdict VARCHAR NOT NULL,
+    finished BOOLEAN NOT NULL,
+    graded BOOLEAN NOT NULL,
+    grader_version VARCHAR,
+    extracted VARCHAR,
+    rule VARCHAR,
+    detail VARCHAR
+);
+COMMENT ON TABLE graded_sample IS 'One verdict per planned sample for every grader version that graded the run, and for none (grader_version NULL); the view sample_grade shows the version that counts. Key: run_id, sample_id, grader_version';
+COMMENT ON COLUMN graded_sample.run_id IS 'The run';
+COMMENT ON COLUMN graded_sample.sample_id IS 'The sample';
+COMMENT ON COLUMN graded_sample.problem_id IS 'The problem';
+COMMENT ON COLUMN graded_sample.sample_index IS 'From 0 to k − 1';
+COMMENT ON COLUMN graded_sample.stop_reason IS 'As in sample';
+COMMENT ON COLUMN graded_sample.verdict IS 'One of the nine; not_run for what is not finished, or not graded and no error';
+COMMENT ON COLUMN graded_sample.finished IS 'Whether the sample has been run';
+COMMENT ON COLUMN graded_sample.graded IS 'Whether there is a grade, or an error that needs none';
+COMMENT ON COLUMN graded_sample.grader_version IS 'Whose verdict it is; NULL: nobody''s';
+COMMENT ON COLUMN graded_sample.extracted IS 'As in grade';
+COMMENT ON COLUMN graded_sample.rule IS 'As in grade';
+COMMENT ON COLUMN graded_sample.detail IS 'As in grade';
+
+CREATE TABLE grade_total (
+    run_id VARCHAR NOT NULL,
+    grader_version VARCHAR NOT NULL,
+    num_grades BIGINT NOT NULL,
+    num_correct BIGINT NOT NULL,
+    load_order INTEGER NOT NULL
+);
+COMMENT ON TABLE grade_total IS 'Grades of a run by grader version. Key: run_id, grader_version';
+COMMENT ON COLUMN grade_total.run_id IS 'The run';
+COMMENT ON COLUMN grade_total.grader_version IS 'Grader and the libraries under it';
+COMMENT ON COLUMN grade_total.num_grades IS 'Grades';
+COMMENT ON COLUMN grade_total.num_correct IS 'Grades with the verdict correct';
+COMMENT ON COLUMN grade_total.load_order IS 'The version with the highest is the newest';
+
+CREATE TABLE sample_tokens (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    emitted_tokens BIGINT NOT NULL,
+    spent_tokens BIGINT NOT NULL,
+    critical_path_tokens BIGINT NOT NULL
+);
+COMMENT ON TABLE sample_tokens IS 'The three token counts of each finished sample, by model. Key: run_id, sample_id, model';
+COMMENT ON COLUMN sample_tokens.run_id IS 'The run';
+COMMENT ON COLUMN sample_tokens.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_tokens.model IS 'draft or target';
+COMMENT ON COLUMN sample_tokens.emitted_tokens IS 'In the accepted chain';
+COMMENT ON COLUMN sample_tokens.spent_tokens IS 'Every output token of every call';
+COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest';
+
+CREATE TABLE timed_sample (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    problem_id VARCHAR NOT NULL,
+    attempt_id VARCHAR NOT NULL,
+    latency_seconds DOUBLE NOT NULL,
+    emitted_tokens BIGINT NOT NULL,
+    spent_tokens BIGINT NOT NULL
+);
+COMMENT ON TABLE timed_sample IS 'Samples whose latency means something: finished in one attempt and without an error. Key: run_id, sample_id';
+COMMENT ON COLUMN timed_sample.run_id IS 'The run';
+COMMENT ON COLUMN timed_sample.sample_id IS 'The sample';
+COMMENT ON COLUMN timed_sample.problem_id IS 'The problem';
+COMMENT ON COLUMN timed_sample.attempt_id IS 'The attempt';
+COMMENT ON COLUMN timed_sample.latency_seconds IS 'As in sample';
+COMMENT ON COLUMN timed_sample.emitted_tokens IS 'Of both models together';
+COMMENT ON COLUMN timed_sample.spent_tokens IS 'Of both models together';
+
+CREATE TABLE step_total (
+    run_id VARCHAR NOT NULL,
+    author VARCHAR NOT NULL,
+    role VARCHAR NOT NULL,
+    num_steps BIGINT NOT NULL,
+    num_tokens BIGINT NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_refused BIGINT NOT NULL,
+    option_mass DOUBLE,
+    num_wait BIGINT NOT NULL,
+    num_but BIGINT NOT NULL,
+    num_hmm BIGINT NOT NULL
+);
+COMMENT ON TABLE step_total IS 'Steps of a run by author and role. Key: run_id, author, role';
+COMMENT ON COLUMN step_total.run_id IS 'The run';
+COMMENT ON COLUMN step_total.author IS 'draft or target';
+COMMENT ON COLUMN step_total.role IS 'As in step';
+COMMENT ON COLUMN step_total.num_steps IS 'Steps';
+COMMENT ON COLUMN step_total.num_tokens IS 'Emitted tokens';
+COMMENT ON COLUMN step_total.num_verdicts IS 'Steps with a verdict';
+COMMENT ON COLUMN step_total.num_refused IS 'Steps whose verdict refused all candidates';
+COMMENT ON COLUMN step_total.option_mass IS 'Sum of verdict_mass; NULL without verdicts';
+COMMENT ON COLUMN step_total.num_wait IS 'Sum of step.num_wait';
+COMMENT ON COLUMN step_total.num_but IS 'Sum of step.num_but';
+COMMENT ON COLUMN step_total.num_hmm IS 'Sum of step.num_hmm';
+
+CREATE TABLE sample_answer (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    author VARCHAR NOT NULL,
+    num_tokens DOUBLE NOT NULL,
+    is_estimated BOOLEAN NOT NULL
+);
+COMMENT ON TABLE sample_answer IS 'Length of the final answer: what follows the last </think>, else the steps of role answer; samples without either have none. Key: run_id, sample_id, author';
+COMMENT ON COLUMN sample_answer.run_id IS 'The run';
+COMMENT ON COLUMN sample_answer.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_answer.author IS 'draft or target';
+COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, the share that its characters have';
+COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether such a step is in it; false: the number is exact';
+
+CREATE TABLE sample_verdicts (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    num_steps INTEGER NOT NULL,
+    num_verdicts INTEGER NOT NULL,
+    mean_score DOUBLE NOT NULL,
+    lowest_score DOUBLE NOT NULL,
+    own_threshold DOUBLE,
+    greedy_change INTEGER[] NOT NULL,
+    average_change INTEGER[] NOT NULL
+);
+COMMENT ON TABLE sample_verdicts IS 'Score verdicts (SpecReason) of one sample, and where another rule would have decided otherwise. Key: run_id, sample_id';
+COMMENT ON COLUMN sample_verdicts.run_id IS 'The run';
+COMMENT ON COLUMN sample_verdicts.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_verdicts.num_steps IS 'Steps of the sample, with and without a verdict';
+COMMENT ON COLUMN sample_verdicts.num_verdicts IS 'Score verdicts';
+COMMENT ON COLUMN sample_verdicts.mean_score IS 'Mean of verdict_score';
+COMMENT ON COLUMN sample_verdicts.lowest_score IS 'Least verdict_score';
+COMMENT ON COLUMN sample_verdicts.own_threshold IS 'The run''s threshold; NULL where the method has none';
+COMMENT ON COLUMN sample_verdicts.greedy_change IS 'For thresholds 0, 1, … 9 and the run''s own: index of the first step that the most probable digit would have decided otherwise; NULL: none';
+COMMENT ON COLUMN sample_verdicts.average_change IS 'For thresholds 0, 0.5, … 9 and the run''s own: likewise for the probability-weighted mean of the digits';
+
+CREATE TABLE position_total (
+    run_id VARCHAR NOT NULL,
+    step_index INTEGER NOT NULL,
+    tenth INTEGER NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_accepted BIGINT NOT NULL
+);
+COMMENT ON TABLE position_total IS 'Verdicts of a run by their place in the chain. Key: run_id, step_index, tenth';
+COMMENT ON COLUMN position_total.run_id IS 'The run';
+COMMENT ON COLUMN position_total.step_index IS 'Place in the chain, from 0';
+COMMENT ON COLUMN position_total.tenth IS 'Tenth of the chain, 1 to 10';
+COMMENT ON COLUMN position_total.num_verdicts IS 'Verdicts';
+COMMENT ON COLUMN position_total.num_accepted IS 'Verdicts that accepted a candidate';
+
+CREATE TABLE option_total (
+    run_id VARCHAR NOT NULL,
+    num_offered INTEGER NOT NULL,
+    option_index INTEGER NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_chosen BIGINT NOT NULL,
+    probability DOUBLE NOT NULL
+);
+COMMENT ON TABLE option_total IS 'Options of the choices of a run. Key: run_id, num_offered, option_index';
+COMMENT ON COLUMN option_total.run_id IS 'The run';
+COMMENT ON COLUMN option_total.num_offered IS 'Distinct candidates offered; 0: the trace does not say';
+COMMENT ON COLUMN option_total.option_index IS 'The option, from 0';
+COMMENT ON COLUMN option_total.num_verdicts IS 'Verdicts with this option';
+COMMENT ON COLUMN option_total.num_chosen IS 'How often it was decided for';
+COMMENT ON COLUMN option_total.probability IS 'Sum of its probability, normalised over the options; a verdict without any probability on its options adds none';
+
+CREATE TABLE rating_total (
+    run_id VARCHAR NOT NULL,
+    grader_version VARCHAR NOT NULL,
+    is_correct BOOLEAN NOT NULL,
+    verdict_kind VARCHAR NOT NULL,
+    accepted BOOLEAN NOT NULL,
+    tenth INTEGER NOT NULL,
+    rating DOUBLE NOT NULL,
+    expected_rating DOUBLE NOT NULL,
+    num_verdicts BIGINT NOT NULL
+);
+COMMENT ON TABLE rating_total IS 'Verdicts of a run by what they said and whether the sample ended correct, for every grader version; ungraded samples and verdicts without any probability on their options left out. Key: all but num_verdicts';
+COMMENT ON COLUMN rating_total.run_id IS 'The run';
+COMMENT ON COLUMN rating_total.grader_version IS 'Whose grade is_correct is';
+COMMENT ON COLUMN rating_total.is_correct IS 'Whether the sample''s final answer is correct';
+COMMENT ON COLUMN rating_total.verdict_kind IS 'choice or score';
+COMMENT ON COLUMN rating_total.accepted IS 'Whether a candidate was accepted';
+COMMENT ON COLUMN rating_total.tenth IS 'Tenth of the chain, 1 to 10';
+COMMENT ON COLUMN rating_total.rating IS 'score: verdict_score; choice: verdict_acceptance_probability. Two decimals';
+COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score; choice: as rating. Two decimals';
+COMMENT ON COLUMN rating_total.num_verdicts IS 'Verdicts';
+
+CREATE TABLE replay_total (
+    run_id VARCHAR NOT NULL,
+    grader_version VARCHAR,
+    score VARCHAR NOT NULL,
+    threshold DOUBLE NOT NULL,
+    num_problems BIGINT NOT NULL,
+    num_exact_problems BIGINT NOT NULL,
+    num_samples BIGINT NOT NULL,
+    num_changed_samples BIGINT NOT NULL,
+    num_steps BIGINT NOT NULL,
+    num_exact_steps BIGINT NOT NULL,
+    accuracy_at_least DOUBLE,
+    accuracy_at_most DOUBLE,
+    accuracy_of_run DOUBLE
+);
+COMMENT ON TABLE replay_total IS 'Score verdicts of a run under another rule, for every grader version and for none; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
+COMMENT ON COLUMN replay_total.run_id IS 'The run';
+COMMENT ON COLUMN replay_total.grader_version IS 'Whose grades the accuracies are of; NULL: nobody''s';
+COMMENT ON COLUMN replay_total.score IS 'greedy or average';
+COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score';
+COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has a score verdict';
+COMMENT ON COLUMN replay_total.num_exact_problems IS 'Problems of which no sample changes';
+COMMENT ON COLUMN replay_total.num_samples IS 'Samples with a score verdict';
+COMMENT ON COLUMN replay_total.num_changed_samples IS 'Samples with a changed decision';
+COMMENT ON COLUMN replay_total.num_steps IS 'Steps of the samples';
+COMMENT ON COLUMN replay_total.num_exact_steps IS 'Steps before the first changed decision';
+COMMENT ON COLUMN replay_total.accuracy_at_least IS 'Mean over problems with graded samples, over these, if every changed one were wrong; NULL: nothing is graded';
+COMMENT ON COLUMN replay_total.accuracy_at_most IS 'Likewise if every changed one were right';
+COMMENT ON COLUMN replay_total.accuracy_of_run IS 'Likewise as it was';
+
+CREATE TABLE call_total (
+    run_id VARCHAR NOT NULL,
+    attempt_id VARCHAR NOT NULL,
+    is_timed BOOLEAN NOT NULL,
+    model VARCHAR NOT NULL,
+    purpose VARCHAR NOT NULL,
+    num_calls BIGINT NOT NULL,
+    prompt_tokens BIGINT NOT NULL,
+    cached_tokens BIGINT NOT NULL,
+    output_tokens BIGINT NOT NULL,
+    queued_seconds DOUBLE NOT NULL,
+    end_seconds DOUBLE NOT NULL,
+    first_submitted_at TIMESTAMP NOT NULL,
+    last_ended_at TIMESTAMP NOT NULL
+);
+COMMENT ON TABLE call_total IS 'Calls of a run by attempt, model and purpose, apart for timed and other samples. Key: run_id, attempt_id, is_timed, model, purpose';
+COMMENT ON COLUMN call_total.run_id IS 'The run';
+COMMENT ON COLUMN call_total.attempt_id IS 'The attempt that finished the sample';
+COMMENT ON COLUMN call_total.is_timed IS 'Whether the sample is in timed_sample';
+COMMENT ON COLUMN call_total.model IS 'draft or target';
+COMMENT ON COLUMN call_total.purpose IS 'As in call';
+COMMENT ON COLUMN call_total.num_calls IS 'Calls';
+COMMENT ON COLUMN call_total.prompt_tokens IS 'Sum of call.prompt_tokens';
+COMMENT ON COLUMN call_total.cached_tokens IS 'Sum of call.cached_tokens';
+COMMENT ON COLUMN call_total.output_tokens IS 'Sum of call.output_tokens: spent';
+COMMENT ON COLUMN call_total.queued_seconds IS 'Sum of call.queued_seconds';
+COMMENT ON COLUMN call_total.end_seconds IS 'Sum of call.end_seconds, queueing included';
+COMMENT ON COLUMN call_total.first_submitted_at IS 'When the first was submitted (UTC)';
+COMMENT ON COLUMN call_total.last_ended_at IS 'When the last ended (UTC)';

@@ -1,0 +1,188 @@
+-- Totals of the run that the variable loading_run names, from the rows that insert.sql wrote. Sums of fractions go
+-- through DECIMAL, so they do not depend on the order of the rows and a rebuilt database is the same to the last digit.
+
+INSERT INTO grade_total BY NAME
+SELECT run_id, grader_version, count(*) AS num_grades, count(*) FILTER (verdict = 'correct') AS num_correct,
+    max(load_order) AS load_order
+FROM grade WHERE run_id = getvariable('loading_run') GROUP BY run_id, grader_version;
+
+INSERT INTO graded_sample BY NAME
+WITH version AS (
+    SELECT grader_version FROM grade_total WHERE run_id = getvariable('loading_run') UNION ALL SELECT NULL
+)
+SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.sample_index, sample.stop_reason,
+    CASE
+        WHEN sample.stop_reason IS NULL THEN 'not_run'
+        WHEN grade.verdict IS NOT NULL THEN grade.verdict
+        WHEN sample.stop_reason = 'error' THEN 'error'
+        ELSE 'not_run'
+    END AS verdict,
+    sample.stop_reason IS NOT NULL AS finished,
+    sample.stop_reason IS NOT NULL AND (grade.verdict IS NOT NULL OR sample.stop_reason = 'error') AS graded,
+    version.grader_version, grade.extracted, grade.rule, grade.detail
+FROM sample CROSS JOIN version
+LEFT JOIN grade ON grade.run_id = sample.run_id AND grade.sample_id = sample.sample_id
+    AND grade.grader_version = version.grader_version
+WHERE sample.run_id = getvariable('loading_run');
+
+INSERT INTO sample_tokens BY NAME
+WITH emitted AS (
+    SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM step
+    WHERE run_id = getvariable('loading_run') GROUP BY ALL
+), worked AS (
+    SELECT run_id, sample_id, model, sum(output_tokens) AS spent, sum(longest_output_tokens) AS critical_path
+    FROM call WHERE run_id = getvariable('loading_run') GROUP BY ALL
+)
+SELECT run_id, sample_id, model, coalesce(emitted.tokens, 0) AS emitted_tokens,
+    coalesce(worked.spent, 0) AS spent_tokens, coalesce(worked.critical_path, 0) AS critical_path_tokens
+FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
+
+INSERT INTO timed_sample BY NAME
+SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.attempt_id, sample.latency_seconds,
+    coalesce(tokens.emitted_tokens, 0) AS emitted_tokens, coalesce(tokens.spent_tokens, 0) AS spent_tokens
+FROM sample LEFT JOIN (
+    SELECT sample_id, sum(emitted_tokens) AS emitted_tokens, sum(spent_tokens) AS spent_tokens
+    FROM sample_tokens WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+) AS tokens USING (sample_id)
+WHERE sample.run_id = getvariable('loading_run')
+    AND sample.num_attempts = 1 AND sample.stop_reason <> 'error' AND sample.latency_seconds IS NOT NULL;
+
+INSERT INTO step_total BY NAME
+SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
+    count(verdict_kind) AS num_verdicts,
+    count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_refused,
+    exact_sum(verdict_mass) AS option_mass,
+    sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
+FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, author, role;
+
+INSERT INTO sample_answer BY NAME
+WITH ending AS (
+    SELECT sample_id, max(step_index) AS step_index FROM step
+    WHERE run_id = getvariable('loading_run') AND characters_after_thought IS NOT NULL GROUP BY sample_id
+), answer AS (
+    SELECT run_id, sample_id, author, step.num_tokens::DECIMAL(18, 6) * coalesce(
+            CASE WHEN step.step_index = ending.step_index
+                THEN (characters_after_thought / num_characters)::DECIMAL(18, 9) END, 1) AS num_tokens,
+        step.step_index IS NOT DISTINCT FROM ending.step_index AND characters_after_thought > 0 AS is_estimated
+    FROM step LEFT JOIN ending USING (sample_id)
+    WHERE run_id = getvariable('loading_run')
+        AND CASE WHEN ending.step_index IS NULL THEN role = 'answer' ELSE step.step_index >= ending.step_index END
+)
+SELECT run_id, sample_id, author, sum(num_tokens)::DOUBLE AS num_tokens, bool_or(is_estimated) AS is_estimated
+FROM answer GROUP BY run_id, sample_id, author;
+
+CREATE OR REPLACE TEMP TABLE judged AS
+SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
+    1 + (10 * step.step_index) // chain.num_steps AS tenth, verdict_kind, verdict_accepted, verdict_score,
+    try_cast(verdict_options[verdict_decision + 1] AS DOUBLE) AS digit, verdict_expected_score,
+    CASE WHEN json_extract_string(run.params, '$.score') = 'average' THEN verdict_score ELSE verdict_expected_score END
+        AS average,
+    try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) AS own_threshold,
+    verdict_acceptance_probability
+FROM step
+JOIN run USING (run_id)
+JOIN (
+    SELECT sample_id, count(*)::INTEGER AS num_steps FROM step
+    WHERE run_id = getvariable('loading_run') GROUP BY sample_id
+) AS chain USING (sample_id)
+WHERE step.run_id = getvariable('loading_run') AND verdict_kind IS NOT NULL;
+
+INSERT INTO position_total BY NAME
+SELECT run_id, step_index, tenth, count(*) AS num_verdicts, count(*) FILTER (verdict_accepted) AS num_accepted
+FROM judged GROUP BY run_id, step_index, tenth;
+
+INSERT INTO sample_verdicts BY NAME
+SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_verdicts,
+    exact_sum(verdict_score) / count(*) AS mean_score, min(verdict_score) AS lowest_score,
+    any_value(own_threshold) AS own_threshold,
+    [
+        first_changed(step_index, verdict_accepted, digit, 0),
+        first_changed(step_index, verdict_accepted, digit, 1),
+        first_changed(step_index, verdict_accepted, digit, 2),
+        first_changed(step_index, verdict_accepted, digit, 3),
+        first_changed(step_index, verdict_accepted, digit, 4),
+        first_changed(step_index, verdict_accepted, digit, 5),
+        first_changed(step_index, verdict_accepted, digit, 6),
+        first_changed(step_index, verdict_accepted, digit, 7),
+        first_changed(step_index, verdict_accepted, digit, 8),
+        first_changed(step_index, verdict_accepted, digit, 9),
+        first_changed(step_index, verdict_accepted, digit, own_threshold)
+    ] AS greedy_change,
+    [
+        first_changed(step_index, verdict_accepted, average, 0),
+        first_changed(step_index, verdict_accepted, average, 0.5),
+        first_changed(step_index, verdict_accepted, average, 1),
+        first_changed(step_index, verdict_accepted, average, 1.5),
+        first_changed(step_index, verdict_accepted, average, 2),
+        first_changed(step_index, verdict_accepted, average, 2.5),
+        first_changed(step_index, verdict_accepted, average, 3),
+        first_changed(step_index, verdict_accepted, average, 3.5),
+        first_changed(step_index, verdict_accepted, average, 4),
+        first_changed(step_index, verdict_accepted, average, 4.5),
+        first_changed(step_index, verdict_accepted, average, 5),
+        first_changed(step_index, verdict_accepted, average, 5.5),
+        first_changed(step_index, verdict_accepted, average, 6),
+        first_changed(step_index, verdict_accepted, average, 6.5),
+        first_changed(step_index, verdict_accepted, average, 7),
+        first_changed(step_index, verdict_accepted, average, 7.5),
+        first_changed(step_index, verdict_accepted, average, 8),
+        first_changed(step_index, verdict_accepted, average, 8.5),
+        first_changed(step_index, verdict_accepted, average, 9),
+        first_changed(step_index, verdict_accepted, average, own_threshold)
+    ] AS average_change
+FROM judged WHERE verdict_kind = 'score' AND isfinite(verdict_score) GROUP BY run_id, sample_id;
+
+INSERT INTO rating_total BY NAME
+SELECT run_id, grader_version, verdict = 'correct' AS is_correct, verdict_kind, verdict_accepted AS accepted, tenth,
+    round(coalesce(verdict_score, verdict_acceptance_probability), 2) AS rating,
+    round(coalesce(verdict_expected_score, verdict_acceptance_probability), 2) AS expected_rating,
+    count(*) AS num_verdicts
+FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
+WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating)
+GROUP BY ALL;
+
+INSERT INTO option_total BY NAME
+WITH option AS (
+    SELECT run_id, coalesce(num_offered, 0) AS num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,
+        unnest(list_transform(verdict_logprobs, lambda x: exp(x) / verdict_mass)) AS probability
+    FROM step WHERE run_id = getvariable('loading_run') AND verdict_kind = 'choice'
+)
+SELECT run_id, num_offered, option_index, count(*) AS num_verdicts,
+    count(*) FILTER (verdict_decision = option_index) AS num_chosen, coalesce(exact_sum(probability), 0) AS probability
+FROM option GROUP BY run_id, num_offered, option_index;
+
+INSERT INTO replay_total BY NAME
+WITH rule AS (
+    SELECT sample_id, num_steps, score, threshold, step_index FROM sample_change
+    WHERE run_id = getvariable('loading_run')
+), problem_replay AS (
+    SELECT graded.run_id, graded.grader_version, graded.problem_id, score, threshold, count(*) AS num_samples,
+        count(step_index) AS num_changed, sum(num_steps) AS num_steps,
+        sum(coalesce(step_index, num_steps)) AS num_exact_steps,
+        nullif(count(*) FILTER (graded.graded), 0) AS num_graded,
+        count(step_index) FILTER (graded.graded) AS num_changed_graded,
+        count(*) FILTER (graded.verdict = 'correct') AS num_correct,
+        count(*) FILTER (graded.verdict = 'correct' AND step_index IS NULL) AS num_unchanged_correct
+    FROM rule JOIN graded_sample AS graded USING (sample_id)
+    WHERE graded.run_id = getvariable('loading_run') GROUP BY ALL
+)
+SELECT run_id, grader_version, score, threshold, count(*) AS num_problems,
+    count(*) FILTER (num_changed = 0) AS num_exact_problems, sum(num_samples) AS num_samples,
+    sum(num_changed) AS num_changed_samples, sum(num_steps) AS num_steps, sum(num_exact_steps) AS num_exact_steps,
+    exact_sum(num_unchanged_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_at_least,
+    exact_sum((num_unchanged_correct + num_changed_graded) / num_graded) / nullif(count(num_graded), 0)
+        AS accuracy_at_most,
+    exact_sum(num_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_of_run
+FROM problem_replay GROUP BY run_id, grader_version, score, threshold;
+
+INSERT INTO call_total BY NAME
+SELECT call.run_id, sample.attempt_id, timed.sample_id IS NOT NULL AS is_timed, model, purpose,
+    count(*) AS num_calls, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+    sum(output_tokens) AS output_tokens,
+    exact_sum(queued_seconds) AS queued_seconds, exact_sum(end_seconds) AS end_seconds,
+    min(submitted_at) AS first_submitted_at,
+    max(submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT)) AS last_ended_at
+FROM call
+JOIN (FROM sample WHERE run_id = getvariable('loading_run')) AS sample USING (sample_id)
+LEFT JOIN (FROM timed_sample WHERE run_id = getvariable('loading_run')) AS timed USING (sample_id)
+WHERE call.run_id = getvariable('loading_run') GROUP BY ALL;
