@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness import benchmarks, environment, models
-from harness.engines.speculation import why_not
+from harness.engines.speculation import proposer, why_not
 from harness.methods import build
 from harness.problem import Problem, dataset_hash
 from harness.prompts import prompt_hash
@@ -18,9 +18,9 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
     """The specification, its problems, and what must be said loudly. Raises ValueError and the loaders' errors."""
     every = benchmarks.load(chosen["dataset"], chosen["data_dir"], chosen["seed"])
     problems = benchmarks.select(every, chosen["limit"], chosen["problems"])
-    kind, proposer = _engine_kind(chosen["engine"]), _proposer(chosen)
+    kind, proposing = _engine_kind(chosen["engine"]), _proposer(chosen)
     roles = build(chosen["method"], dict(params)).roles
-    draft, target, notices = _models(chosen, (*roles, "draft") if proposer == "draft" else roles)
+    draft, target, notices = _models(chosen, (*roles, "draft") if proposing == "draft" else roles)
     spec = RunSpec(
         method=chosen["method"],
         params=dict(params),
@@ -43,8 +43,8 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
             target_tensor_parallel=chosen["target_tensor_parallel"],
             draft_memory=chosen["draft_memory"],
             target_memory=chosen["target_memory"],
-            spec_decode=proposer,
-            spec_tokens=chosen["spec_tokens"] if proposer else None,
+            spec_decode=proposing,
+            spec_tokens=chosen["spec_tokens"] if proposing else None,
         ),
         concurrency=chosen["concurrency"],
         prompt_hash=prompt_hash(),
@@ -76,19 +76,12 @@ def _models(chosen: Mapping[str, Any], roles: tuple[str, ...]) -> tuple[ModelSpe
 
 def _proposer(chosen: Mapping[str, Any]) -> str | None:
     """Who proposes tokens to the target. Raises ValueError where nobody can."""
-    method, asked = chosen["method"], chosen["spec_decode"]
-    proposer = asked or ("draft" if method == "specdecode" else "none")
-    if method == "specdecode" and proposer == "none":
-        raise ValueError("specdecode is token-level speculation: --spec-decode draft or ngram; without, it is vanilla")
-    if proposer == "none":
-        return None
-    if method == "vanilla":
-        raise ValueError("the target alone under token-level speculation is --method specdecode")
+    found = proposer(chosen["method"], chosen["spec_decode"])
     # A node may have GPUs that this machine lacks: the worker asks again there.
     device = "gpu" if chosen["cluster"] == "slurm" else environment.accelerator()
-    if reason := why_not(_engine_kind(chosen["engine"]), device, chosen["temperature"]):
+    if found and (reason := why_not(_engine_kind(chosen["engine"]), device, chosen["temperature"])):
         raise ValueError(reason)
-    return str(proposer)
+    return found
 
 
 def _model(name: str) -> ModelSpec:

@@ -34,6 +34,17 @@ class Speculation:
         return {"method": "draft_model", "model": self.model, "num_speculative_tokens": self.tokens, **revision}
 
 
+def proposer(method: str, asked: str | None) -> Proposer | None:
+    """Who proposes tokens under `--spec-decode asked` (None: not given). Raises ValueError where that contradicts the
+    method."""
+    chosen = asked or ("draft" if method == "specdecode" else "none")
+    if method == "specdecode" and chosen == "none":
+        raise ValueError("specdecode is token-level speculation: --spec-decode draft or ngram; without, it is vanilla")
+    if method == "vanilla" and chosen != "none":
+        raise ValueError("the target alone under token-level speculation is --method specdecode")
+    return next((known for known in PROPOSERS if known == chosen), None)
+
+
 def why_not(kind: str, device: str, temperature: float) -> str | None:
     """Why token-level speculation cannot be had, as one line that says what would be right; None where it can."""
     if kind != "vllm":
