@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness import prompts
-from harness.engine import Completion, Role, Sampling
+from harness.candidates import offer
+from harness.engine import Choice, Completion, Role, Sampling
 from harness.problem import Problem
 from harness.recording import Model
 from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
@@ -50,7 +51,10 @@ class Chain:
         trace: Trace,
         limits: Limits,
         on_step: Callable[[Step], None] = lambda step: None,
+        *,
+        rubric: bool = False,
     ) -> None:
+        """`rubric`: the target's prompt says what a score is, for `score_each`."""
         self.problem = problem
         self.limits = limits
         self.trace = trace
@@ -65,7 +69,7 @@ class Chain:
         self.thinks = any(m.tokenizer.thinks for m in models)
         """Whether the chain is a thought, to be closed by `</think>` before the answer: so where any model reasons."""
         for role, model in self._models.items():
-            self._contexts[role], text = prompts.opening(model.tokenizer, problem)
+            self._contexts[role], text = prompts.opening(model.tokenizer, problem, rubric=rubric and role == "target")
             setattr(trace, f"{role}_prompt", text)
         for step in trace.steps:
             self._enter(step)
@@ -131,6 +135,23 @@ class Chain:
         """SpecCoT's verdict: one of the candidates or reject, in one forward pass (equation 4)."""
         question = prompts.step_choice_question(model.tokenizer, offer(candidates))
         return await self._ask(model, self._contexts[model.role], question, "choice")
+
+    async def score_each(
+        self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
+    ) -> list[Verdict]:
+        """A score for each distinct candidate, in the order of their options, all at once.
+
+        Each is judged where it would stand, behind the chain: the cache of the one that is taken is the next context.
+        """
+        question = prompts.short_score_question(model.tokenizer)
+        context, prompt_ids = self._contexts[model.role], []
+        for option in range(len(offer(candidates))):
+            proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
+            prompt_ids.append([*context, *self._read(proposed.token_ids, proposed.text, author, model), *question.ids])
+        if max(map(len, prompt_ids)) >= model.engine.context_tokens:
+            raise Stop("context")
+        choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
+        return [_verdict("score", question, choice) for choice in choices]
 
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
         """SCoT's verdict: the best of whole chains or «all wrong», in one forward pass (section 3.4)."""
@@ -245,16 +266,7 @@ class Chain:
         prompt = context + list(question.ids)
         if len(prompt) >= model.engine.context_tokens:
             raise Stop("context")
-        choice = await model.choose(prompt, question.option_ids, step=len(self.steps))
-        return Verdict(
-            kind=kind,
-            question=question.text,
-            options=question.labels,
-            logprobs=choice.logprobs,
-            decision=choice.best,
-            score=None,
-            accepted=False,
-        )
+        return _verdict(kind, question, await model.choose(prompt, question.option_ids, step=len(self.steps)))
 
     def _seed(self, purpose: Purpose) -> int:
         """Per call, from sample, step and purpose: results do not depend on scheduling, and a resumed step redraws
@@ -263,35 +275,16 @@ class Chain:
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
-    """The record of proposals; equal texts share an option, so a verdict never splits its probability between them."""
-    options: dict[str, int] = {}
-    return [
-        Candidate(
-            text=c.text,
-            num_tokens=c.num_tokens,
-            finish=c.finish,
-            mean_logprob=c.mean_logprob,
-            option=options.setdefault(c.text.strip(), len(options)),
-        )
-        for c in completions
-    ]
-
-
-def take(candidates: Sequence[Candidate], option: int) -> int:
-    """Mark the first candidate that stands behind an option as accepted; returns its index."""
-    index = next(i for i, c in enumerate(candidates) if c.option == option)
-    candidates[index].accepted = True
-    return index
-
-
-def offer(candidates: Sequence[Candidate]) -> list[str]:
-    """The distinct texts that a verdict is asked about, in the order of their options."""
-    texts: dict[int, str] = {}
-    for candidate in candidates:
-        if candidate.option is not None:
-            texts.setdefault(candidate.option, candidate.text)
-    return [texts[i] for i in sorted(texts)]
+def _verdict(kind: VerdictKind, question: prompts.Question, choice: Choice) -> Verdict:
+    return Verdict(
+        kind=kind,
+        question=question.text,
+        options=question.labels,
+        logprobs=choice.logprobs,
+        decision=choice.best,
+        score=None,
+        accepted=False,
+    )
 
 
 def has_boxed(text: str) -> bool:

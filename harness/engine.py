@@ -60,6 +60,10 @@ class Completion:
     """Tokens that the engine generated, the end-of-sequence token included."""
     mean_logprob: float | None = None
     """Mean log-probability of the generated tokens, in nats, where the engine gives it."""
+    proposed_tokens: int | None = None
+    """Tokens that token-level speculation proposed; None where there is none, or the engine does not count them."""
+    confirmed_tokens: int | None = None
+    """How many of these became part of the completion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,12 @@ def _path(*, exists: bool = False) -> click.Path:
     help="Samples in flight per worker; 1 measures latency.",
 )
 @click.option("--engine", type=click.Choice(options.ENGINES), default="auto", show_default=True)
+@click.option(
+    "--spec-decode",
+    type=click.Choice(options.SPEC_DECODE),
+    help="Token-level speculation in the target's engine: who proposes.  [default: draft for specdecode, else none]",
+)
+@click.option("--spec-tokens", type=click.IntRange(1), default=5, show_default=True, help="Tokens proposed at a time.")
 @click.option("--dtype", default="auto", show_default=True, help="Weights' type, e.g. bfloat16, float32.")
 @click.option("--max-context", type=click.IntRange(16), help="Longest prompt plus output.  [default: what is needed]")
 @click.option("--draft-tensor-parallel", type=click.IntRange(1), default=1, show_default=True)
@@ -109,17 +115,17 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan
+    from jobs.submit import resolve
 
-    spec, problems, notices = plan(chosen, params)
+    cluster = resolve(chosen["cluster"])
+    spec, problems, notices = plan({**chosen, "cluster": cluster}, params)
 
     from rich.console import Console
 
     from jobs.store import RunFolder
-    from jobs.submit import resolve
 
     console = Console(highlight=False)
     run = RunFolder(chosen["output"] / spec.run_id)
-    cluster = resolve(chosen["cluster"])
     for notice in notices:
         console.print(notice, style="bold yellow", soft_wrap=True)
     _print_plan(console, spec, run, cluster, chosen["shards"])

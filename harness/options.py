@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from harness.methods import METHODS, defaults
 
 ENGINES = ("auto", "vllm", "transformers", "scripted")
+SPEC_DECODE = ("none", "draft", "ngram")
 CLUSTERS = ("auto", "slurm", "local", "debug")
 SBATCH = {
     "partition": "partition.",

@@ -39,6 +39,10 @@ _SCORE = (
     "Judge only the last step of the reasoning above: is it factually correct, logically valid and useful for "
     "solving the problem? Reply with a single digit from 0 (wrong) to 9 (certainly right)."
 )
+_RUBRIC = (
+    "Whenever a line begins with «Score:», judge the step right before it: is it factually correct, logically valid "
+    "and useful for solving the problem? Write a single digit from 0 (wrong) to 9 (certainly right) there."
+)
 _CHOOSE_STEP = (
     "Here are proposals for how the reasoning above goes on.\n\n{candidates}\n\nWhich proposal is correct and takes "
     "the solution furthest? Reply with its {label} only. If every proposal contains a mistake, reply with {reject}."
@@ -72,7 +76,7 @@ class Question:
 
 def prompt_hash() -> str:
     """16 hex digits over every wording here: results under different wordings are different results."""
-    parts = [_THINKING, _PLAIN, _SCORE, _CHOOSE_STEP, _CHOOSE_CHAIN, _ALL_WRONG, _CANDIDATE, _ENDS]
+    parts = [_THINKING, _PLAIN, _SCORE, _RUBRIC, _CHOOSE_STEP, _CHOOSE_CHAIN, _ALL_WRONG, _CANDIDATE, _ENDS]
     parts += [_SCORE_REPLY, _CHOICE_REPLY, ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
@@ -85,16 +89,26 @@ def problem_text(problem: Problem) -> str:
     return f"{problem.text}\n\n{options}"
 
 
-def opening(tokenizer: Tokenizer, problem: Problem) -> tuple[list[int], str]:
-    """Ids and text of the prompt behind which a chain grows; it ends where the model's first step starts."""
+def opening(tokenizer: Tokenizer, problem: Problem, *, rubric: bool = False) -> tuple[list[int], str]:
+    """Ids and text of the prompt behind which a chain grows; it ends where the model's first step starts.
+
+    With `rubric` it also says what a score is, so that each verdict's question is two words (`short_score_question`).
+    """
     instruction = (_THINKING if tokenizer.thinks else _PLAIN)[problem.kind]
-    return _opened(tokenizer, f"{problem_text(problem)}\n\n{instruction}")
+    parts = (problem_text(problem), instruction, *([_RUBRIC] if rubric else []))
+    return _opened(tokenizer, "\n\n".join(parts))
 
 
 @lru_cache(maxsize=8)
 def score_question(tokenizer: Tokenizer) -> Question:
     """SpecReason's verdict on the last step of the chain: one digit, 0 to 9 (section 4.1)."""
     return _question(tokenizer, _asked_again(tokenizer, _SCORE), _SCORE, _SCORE_REPLY, SCORE_LABELS)
+
+
+@lru_cache(maxsize=8)
+def short_score_question(tokenizer: Tokenizer) -> Question:
+    """A score of the step right before it, asked inside the target's own reply; the rubric stands in its prompt."""
+    return _question(tokenizer, [], _SCORE_REPLY, _SCORE_REPLY, SCORE_LABELS)
 
 
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str]) -> Question:

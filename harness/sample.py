@@ -35,7 +35,7 @@ async def run_sample(
     """
     trace.started_at = trace.started_at or time.time()
     models = {role: Model(engines[role], role, trace) for role in method.roles}
-    chain = Chain(problem, list(models.values()), trace, limits, on_step)
+    chain = Chain(problem, list(models.values()), trace, limits, on_step, rubric=method.rubric)
     on_start()
     try:
         chain.check()

@@ -48,6 +48,10 @@ class Call:
     end_seconds: float
     in_flight: int
     """Requests of this engine under way at submission, this one included."""
+    proposed_tokens: int | None = None
+    """By token-level speculation, of all n completions; None where there is none, or the engine does not count."""
+    confirmed_tokens: int | None = None
+    """How many of these the model confirmed."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,8 @@ class Candidate:
     option: int | None = None
     """Index of the verdict's option that stood for it; equal texts share one. None: not offered."""
     accepted: bool = False
+    score: float | None = None
+    """Of a verdict of its own (SpecCoT, `--verdict separate`), 0 to 9; None where candidates were judged together."""
 
 
 @dataclass(slots=True)

@@ -160,6 +160,25 @@ def nightly(suite: Path, night: datetime | None) -> None:
 
 @main.command()
 @_RUN
+@click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def lossless(run: Path, baseline: Path) -> None:
+    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 where any differ."""
+    from jobs.lossless import compare
+
+    try:
+        pairs = compare(_folder(run), _folder(baseline))
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    parted = [pair for pair in pairs if pair.first_divergence is not None]
+    click.echo(f"{len(pairs)} samples in both runs: {len(pairs) - len(parted)} equal token by token")
+    for pair in parted:
+        lengths = f"{pair.lengths[0]} and {pair.lengths[1]} tokens"
+        click.echo(f"  {pair.problem_id} {pair.sample_index}: part at token {pair.first_divergence} ({lengths})")
+    sys.exit(bool(parted) or not pairs)
+
+
+@main.command()
+@_RUN
 @click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""

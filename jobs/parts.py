@@ -39,7 +39,15 @@ PROBLEMS = pa.schema(
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
 """Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, how often dealt before."""
 CANDIDATE = pa.struct(
-    {"text": _text, "num_tokens": _int, "finish": _text, "mean_logprob": _real, "option": _int, "accepted": _flag}
+    {
+        "text": _text,
+        "num_tokens": _int,
+        "finish": _text,
+        "mean_logprob": _real,
+        "option": _int,
+        "accepted": _flag,
+        "score": _real,
+    }
 )
 VERDICT = pa.struct(
     {
@@ -80,6 +88,8 @@ CALL = pa.struct(
         "first_token_seconds": _real,
         "end_seconds": _real,
         "in_flight": _int,
+        "proposed_tokens": _int,
+        "confirmed_tokens": _int,
     }
 )
 TRACES = pa.schema(

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness import benchmarks, environment, models
+from harness.engines.speculation import proposer, why_not
 from harness.methods import build
 from harness.problem import Problem, dataset_hash
 from harness.prompts import prompt_hash
@@ -17,7 +18,9 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
     """The specification, its problems, and what must be said loudly. Raises ValueError and the loaders' errors."""
     every = benchmarks.load(chosen["dataset"], chosen["data_dir"], chosen["seed"])
     problems = benchmarks.select(every, chosen["limit"], chosen["problems"])
-    draft, target, notices = _models(chosen, build(chosen["method"], dict(params)).roles)
+    kind, proposing = _engine_kind(chosen["engine"]), _proposer(chosen)
+    roles = build(chosen["method"], dict(params)).roles
+    draft, target, notices = _models(chosen, (*roles, "draft") if proposing == "draft" else roles)
     spec = RunSpec(
         method=chosen["method"],
         params=dict(params),
@@ -33,13 +36,15 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
         draft=draft,
         target=target,
         engine=EngineSpec(
-            kind=_engine_kind(chosen["engine"]),
+            kind=kind,
             dtype=chosen["dtype"],
             max_context=chosen["max_context"],
             draft_tensor_parallel=chosen["draft_tensor_parallel"],
             target_tensor_parallel=chosen["target_tensor_parallel"],
             draft_memory=chosen["draft_memory"],
             target_memory=chosen["target_memory"],
+            spec_decode=proposing,
+            spec_tokens=chosen["spec_tokens"] if proposing else None,
         ),
         concurrency=chosen["concurrency"],
         prompt_hash=prompt_hash(),
@@ -67,6 +72,16 @@ def _models(chosen: Mapping[str, Any], roles: tuple[str, ...]) -> tuple[ModelSpe
         given = {role: given.get(role) or _model(defaults[role]) for role in roles}
         notices += [pair.notice] if pair.notice else []
     return given.get("draft"), given.get("target"), notices
+
+
+def _proposer(chosen: Mapping[str, Any]) -> str | None:
+    """Who proposes tokens to the target. Raises ValueError where nobody can."""
+    found = proposer(chosen["method"], chosen["spec_decode"])
+    # A node may have GPUs that this machine lacks: the worker asks again there.
+    device = "gpu" if chosen["cluster"] == "slurm" else environment.accelerator()
+    if found and (reason := why_not(_engine_kind(chosen["engine"]), device, chosen["temperature"])):
+        raise ValueError(reason)
+    return found
 
 
 def _model(name: str) -> ModelSpec:

@@ -46,6 +46,10 @@ class EngineSpec:
     """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: the default
     split."""
     target_memory: float | None = None
+    spec_decode: str | None = None
+    """Who proposes tokens to the target, `draft` or `ngram`; None: no token-level speculation."""
+    spec_tokens: int | None = None
+    """How many at a time."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class RunSpec:
         identity = asdict(self)
         if self.tag is None:
             del identity["tag"]
+        if self.engine.spec_decode is None:
+            del identity["engine"]["spec_decode"], identity["engine"]["spec_tokens"]
         return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"
 
     def sample_ids(self, problem: Problem) -> list[str]:

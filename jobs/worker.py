@@ -25,6 +25,7 @@ from harness import environment
 from harness.engine import Engine, Role
 from harness.engines import pair
 from harness.engines.settings import EngineSettings, Kind, pair_settings
+from harness.engines.speculation import Speculation, why_not
 from harness.methods import Method, build
 from harness.problem import Problem
 from harness.prompts import problem_text
@@ -188,7 +189,20 @@ def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dic
         memory={"draft": engine.draft_memory, "target": engine.target_memory},
         concurrency=spec.concurrency,
         candidates=method.parallel,
+        speculation=_speculation(spec),
     )
+
+
+def _speculation(spec: RunSpec) -> Speculation | None:
+    """Raises ValueError where this node cannot do it."""
+    engine = spec.engine
+    if engine.spec_decode is None or engine.spec_tokens is None:
+        return None
+    if reason := why_not(engine.kind, environment.accelerator(), spec.temperature):
+        raise ValueError(reason)
+    if engine.spec_decode == "ngram" or spec.draft is None:
+        return Speculation("ngram", engine.spec_tokens)
+    return Speculation("draft", engine.spec_tokens, spec.draft.path, spec.draft.revision)
 
 
 def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:

@@ -108,3 +108,22 @@ def file_row(run_id: str, file: FileRecord, loaded_at: datetime) -> Row:
 def utc(seconds: float) -> datetime:
     """Seconds since the epoch as a UTC time without a zone, as the warehouse keeps them."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
+_SQL_TYPES = {
+    pa.string(): "VARCHAR",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """An Arrow type in DuckDB's words. Raises KeyError for one that trace files do not use."""
+    if pa.types.is_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        inner = (f'"{kind.field(i).name}" {sql_type(kind.field(i).type)}' for i in range(kind.num_fields))
+        return f"STRUCT({', '.join(inner)})"
+    return _SQL_TYPES[kind]

@@ -26,7 +26,12 @@ from warehouse.records import FileRecord, SkippedFile
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
 """What reading a damaged file raises: Arrow's and JSON's errors are ValueErrors or OSErrors."""
-_TRACE_COLUMNS = ", ".join(parts.TRACES.names)
+_NESTED = ("steps", "calls")
+_TRACE_COLUMNS = ", ".join(
+    # Files of an earlier version lack some fields: cast by name, these are NULL.
+    f"{name}::{convert.sql_type(parts.TRACES.field(name).type)} AS {name}" if name in _NESTED else name
+    for name in parts.TRACES.names
+)
 _GRADE_VERDICTS = "('correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 'error', 'grader_timeout', 'bad_gold')"
 _CHECKED_VERDICT = (
     f"CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
@@ -35,7 +40,8 @@ _CHECKED_VERDICT = (
 _RECORDS_IN_FILES = f"""
 CREATE OR REPLACE TEMP VIEW staged_record AS
 SELECT filename, file_row_number, {_TRACE_COLUMNS}
-FROM read_parquet({{files}}, filename = true, file_row_number = true) WHERE stop_reason IS NOT NULL
+FROM read_parquet({{files}}, filename = true, file_row_number = true, union_by_name = true)
+WHERE stop_reason IS NOT NULL
 """
 _RECORD_TABLE = """
 CREATE OR REPLACE TEMP TABLE staged_record AS
@@ -52,9 +58,10 @@ SELECT filename, file_row_number, stop_reason = 'error' AS failed,
     row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts
 FROM staged_record
 """
-_TRACES = f"""
+_TRACES = """
 CREATE OR REPLACE TEMP VIEW staged_trace AS
-SELECT {{run_id}} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id, {_TRACE_COLUMNS}
+SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id,
+    * EXCLUDE (filename, file_row_number)
 FROM staged_record SEMI JOIN (FROM counting_record WHERE counts) AS counting USING (filename, file_row_number)
 """
 _STAGE_DERIVED = {

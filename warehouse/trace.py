@@ -120,13 +120,19 @@ def _verdict(step: Row) -> Iterator[Text]:
     yield _block(step["verdict_question"], "      ? ", style="dim")
 
 
+def _confirmed(call: Row) -> str:
+    if call["proposed_tokens"] is None:
+        return ""
+    return f", {call['confirmed_tokens']} of {call['proposed_tokens']} proposed tokens confirmed"
+
+
 def _call(call: Row) -> Text:
     return plain(
         f"   call {call['call_index']}: {call['purpose']} by {call['model']}"
         + (f" × {call['n']}" if call["n"] > 1 else "")
         + f", {call['prompt_tokens']} prompt ({call['cached_tokens']} cached), {call['output_tokens']} output tokens, "
         f"queued {call['queued_seconds']:.3f}, first token {call['first_token_seconds']:.3f}, "
-        f"end {call['end_seconds']:.3f} s, {call['in_flight']} in flight",
+        f"end {call['end_seconds']:.3f} s, {call['in_flight']} in flight{_confirmed(call)}",
         style="dim",
     )
 

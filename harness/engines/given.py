@@ -8,8 +8,15 @@ from typing import Any
 
 from harness.engine import EngineDied, RequestRefused, Sampling
 from harness.engines.settings import EngineSettings
+from harness.engines.speculation import Speculation
 
 _CPU_BATCHED_TOKENS = 2048
+_COUNTS = "per_request_spec_decode_metrics"
+"""Lets vLLM say what was proposed and confirmed, request by request; older ones say it of the whole engine only."""
+_OTHER_VOCABULARY = "use_heterogeneous_vocab"
+_WHOLE_VOCABULARY = -1
+LISTED = (20, _WHOLE_VOCABULARY)
+"""How many of the most probable tokens are asked for, in turn, until every option of a verdict is among them."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> Any:
@@ -35,10 +42,15 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         "load_format": settings.load_format,
         "disable_log_stats": False,  # times per request come with them
     }
+    if settings.speculation is not None:
+        proposing = _proposing(model_path, revision, settings.speculation)
+        wanted |= {"speculative_config": proposing, "max_logprobs": _WHOLE_VOCABULARY}
     arguments = {name: value for name, value in wanted.items() if value is not None}
-    unknown = set(arguments) - {f.name for f in dataclasses.fields(AsyncEngineArgs)}
-    if unknown:
+    known = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
+    if unknown := set(arguments) - known:
         raise EngineDied(f"this vLLM does not know {', '.join(sorted(unknown))}; version 0.31 or later is needed")
+    if settings.speculation is not None and _COUNTS in known:
+        arguments[_COUNTS] = "summary"
     return AsyncEngineArgs(**arguments)
 
 
@@ -74,6 +86,22 @@ def verdict(options: Sequence[int]) -> Any:
         temperature=0.0,
         allowed_token_ids=list(options),
         logprob_token_ids=list(options),
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def listed_verdict(options: Sequence[int], num_listed: int) -> Any:
+    """The same for an engine with token-level speculation, where vLLM leaves logprob_token_ids unanswered: one token,
+    with the log-probabilities of the most probable ones. Raises RequestRefused."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return _refusable(
+        SamplingParams,
+        max_tokens=1,
+        temperature=0.0,
+        allowed_token_ids=list(options),
+        logprobs=num_listed,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
@@ -118,6 +146,29 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
         return {"max_num_batched_tokens": tokens}
     whole_prompt = max(tokens or _CPU_BATCHED_TOKENS, context or 0)
     return {"enable_chunked_prefill": False, "max_num_batched_tokens": whole_prompt}
+
+
+def _proposing(model_path: str, revision: str | None, speculation: Speculation) -> dict[str, object]:
+    """`speculative_config`. Pairs of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B
+    and 32B do): then only tokens that both know are proposed. Raises EngineDied where this vLLM cannot do that."""
+    from transformers import AutoConfig
+    from vllm.config import SpeculativeConfig
+
+    config = speculation.config()
+    if speculation.model is None:
+        return config
+    models = ((speculation.model, speculation.revision), (model_path, revision))
+    own, targets = (
+        AutoConfig.from_pretrained(path, revision=commit).get_text_config().vocab_size for path, commit in models
+    )
+    if own == targets:
+        return config
+    if _OTHER_VOCABULARY not in {f.name for f in dataclasses.fields(SpeculativeConfig)}:
+        raise EngineDied(
+            f"draft and target have {own} and {targets} tokens, and this vLLM lets a draft propose only within one "
+            "vocabulary: --spec-decode ngram works, or version 0.32"
+        )
+    return {**config, _OTHER_VOCABULARY: True}
 
 
 def _context(model_path: str, revision: str | None, wanted: int | None) -> int | None:

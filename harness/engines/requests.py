@@ -47,3 +47,11 @@ async def together(requests: Sequence[Awaitable[_T]]) -> list[_T]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+def speculated(output: Any) -> tuple[int | None, int | None]:
+    """Tokens proposed for a completion and confirmed, where this vLLM counts them."""
+    counts = getattr(output, "spec_decode_metrics", None)
+    if counts is None:
+        return None, None
+    return counts.num_draft_tokens, sum(size * times for size, times in enumerate(counts.histogram))

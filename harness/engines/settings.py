@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.engine import Role
+from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 
 Kind = Literal["vllm", "transformers", "scripted"]
@@ -56,6 +57,7 @@ class EngineSettings:
     cpu_cores: str | None = None
     """Cores of the engine's threads, as vLLM writes them: ranges, and `|` between the ranks (`0-3|4-7`)."""
     mean_logprobs: bool = True
+    speculation: Speculation | None = None
     load_format: str = "auto"
     """`dummy`: random weights, for measurements."""
 
@@ -71,6 +73,7 @@ def pair_settings(
     concurrency: int = 64,
     candidates: int = 1,
     device: Device | None = None,
+    speculation: Speculation | None = None,
 ) -> dict[Role, EngineSettings]:
     """Settings for the engines of one worker, resolved on its node.
 
@@ -98,6 +101,7 @@ def pair_settings(
             max_context=max_context,
             max_num_seqs=max(1, min(at_once, 1024)),
             verdicts_first=role == "target",
+            speculation=speculation if role == "target" else None,
         )
         settings[role] = _on_cpu(common, int(kv_bytes * shares[role]), cores[role]) if device == "cpu" else common
     return settings

@@ -28,7 +28,7 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines import given, processes
-from harness.engines.requests import Clock, together
+from harness.engines.requests import Clock, speculated, together
 from harness.engines.settings import EngineSettings
 from harness.engines.variables import variables
 from harness.tokenizer import HFTokenizer
@@ -100,14 +100,22 @@ class VLLMEngine:
         """See Engine.choose."""
         if len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
-        params = given.verdict(options)
         async with self._counted() as clock:
-            output = await self._answer(prompt, params, _VERDICT)
-        found = (output.outputs[0].logprobs or [{}])[0]
+            for params in self._verdicts(options):
+                output = await self._answer(prompt, params, _VERDICT)
+                found = (output.outputs[0].logprobs or [{}])[0]
+                if found.keys() >= set(options):
+                    break
         logprobs = tuple(found[i].logprob if i in found else -math.inf for i in options)
         if not all(math.isfinite(x) for x in logprobs):
             raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
         return Choice(logprobs, len(prompt), output.num_cached_tokens or 0, clock.timing([output]))
+
+    def _verdicts(self, options: Sequence[int]) -> list[Any]:
+        """Parameters to ask a verdict with; the next where an answer lacks an option."""
+        if self.settings.speculation is None:
+            return [given.verdict(options)]
+        return [given.listed_verdict(options, num_listed) for num_listed in given.LISTED]
 
     async def close(self) -> None:
         """See Engine.close."""
@@ -160,7 +168,7 @@ class VLLMEngine:
         total = output.cumulative_logprob
         mean = total / num_tokens if total is not None and math.isfinite(total) and num_tokens else None
         ids = ids[:-1] if finish == "eos" else ids
-        return Completion(ids, self.tokenizer.decode(ids), finish, num_tokens, mean)
+        return Completion(ids, self.tokenizer.decode(ids), finish, num_tokens, mean, *speculated(output))
 
     @contextlib.asynccontextmanager
     async def _counted(self) -> AsyncIterator[Clock]:
@@ -213,7 +221,7 @@ class VLLMEngine:
         try:
             writing = given.writing(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2, mean_logprob=self.settings.mean_logprobs)
             await self._asked(self._llm, prompt, writing, _WRITING)
-            await self._asked(self._llm, prompt, given.verdict(prompt[:1]), _VERDICT)
+            await self._asked(self._llm, prompt, self._verdicts(prompt[:1])[0], _VERDICT)
         except EngineDeadError as error:
             lines = processes.last_lines(self.log_path)
             raise EngineDied(f"the {self.role} engine did not survive its first request:\n{lines}") from error

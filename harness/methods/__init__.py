@@ -14,6 +14,7 @@ from harness.chain import Chain
 from harness.engine import Role
 from harness.methods.scot import SCoT
 from harness.methods.speccot import SpecCoT
+from harness.methods.specdecode import SpecDecode
 from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
 from harness.recording import Model
@@ -30,6 +31,10 @@ class Method(Protocol):
     def parallel(self) -> int:
         """Completions of one sample drawn at once."""
 
+    @property
+    def rubric(self) -> bool:
+        """Whether the target's prompt has to say what a score is."""
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""
 
@@ -37,7 +42,13 @@ class Method(Protocol):
         """Fill the chain; `draft` and `target` are Models, None where not in `roles`."""
 
 
-METHODS: dict[str, type] = {"vanilla": Vanilla, "speccot": SpecCoT, "specreason": SpecReason, "scot": SCoT}
+METHODS: dict[str, type] = {
+    "vanilla": Vanilla,
+    "specdecode": SpecDecode,
+    "speccot": SpecCoT,
+    "specreason": SpecReason,
+    "scot": SCoT,
+}
 
 
 def build(name: str, params: dict[str, Any]) -> Method:

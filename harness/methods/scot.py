@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.chain import Chain, Stop, as_candidates, offer, take
+from harness.candidates import as_candidates, offer, take
+from harness.chain import Chain, Stop
 from harness.engine import Completion, Role
 from harness.methods.ranges import within
 from harness.prompts import THINK_END
@@ -46,6 +47,11 @@ class SCoT:
     def parallel(self) -> int:
         """Completions of one sample drawn at once."""
         return self.drafts
+
+    @property
+    def rubric(self) -> bool:
+        """No verdict needs one in the target's prompt."""
+        return False
 
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.chain import Chain, as_candidates
+from harness.candidates import as_candidates, mean_score
+from harness.chain import Chain
 from harness.engine import Role
 from harness.methods.ranges import within
 from harness.recording import Model
@@ -23,6 +24,9 @@ class SpecReason:
 
     threshold: float = 7.0
     """Lowest accepted score (section 4.1; swept over 3, 5, 7 in figure 4)."""
+    threshold_slope: float = 0.0
+    """Added to the threshold with every step, within 0 to 9. Not in the paper: below 0 it is strict where a mistake is
+    built upon for longest, above 0 where there is least left to gain."""
     score: Literal["greedy", "average"] = "greedy"
     """The most probable digit, or the probability-weighted mean of the digits (the code's second mode)."""
     first_steps: int = 0
@@ -45,6 +49,11 @@ class SpecReason:
         """Completions of one sample drawn at once."""
         return 1
 
+    @property
+    def rubric(self) -> bool:
+        """No verdict needs one in the target's prompt."""
+        return False
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""
         return min(self.step_tokens, token_budget)
@@ -58,7 +67,7 @@ class SpecReason:
             [speculated] = await chain.propose(draft, 1, max_tokens=self.step_tokens)
             verdict = await chain.score(target, speculated, draft)
             verdict.score = self._score(verdict)
-            verdict.accepted = verdict.score >= self.threshold
+            verdict.accepted = verdict.score >= self.threshold_at(len(chain.steps))
             [candidate] = as_candidates([speculated])
             candidate.accepted = verdict.accepted
             if verdict.accepted:
@@ -66,7 +75,11 @@ class SpecReason:
             else:
                 await chain.write(target, "fallback", max_tokens=self.step_tokens, refused=[candidate], verdict=verdict)
 
+    def threshold_at(self, step: int) -> float:
+        """Lowest accepted score of step number `step`, from 0."""
+        return min(9.0, max(0.0, self.threshold + self.threshold_slope * step))
+
     def _score(self, verdict: Verdict) -> float:
         if self.score == "greedy":
             return float(verdict.options[verdict.decision])
-        return sum(int(digit) * p for digit, p in zip(verdict.options, verdict.probabilities, strict=True))
+        return mean_score(verdict)

@@ -26,6 +26,11 @@ class Vanilla:
         """Completions of one sample drawn at once."""
         return 1
 
+    @property
+    def rubric(self) -> bool:
+        """No verdict needs one in the target's prompt."""
+        return False
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""
         return 0

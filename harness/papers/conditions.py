@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness import benchmarks, models
+from harness.engines.speculation import proposer
 from harness.methods import build
 from harness.papers.suite import TIMES, Measure, Suite
 
@@ -17,13 +18,15 @@ _WORDS = {"temperature": "temperature", "top_p": "top-p", "token_budget": "token
 
 def run_columns(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What a run with the launcher's options `chosen` has in the warehouse's table `run`, but for its size."""
-    roles = build(chosen["method"], dict(chosen["params"])).roles
+    proposing = proposer(chosen["method"], chosen["spec_decode"])
+    roles = {*build(chosen["method"], dict(chosen["params"])).roles, *(["draft"] if proposing == "draft" else [])}
     names = {
         role: models.resolve(chosen[role]).name if role in roles and chosen[role] else None
         for role in ("draft", "target")
     }
     same = ("method", "dataset", "params", "temperature", "top_p", "token_budget", "concurrency", "seed")
-    return {**{name: chosen[name] for name in same}, **{f"{role}_name": name for role, name in names.items()}}
+    found = {**{name: chosen[name] for name in same}, **{f"{role}_name": name for role, name in names.items()}}
+    return {**found, "engine_spec_decode": proposing}
 
 
 def num_problems(chosen: Mapping[str, Any]) -> int:

@@ -41,7 +41,7 @@ def save_tokenizer(folder: Path, *, template: str | None = CHAT_TEMPLATE, added:
     tokenizer.save_pretrained(folder)
 
 
-def save_tiny_model(folder: Path, *, seed: int = 0, context: int = 512) -> Path:
+def save_tiny_model(folder: Path, *, seed: int = 0, context: int = 512, vocabulary: int = 384) -> Path:
     """A random two-layer Llama in float32 with its tokenizer, as safetensors."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -49,7 +49,7 @@ def save_tiny_model(folder: Path, *, seed: int = 0, context: int = 512) -> Path:
     save_tokenizer(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=384,
+        vocab_size=vocabulary,
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,

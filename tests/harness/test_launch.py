@@ -27,11 +27,11 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--method", "specot", *DATASET), "'vanilla', 'speccot', 'specreason', 'scot'"),
+        (("--method", "specot", *DATASET), "'vanilla', 'specdecode', 'speccot', 'specreason', 'scot'"),
         (SPECCOT, "--dataset is missing; choose from gsm8k"),
         (DATASET, "--method is missing; choose from vanilla"),
         ((*SPECCOT, "--dataset", "amc24"), "'amc23'"),
-        ((*SPECCOT, *DATASET, "--threshold", "3"), "--threshold is no parameter of speccot, which takes --drafts"),
+        ((*SPECCOT, *DATASET, "--score", "average"), "--score is no parameter of speccot, which takes --drafts"),
         ((*SPECCOT, *DATASET, "--drafts", "0"), "--drafts must be from 1 to 25, not 0"),
         ((*SPECCOT, *DATASET, "--drafts", "many"), "'many' is not a valid integer"),
         ((*SPECCOT, *DATASET, "--target", "qwq32"), "unknown model 'qwq32'; valid: "),
@@ -42,6 +42,9 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ((*SPECCOT, *DATASET, "--nonsense"), "--nonsense"),
         (("--method", "specreason", *DATASET, "--score", "mean"), "'greedy', 'average'"),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--slurm", "gpu"), "expected KEY=VALUE"),
+        ((*SPECCOT, *DATASET, "--engine", "scripted", "--spec-decode", "ngram"), "needs --engine vllm, not scripted"),
+        (("--method", "specdecode", *DATASET, "--spec-decode", "none"), "without, it is vanilla"),
+        (("--method", "vanilla", *DATASET, "--spec-decode", "ngram"), "is --method specdecode"),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--time", "soon"), "--time soon: expected minutes"),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--profile", "none"), "--profile none: no such file"),
     ],

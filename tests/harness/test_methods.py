@@ -9,6 +9,7 @@ import pytest
 from harness.engine import RequestRefused
 from harness.engines.script import PretendedModel
 from harness.engines.scripted import ScriptedEngine
+from harness.methods.specreason import SpecReason
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
 
 
@@ -277,3 +278,50 @@ async def test_a_sample_resumed_after_any_step_ends_as_if_undisturbed(method: st
         resumed = await solve(method, engines(), trace=half, **params)
         assert resumed.output_text == whole.output_text
         assert resumed.stop_reason == whole.stop_reason
+
+
+async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_stand() -> None:
+    draft = Script([["2 + 3 = 6\n\n", "2 + 3 = 5\n\n", "2 + 3 = 6\n\n"], ["It is \\boxed{5}."] * 3])
+    target = Script(decides=["2", "8", "9"])
+    engines = {"draft": draft.engine(), "target": target.engine()}
+    trace = await solve("speccot", engines, drafts=3, guidance_tokens=0, verdict="separate")
+    assert trace.output_text == "2 + 3 = 5\n\nIt is \\boxed{5}."
+    assert [c.accepted for c in trace.steps[0].candidates] == [False, True, False]
+    scores = [c.score for c in trace.steps[0].candidates]
+    assert scores[0] == scores[2] < scores[1]
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    assert (verdict.kind, verdict.accepted, verdict.score) == ("score", True, scores[1])
+    judged = target.prompts[:2]
+    assert [prompt.rpartition("2 + 3 = ")[2] for prompt in judged] == ["6\n\nScore: ", "5\n\nScore: "]
+    assert "«Score:»" in judged[0].partition("2 + 3 = 6")[0]
+    calls = [call for call in trace.calls if call.purpose == "verdict"]
+    assert [(call.n, call.output_tokens, call.longest_output_tokens) for call in calls] == [(2, 2, 1), (1, 1, 1)]
+
+
+async def test_speccot_separate_rejects_below_the_threshold() -> None:
+    draft = Script([["2 + 3 = 6\n\n"], ["It is \\boxed{5}."]])
+    target = Script(["2 + 3 = 5\n\n"], decides=["4", "9"])
+    engines = {"draft": draft.engine(), "target": target.engine()}
+    options = {"drafts": 1, "guidance_tokens": 0, "verdict": "separate", "threshold": 6.0}
+    trace = await solve("speccot", engines, **options)
+    assert [step.role for step in trace.steps] == ["fallback", "draft"]
+
+
+async def test_speccot_may_take_drafts_that_agree_without_asking() -> None:
+    draft = Script([["2 + 3 = 5\n\n", "2 + 3 = 5\n"], ["so \\boxed{5}", "so \\boxed{6}"]])
+    target = Script(decides=["1"])
+    engines = {"draft": draft.engine(), "target": target.engine()}
+    trace = await solve("speccot", engines, drafts=2, guidance_tokens=0, skip_agreed=True)
+    assert [step.verdict is None for step in trace.steps] == [True, False]
+    assert [c.accepted for c in trace.steps[0].candidates] == [True, False]
+    assert sum(call.purpose == "verdict" for call in trace.calls) == 1
+
+
+async def test_specreason_threshold_may_move_with_the_chain() -> None:
+    draft = Script(["one\n\n", "two\n\n", "so \\boxed{5}"])
+    target = Script(["TWO\n\n"], decides=["5", "5", "9"])
+    engines = {"draft": draft.engine(), "target": target.engine()}
+    trace = await solve("specreason", engines, threshold=5.0, threshold_slope=2.0)
+    assert [step.role for step in trace.steps] == ["draft", "fallback", "draft"]
+    assert SpecReason(threshold=5.0, threshold_slope=2.0).threshold_at(9) == 9.0

@@ -48,6 +48,8 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_target_tensor_parallel": ("tensor parallel of the target", "latency"),
     "engine_draft_memory": ("memory share of the draft", "latency"),
     "engine_target_memory": ("memory share of the target", "latency"),
+    "engine_spec_decode": ("token-level speculation", "accuracy and latency"),
+    "engine_spec_tokens": ("tokens proposed at a time", "latency"),
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),

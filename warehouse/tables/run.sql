@@ -37,6 +37,8 @@ CREATE TABLE run (
     engine_target_tensor_parallel INTEGER NOT NULL,
     engine_draft_memory DOUBLE,
     engine_target_memory DOUBLE,
+    engine_spec_decode VARCHAR,
+    engine_spec_tokens INTEGER,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     preset VARCHAR,
@@ -76,6 +78,8 @@ COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft mo
 COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over';
 COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory for the draft engine; NULL: default split';
 COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the target engine; NULL: default split';
+COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target, draft or ngram; NULL: no token-level speculation';
+COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';

@@ -103,7 +103,8 @@ CREATE TABLE candidate (
     finish VARCHAR,
     mean_logprob DOUBLE,
     option INTEGER,
-    accepted BOOLEAN NOT NULL
+    accepted BOOLEAN NOT NULL,
+    score DOUBLE
 );
 COMMENT ON TABLE candidate IS 'One proposal for a step. Key: run_id, sample_id, step_index, candidate_index';
 COMMENT ON COLUMN candidate.run_id IS 'The run';
@@ -116,6 +117,7 @@ COMMENT ON COLUMN candidate.finish IS 'stop, eos or length';
 COMMENT ON COLUMN candidate.mean_logprob IS 'Mean log-probability of its tokens (nats)';
 COMMENT ON COLUMN candidate.option IS 'Index of the verdict''s option that stood for it; NULL: not offered';
 COMMENT ON COLUMN candidate.accepted IS 'Whether it became the step';
+COMMENT ON COLUMN candidate.score IS 'Score by the target, 0 to 9, where each candidate had a verdict of its own (SpecCoT, --verdict separate)';
 
 CREATE TABLE call (
     run_id VARCHAR NOT NULL,
@@ -133,7 +135,9 @@ CREATE TABLE call (
     queued_seconds DOUBLE NOT NULL,
     first_token_seconds DOUBLE NOT NULL,
     end_seconds DOUBLE NOT NULL,
-    in_flight INTEGER NOT NULL
+    in_flight INTEGER NOT NULL,
+    proposed_tokens INTEGER,
+    confirmed_tokens INTEGER
 );
 COMMENT ON TABLE call IS 'One request to an engine. Key: run_id, sample_id, call_index';
 COMMENT ON COLUMN call.run_id IS 'The run';
@@ -152,3 +156,5 @@ COMMENT ON COLUMN call.queued_seconds IS 'From submission to the first schedulin
 COMMENT ON COLUMN call.first_token_seconds IS 'From submission to the first token';
 COMMENT ON COLUMN call.end_seconds IS 'From submission to the end';
 COMMENT ON COLUMN call.in_flight IS 'Requests of this engine under way at submission, this one included';
+COMMENT ON COLUMN call.proposed_tokens IS 'Tokens that token-level speculation proposed; NULL: there was none, or this vLLM does not count';
+COMMENT ON COLUMN call.confirmed_tokens IS 'How many of these the model confirmed';

@@ -73,3 +73,11 @@ SELECT run_id, num_offered, option_index, option_index >= num_offered AS is_reje
     num_chosen / num_verdicts AS share, probability / num_verdicts AS mean_probability
 FROM option_total;
 COMMENT ON VIEW draft_selection IS 'How often each option of a choice was taken, by the number of distinct candidates offered; equal candidates share an option. An uneven share shows a bias of position';
+
+CREATE OR REPLACE VIEW token_speculation AS
+SELECT run_id, purpose, count(*) AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
+    sum(proposed_tokens)::BIGINT AS proposed_tokens, sum(confirmed_tokens)::BIGINT AS confirmed_tokens,
+    sum(confirmed_tokens) / nullif(sum(proposed_tokens), 0) AS acceptance_rate,
+    sum(output_tokens) / nullif(sum(output_tokens) - sum(confirmed_tokens), 0) AS tokens_per_pass
+FROM call WHERE proposed_tokens IS NOT NULL GROUP BY run_id, purpose;
+COMMENT ON VIEW token_speculation IS 'Token-level speculation in the target''s engine, by what a call was for: share of the proposed tokens that the target confirmed, and tokens per pass of the target (1: none confirmed)';

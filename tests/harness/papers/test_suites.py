@@ -53,7 +53,7 @@ def test_a_run_that_is_not_valid_is_refused() -> None:
     with pytest.raises(click.ClickException, match="'speccot'"):
         suite.settled(options.arguments({"method": "other", "dataset": "gsm8k"}))
     with pytest.raises(click.ClickException, match="no parameter of speccot"):
-        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "threshold": 7.0}))
+        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "score": "average"}))
     with pytest.raises(click.ClickException, match="unknown model"):
         suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "target": "qwq"}))
 

@@ -1,0 +1,80 @@
+"""Token-level speculation: where it cannot be had, and on real vLLM engines that it changes nothing but the speed."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.engine import Completion, Generation, Role, Sampling, Timing
+from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.speculation import Proposer, Speculation, why_not
+from harness.engines.transformers import TransformersEngine
+from harness.engines.vllm import VLLMEngine
+from harness.recording import Model
+from harness.tokenizer import verdict_options
+from harness.trace import Trace
+from tests.harness.conftest import save_tiny_model
+
+PROMPT = list(range(40, 140))
+SAMPLING = Sampling(48, 0.0)
+
+
+def test_it_is_refused_where_it_cannot_be_had() -> None:
+    assert why_not("vllm", "cpu", 0.0) is None
+    assert why_not("vllm", "gpu", 0.6) is None
+    assert "--temperature 0" in str(why_not("vllm", "cpu", 0.6))
+    assert "--engine vllm" in str(why_not("transformers", "gpu", 0.0))
+
+
+async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of_a_call() -> None:
+    class Counting:
+        async def generate(self, prompt: list[int], sampling: Sampling) -> Generation:
+            plain = Completion((1,), "a", "length", 1)
+            found = (replace(plain, proposed_tokens=5, confirmed_tokens=3), replace(plain, proposed_tokens=4))
+            counted = (replace(found[1], confirmed_tokens=0), found[0])
+            return Generation(counted if sampling.n == 2 else (plain,), 1, 0, Timing(0, 0, 0, 0, 1))
+
+    trace = Trace("s", "p", 0, 0)
+    model = Model(Counting(), "target", trace)  # type: ignore[arg-type]
+    for n in (2, 1):
+        await model.generate([1], Sampling(1, n=n), purpose="chain", step=0)
+    assert [(call.proposed_tokens, call.confirmed_tokens) for call in trace.calls] == [(9, 3), (None, None)]
+
+
+def _settings(speculation: Speculation) -> EngineSettings:
+    settings = pair_settings("vllm", ("target",), dtype="float32", concurrency=4, speculation=speculation)["target"]
+    return replace(settings, kv_cache_bytes=32 << 20 if settings.device == "cpu" else None)
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.parametrize("proposer", ["itself", "another vocabulary", "ngram"])
+async def test_greedy_text_and_verdicts_are_those_without_it(
+    proposer: str, tiny_models: dict[Role, Path], tmp_path: Path
+) -> None:
+    path = tiny_models["target"]
+    drafts = {"itself": path, "another vocabulary": tmp_path / "draft"}
+    if proposer == "another vocabulary":
+        save_tiny_model(tmp_path / "draft", seed=7, vocabulary=512)
+    kind: Proposer = "ngram" if proposer == "ngram" else "draft"
+    speculation = Speculation(kind, 3, str(drafts[proposer]) if kind == "draft" else None)
+    reference = await TransformersEngine.start(str(path), "target", EngineSettings(dtype="float32"))
+    engine = await VLLMEngine.start(str(path), "target", _settings(speculation), tmp_path / "engine.log")
+    try:
+        [written] = (await engine.generate(PROMPT, SAMPLING)).completions
+        prefix, options = verdict_options(engine.tokenizer, "Score:", "0123456789")
+        choice = await engine.choose(PROMPT + prefix, options)
+    finally:
+        await engine.close()
+    [expected] = (await reference.generate(PROMPT, SAMPLING)).completions
+    assert written.token_ids == expected.token_ids
+    assert written.proposed_tokens is not None
+    assert written.confirmed_tokens is not None
+    assert 0 <= written.confirmed_tokens <= written.proposed_tokens
+    if proposer == "itself":
+        assert written.confirmed_tokens > 0.8 * written.proposed_tokens > 0
+    expected_choice = await reference.choose(PROMPT + prefix, options)
+    assert choice.logprobs == pytest.approx(expected_choice.logprobs, abs=1e-3)
