@@ -1,7 +1,7 @@
 """Quality of stored steps and candidates, by a process reward model: `python -m jobs score RUN --model PRM`.
 
-Writes `scores/<scorer>.parquet` in the run folder, which the warehouse loads. What is scored already stays; a scorer is a
-model's content and the version of the form in which it is asked.
+Writes `scores/<scorer>.parquet` in the run folder, which the warehouse loads. What is scored already stays; a scorer is
+a model's content and the version of the form in which it is asked.
 """
 
 from __future__ import annotations
