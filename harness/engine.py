@@ -138,6 +138,10 @@ class Tokenizer(Protocol):
     def thinks(self) -> bool:
         """True for a reasoning model: its replies open with a chain inside `<think>…</think>`."""
 
+    @property
+    def opening(self) -> list[int]:
+        """Ids that a text without any chat template begins with: the beginning of sequence, where there is one."""
+
     def encode(self, text: str) -> list[int]:
         """Ids of a model's or a benchmark's text. Control tokens written in it stay plain text; nothing is added.
 

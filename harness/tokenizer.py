@@ -71,6 +71,11 @@ class HFTokenizer:
         token_id: int | None = self._tokenizer.eos_token_id
         return token_id
 
+    @property
+    def opening(self) -> list[int]:
+        """See Tokenizer.opening."""
+        return self.encode_template(self._bos())
+
     def encode(self, text: str) -> list[int]:
         """See Tokenizer.encode."""
         ids: list[int] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from harness.command import OneLineGroup
+from harness.engines.settings import Kind
 from jobs.store import RunFolder
 
 _LOOK_SECONDS = 30.0
@@ -175,6 +176,26 @@ def lossless(run: Path, baseline: Path) -> None:
         lengths = f"{pair.lengths[0]} and {pair.lengths[1]} tokens"
         click.echo(f"  {pair.problem_id} {pair.sample_index}: part at token {pair.first_divergence} ({lengths})")
     sys.exit(bool(parted) or not pairs)
+
+
+@main.command()
+@_RUN
+@click.option("--model", required=True, help="Process reward model in Math-Shepherd's form: a hub id, or a folder.")
+@click.option("--engine", "kind", type=click.Choice(["vllm", "transformers"]), default="vllm", show_default=True)
+@click.option("--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Tokens of a judgement.")
+@click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgements in flight.")
+def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
+    """Score a run's stored steps and candidates with a process reward model; then load the run into the warehouse."""
+    from harness import models
+    from jobs import score as scoring
+
+    try:
+        source = scoring.source(models.resolve(model))
+        judged, refused = scoring.score_run(_folder(run), source, kind, max_context, concurrency, click.echo)
+    except (ValueError, models.ModelUnavailable) as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    too_long = f"; {refused} were too long for the model" * bool(refused)
+    click.echo(f"{judged} judgements by {source.scorer}{too_long}\n  python -m warehouse.load {run}")
 
 
 @main.command()

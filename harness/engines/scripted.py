@@ -41,6 +41,11 @@ class ByteTokenizer:
         """As told."""
         return self._thinks
 
+    @property
+    def opening(self) -> list[int]:
+        """None."""
+        return []
+
     def encode(self, text: str) -> list[int]:
         """See Tokenizer.encode."""
         return _encode(text, _SPECIALS[1:])

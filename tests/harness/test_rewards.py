@@ -1,0 +1,76 @@
+"""Process reward models: how they are asked, and that one that was taught to judge does judge."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.settings import EngineSettings
+from harness.engines.transformers import TransformersEngine
+from harness.rewards import Form, RewardModel
+from harness.tokenizer import HFTokenizer
+from tests.harness.conftest import save_tiny_model
+
+SUMS = [(a, b, said) for a, b in itertools.product(range(5), repeat=2) for said in range(9)]
+
+
+def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
+    prompt = Form().prompt("What is 2 + 3?", ["Add them.\n\n", "2 + 3 = 5 ки + \n"])
+    assert prompt == "What is 2 + 3? Step 1: Add them. ки\nStep 2: 2 + 3 = 5 + ки"
+
+
+async def test_quality_is_the_probability_of_good_against_bad() -> None:
+    asked: list[str] = []
+
+    def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+        asked.append(prompt)
+        return [0.6, 0.2]
+
+    model = RewardModel(ScriptedEngine(lambda prompt, sampling: [""], judge))
+    assert await model.quality("What is 2 + 3?", ["5"]) == pytest.approx(0.75)
+    assert asked == ["What is 2 + 3? Step 1: 5 ки "]
+
+
+def _asked(a: int, b: int, said: int) -> tuple[str, list[str]]:
+    return f"What is {a} + {b}?", ["We add.", f"The answer is {said}."]
+
+
+def _teach(folder: Path) -> None:
+    """A toy: the tiny model learns which sums of small numbers are right."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    save_tiny_model(folder, seed=3)
+    tokenizer, model = HFTokenizer(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
+    form = Form()
+    gap, options = form.words(tokenizer)
+    rows = [[*tokenizer.opening, *tokenizer.encode(form.prompt(*_asked(*row))), *gap] for row in SUMS]
+    longest = max(map(len, rows))
+    ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+    wanted = torch.tensor([options[int(a + b != said)] for a, b, said in SUMS])
+    weight = torch.tensor([1.0 if a + b != said else 8.0 for a, b, said in SUMS])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    torch.manual_seed(0)
+    for _ in range(150):
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, -1]
+        losses = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
+        optimizer.zero_grad()
+        (losses * weight).mean().backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+
+
+async def test_a_model_that_was_taught_to_judge_tells_good_steps_from_bad(tmp_path: Path) -> None:
+    _teach(tmp_path / "toy")
+    engine = await TransformersEngine.start(str(tmp_path / "toy"), "target", EngineSettings(dtype="float32"))
+    model = RewardModel(engine)
+    found = {row: await model.quality(*_asked(*row)) for row in SUMS[::3]}
+    good = [quality for (a, b, said), quality in found.items() if a + b == said]
+    bad = [quality for (a, b, said), quality in found.items() if a + b != said]
+    assert good
+    won = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
+    assert won / (len(good) * len(bad)) > 0.9
