@@ -288,7 +288,10 @@ async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_sta
     assert trace.output_text == "2 + 3 = 5\n\nIt is \\boxed{5}."
     assert [c.accepted for c in trace.steps[0].candidates] == [False, True, False]
     scores = [c.score for c in trace.steps[0].candidates]
-    assert scores[0] == scores[2] < scores[1]
+    assert scores[0] is not None
+    assert scores[1] is not None
+    assert scores[0] == scores[2]
+    assert scores[0] < scores[1]
     verdict = trace.steps[0].verdict
     assert verdict is not None
     assert (verdict.kind, verdict.accepted, verdict.score) == ("score", True, scores[1])
@@ -303,8 +306,7 @@ async def test_speccot_separate_rejects_below_the_threshold() -> None:
     draft = Script([["2 + 3 = 6\n\n"], ["It is \\boxed{5}."]])
     target = Script(["2 + 3 = 5\n\n"], decides=["4", "9"])
     engines = {"draft": draft.engine(), "target": target.engine()}
-    options = {"drafts": 1, "guidance_tokens": 0, "verdict": "separate", "threshold": 6.0}
-    trace = await solve("speccot", engines, **options)
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, verdict="separate", threshold=6.0)
     assert [step.role for step in trace.steps] == ["fallback", "draft"]
 
 
