@@ -65,7 +65,7 @@ class Candidate:
     option: int | None = None
     """Index of the verdict's option that stood for it; equal texts share one. None: not offered."""
     accepted: bool = False
-    score: float | None = None
+    verdict_score: float | None = None
     """Of a verdict of its own (SpecCoT, `--verdict separate`), 0 to 9; None where candidates were judged together."""
 
 

@@ -46,7 +46,7 @@ CANDIDATE = pa.struct(
         "mean_logprob": _real,
         "option": _int,
         "accepted": _flag,
-        "score": _real,
+        "verdict_score": _real,
     }
 )
 VERDICT = pa.struct(

@@ -100,7 +100,7 @@ class SpecCoT:
         for verdict in verdicts:
             verdict.score = mean_score(verdict)
         for candidate in candidates:
-            candidate.score = None if candidate.option is None else verdicts[candidate.option].score
+            candidate.verdict_score = None if candidate.option is None else verdicts[candidate.option].score
         best = max(range(len(verdicts)), key=lambda option: verdicts[option].score or 0.0)
         verdicts[best].accepted = (verdicts[best].score or 0.0) >= self.threshold
         return verdicts[best], best

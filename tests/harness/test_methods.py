@@ -287,7 +287,7 @@ async def test_speccot_separate_verdicts_score_each_candidate_where_it_would_sta
     trace = await solve("speccot", engines, drafts=3, guidance_tokens=0, verdict="separate")
     assert trace.output_text == "2 + 3 = 5\n\nIt is \\boxed{5}."
     assert [c.accepted for c in trace.steps[0].candidates] == [False, True, False]
-    scores = [c.score for c in trace.steps[0].candidates]
+    scores = [c.verdict_score for c in trace.steps[0].candidates]
     assert scores[0] is not None
     assert scores[1] is not None
     assert scores[0] == scores[2]

@@ -14,7 +14,7 @@ from harness.rewards import Form, RewardModel
 from harness.tokenizer import HFTokenizer
 from tests.harness.conftest import save_tiny_model
 
-SUMS = [(a, b, said) for a, b in itertools.product(range(5), repeat=2) for said in range(9)]
+SUMS = [(a, b, said) for a, b in itertools.product(range(4), repeat=2) for said in range(7)]
 
 
 def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
@@ -53,10 +53,13 @@ def _teach(folder: Path) -> None:
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
     wanted = torch.tensor([options[int(a + b != said)] for a, b, said in SUMS])
     weight = torch.tensor([1.0 if a + b != said else 8.0 for a, b, said in SUMS])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     torch.manual_seed(0)
-    for _ in range(150):
-        logits = model(input_ids=ids, attention_mask=mask).logits[:, -1]
+    for weights in model.parameters():
+        if weights.dim() > 1:
+            torch.nn.init.normal_(weights, std=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(300):
+        logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=1).logits[:, -1]
         losses = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
         optimizer.zero_grad()
         (losses * weight).mean().backward()

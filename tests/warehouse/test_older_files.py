@@ -31,39 +31,18 @@ def test_fields_that_an_older_file_lacks_are_null(tmp_path: Path, how_many: str)
     units = runs.planned(run)
     runs.write_part(run, [runs.speculative(unit) for unit in units[:2]], name="a")
     runs.write_part(run, [runs.speculative(unit) for unit in units[2:4]], name="b")
-    old = {"candidates": {"score"}, "calls": {"proposed_tokens", "confirmed_tokens"}}
-    lacking = {name for names in old.values() for name in names}
+    lacking = {"verdict_score", "proposed_tokens", "confirmed_tokens"}
     for path in sorted(run.parts_dir.glob("*.parquet"))[: None if how_many == "all" else 1]:
         table = pq.read_table(path)
-        # `score` is a field of a verdict too, which older files have.
-        kinds = [
-            pa.list_(
-                pa.struct(
-                    [
-                        (f.name, without(f.type, lacking) if f.name == "candidates" else f.type)
-                        for f in (field.type.value_type.field(i) for i in range(field.type.value_type.num_fields))
-                    ]
-                )
-            )
-            if field.name == "steps"
-            else without(field.type, lacking)
-            for field in table.schema
-        ]
-        rows_of = table.to_pylist()
-        names = table.schema.names
-        old_schema = pa.schema(list(zip(names, kinds, strict=True)), metadata=table.schema.metadata)
-        pq.write_table(pa.Table.from_pylist([_cut(row, old_schema) for row in rows_of], old_schema), path)
+        older = pa.schema([(f.name, without(f.type, lacking)) for f in table.schema], metadata=table.schema.metadata)
+        pq.write_table(pa.Table.from_pylist(table.to_pylist(), older), path)
     report = load_run(run, tmp_path / "w.duckdb")
     assert not report.skipped
     with reader(tmp_path / "w.duckdb") as connection:
         [counted] = rows(connection, "SELECT count(*) AS n, count(DISTINCT sample_id) AS samples FROM call")
         assert counted["samples"] == 4
         assert rows(connection, "SELECT count(proposed_tokens) AS n FROM call") == [{"n": 0}]
-        assert rows(connection, "SELECT count(score) AS n FROM candidate") == [{"n": 0}]
-
-
-def _cut(row: dict[str, object], schema: pa.Schema) -> dict[str, object]:
-    return {name: row[name] for name in schema.names}
+        assert rows(connection, "SELECT count(verdict_score) AS n FROM candidate") == [{"n": 0}]
 
 
 def test_every_type_of_a_trace_file_has_a_name_in_sql() -> None:

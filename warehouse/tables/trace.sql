@@ -104,7 +104,7 @@ CREATE TABLE candidate (
     mean_logprob DOUBLE,
     option INTEGER,
     accepted BOOLEAN NOT NULL,
-    score DOUBLE
+    verdict_score DOUBLE
 );
 COMMENT ON TABLE candidate IS 'One proposal for a step. Key: run_id, sample_id, step_index, candidate_index';
 COMMENT ON COLUMN candidate.run_id IS 'The run';
@@ -117,7 +117,7 @@ COMMENT ON COLUMN candidate.finish IS 'stop, eos or length';
 COMMENT ON COLUMN candidate.mean_logprob IS 'Mean log-probability of its tokens (nats)';
 COMMENT ON COLUMN candidate.option IS 'Index of the verdict''s option that stood for it; NULL: not offered';
 COMMENT ON COLUMN candidate.accepted IS 'Whether it became the step';
-COMMENT ON COLUMN candidate.score IS 'Score by the target, 0 to 9, where each candidate had a verdict of its own (SpecCoT, --verdict separate)';
+COMMENT ON COLUMN candidate.verdict_score IS 'Score by the target, 0 to 9, where each candidate had a verdict of its own (SpecCoT, --verdict separate)';
 
 CREATE TABLE call (
     run_id VARCHAR NOT NULL,
