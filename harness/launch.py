@@ -109,17 +109,18 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
     from jobs.plan import plan
+    from jobs.submit import resolve
 
-    spec, problems, notices = plan(chosen, params)
+    # Which models are the default depends on where the run goes, not on what this machine has.
+    cluster = resolve(chosen["cluster"])
+    spec, problems, notices = plan({**chosen, "cluster": cluster}, params)
 
     from rich.console import Console
 
     from jobs.store import RunFolder
-    from jobs.submit import resolve
 
     console = Console(highlight=False)
     run = RunFolder(chosen["output"] / spec.run_id)
-    cluster = resolve(chosen["cluster"])
     for notice in notices:
         console.print(notice, style="bold yellow", soft_wrap=True)
     _print_plan(console, spec, run, cluster, chosen["shards"])
