@@ -108,9 +108,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_slurm_answers_the_default_models_are_the_papers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_slurm_answers_the_default_models_are_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs.submit.slurm.controller_answers", lambda: True)
     monkeypatch.setattr("jobs.dispatch.preview", lambda *arguments: "")
     monkeypatch.setattr("harness.environment.accelerator", lambda: "cpu")
