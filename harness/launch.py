@@ -117,6 +117,7 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
     from jobs.plan import plan
     from jobs.submit import resolve
 
+    # Which models are the default depends on where the run goes, not on what this machine has.
     cluster = resolve(chosen["cluster"])
     spec, problems, notices = plan({**chosen, "cluster": cluster}, params)
 

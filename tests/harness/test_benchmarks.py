@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from harness import hub_rows
 from harness.benchmarks import (
     DATASETS,
     BadDataset,
@@ -28,18 +27,11 @@ from harness.benchmarks import (
     shuffled_choices,
 )
 from harness.problem import Problem
+from tests.harness.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = Path(os.environ.get("HARNESS_SHARED", ROOT.parent / "shared")) / "datasets"
 SHARED_NAMES = [name for name in DATASETS if name not in {"aime25", "gpqa", "demo"}]
 RIGHT = "the right one"
-
-
-def shared_rows(name: str) -> list[dict[str, Any]]:
-    path = SHARED / f"{name}.jsonl"
-    if not path.is_file():
-        pytest.skip(f"{path} is not here; HARNESS_SHARED names the folder above datasets/")
-    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -195,62 +187,6 @@ def test_the_hub_is_asked_for_the_pinned_revision_and_the_commit_is_recorded(mon
 def test_a_pin_is_a_full_commit(name: str) -> None:
     revision = DATASETS[name].revision
     assert revision is None or (len(revision) == 40 and set(revision) <= set(string.hexdigits.lower()))
-
-
-@pytest.mark.parametrize(
-    ("convert", "row", "expected"),
-    [
-        (hub_rows.gsm8k, {"question": "q", "answer": "a #### b\n#### 1,234 "}, {"answer": "1234"}),
-        (hub_rows.integer_answer, {"problem": "q", "answer": "025"}, {"answer": "25"}),
-        (hub_rows.integer_answer, {"question": "q", "answer": 27.0}, {"problem": "q", "answer": "27"}),
-        (hub_rows.integer_answer, {"problem": "q", "answer": 336}, {"answer": "336"}),
-        (hub_rows.integer_answer, {"problem": "q", "answer": "$336^\\circ$"}, {"answer": "336"}),
-        (hub_rows.gaokao, {"question": "q", "answer": "$145$solution:"}, {"answer": "$145$"}),
-        (hub_rows.gaokao, {"question": "Find it. Answer: A", "answer": ""}, {"problem": "Find it.", "answer": "A"}),
-        (hub_rows.gaokao, {"question": "How many answers: two", "answer": "2"}, {"problem": "How many answers: two"}),
-        (hub_rows.college_math, {"question": "q", "answer": "$x$", "data_topic": "algebra"}, {"subject": "algebra"}),
-        (
-            hub_rows.math500,
-            {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra", "solution": "s", "unique_id": "u"},
-            {"problem": "q", "answer": "1", "level": 5, "subject": "Algebra"},
-        ),
-        (
-            hub_rows.olympiadbench,
-            {"question": "q", "final_answer": ["$(1,2), [3,4)$"], "is_multiple_answer": True, "error": "1e-1"},
-            {"answers": ["(1,2)", "[3,4)"], "answer": "$(1,2), [3,4)$", "tolerance": "1e-1"},
-        ),
-    ],
-)
-def test_hub_columns_become_records(convert: Any, row: dict[str, Any], expected: dict[str, Any]) -> None:
-    record = convert(row)
-    assert {field: record[field] for field in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "contents"),
-    [
-        (r"so $\boxed{\frac{1}{2}}$", [r"\frac{1}{2}"]),
-        (r"\boxed{1} and \fbox{2}", ["1", "2"]),
-        (r"$\boxed 7$.", ["7"]),
-        (r"\boxed{never closed", []),
-    ],
-)
-def test_boxes_are_matched_with_their_braces(text: str, contents: list[str]) -> None:
-    assert hub_rows.boxes(text) == contents
-
-
-def test_math_answers_from_solutions_equal_the_checked_file() -> None:
-    for row in shared_rows("math"):
-        hub = {"problem": row["problem"], "solution": row["solution"], "level": f"Level {row['level']}", "type": "x"}
-        record = hub_rows.math(hub)
-        for field in ("answer", "answers", "alternatives", "level"):
-            assert record.get(field) == row.get(field), row["id"]
-
-
-def test_olympiadbench_parts_equal_the_checked_file() -> None:
-    for row in shared_rows("olympiadbench"):
-        hub = {"question": "q", "final_answer": [row["answer"]], "is_multiple_answer": "answers" in row}
-        assert hub_rows.olympiadbench(hub).get("answers") == row.get("answers") or row["id"] == "olympiadbench/73"
 
 
 def test_a_hub_with_other_columns_or_another_count_is_refused() -> None:

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from harness import options
-from harness.launch import _reason
+from harness.launch import _reason, main
 from harness.methods import METHODS, build, defaults
 
 DATASET = ("--dataset", "demo")
@@ -108,6 +109,16 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "40 problems × 16 samples = 640" in result.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_slurm_answers_the_default_models_are_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.submit.slurm.controller_answers", lambda: True)
+    monkeypatch.setattr("jobs.dispatch.preview", lambda *arguments: "")
+    monkeypatch.setattr("harness.environment.accelerator", lambda: "cpu")
+    result = CliRunner().invoke(main, [*SPECCOT, *DATASET, "--engine", "vllm", "--dry-run", "--output", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "draft r1-distill-qwen-1.5b, target qwq-32b" in result.output
+    assert "NO GPU" not in result.output
 
 
 def test_every_preset_names_a_method_its_parameters_and_known_models() -> None:

@@ -13,23 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness.checks import data, model_files
-from harness.checks.check import Check, Question, Status
+from harness.checks.check import Check
 from harness.checks.tokenizers import check_tokenizers
+from tests.harness.checks.asked import DEMO, QUESTION, ROOT, said, worst
 from tests.harness.conftest import save_tokenizer
-
-ROOT = Path(__file__).resolve().parents[3]
-DEMO = ROOT / "harness" / "data" / "demo.jsonl"
-QUESTION = Question(engine="vllm", output="/nowhere", models={}, tensor_parallel={"draft": 1, "target": 1})
-
-
-def worst(checks: list[Check]) -> Status:
-    statuses = [check.status for check in checks]
-    return "failure" if "failure" in statuses else "warning" if "warning" in statuses else "ok"
-
-
-def said(checks: list[Check]) -> str:
-    return "\n".join(check.text for check in checks if check.status != "ok")
-
 
 # Models
 

@@ -15,21 +15,9 @@ from pathlib import Path
 import pytest
 
 from harness.checks import every, hardware, packages, storage
-from harness.checks.check import Check, Question, Status
+from harness.checks.check import Check, Status
 from jobs.slurm_checks import check_slurm
-
-ROOT = Path(__file__).resolve().parents[3]
-DEMO = ROOT / "harness" / "data" / "demo.jsonl"
-QUESTION = Question(engine="vllm", output="/nowhere", models={}, tensor_parallel={"draft": 1, "target": 1})
-
-
-def worst(checks: list[Check]) -> Status:
-    statuses = [check.status for check in checks]
-    return "failure" if "failure" in statuses else "warning" if "warning" in statuses else "ok"
-
-
-def said(checks: list[Check]) -> str:
-    return "\n".join(check.text for check in checks if check.status != "ok")
+from tests.harness.checks.asked import QUESTION, ROOT, said, worst
 
 
 @pytest.fixture

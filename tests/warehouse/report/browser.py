@@ -59,7 +59,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """What the console holds since it was last asked."""
-        return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # selenium leaves it untyped
 
 
 @contextmanager
