@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from harness.rewards import Form, RewardModel
 from harness.tokenizer import HFTokenizer
 from tests.harness.conftest import save_tiny_model
 
-SUMS = [(a, b, said) for a, b in itertools.product(range(4), repeat=2) for said in range(7)]
+SAID = range(100)
+HELD_OUT = SAID[::3]
 
 
 def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
@@ -34,12 +34,12 @@ async def test_quality_is_the_probability_of_good_against_bad() -> None:
     assert asked == ["What is 2 + 3? Step 1: 5 ки "]
 
 
-def _asked(a: int, b: int, said: int) -> tuple[str, list[str]]:
-    return f"What is {a} + {b}?", ["We add.", f"The answer is {said}."]
+def _asked(said: int) -> tuple[str, list[str]]:
+    return "Name an even number.", ["An even number is asked for.", f"The answer is {said}."]
 
 
 def _teach(folder: Path) -> None:
-    """A toy: the tiny model learns which sums of small numbers are right."""
+    """A toy: the tiny model learns from most of the numbers which are even."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -47,12 +47,12 @@ def _teach(folder: Path) -> None:
     tokenizer, model = HFTokenizer(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
     form = Form()
     gap, options = form.words(tokenizer)
-    rows = [[*tokenizer.opening, *tokenizer.encode(form.prompt(*_asked(*row))), *gap] for row in SUMS]
+    taught = [said for said in SAID if said not in HELD_OUT]
+    rows = [[*tokenizer.opening, *tokenizer.encode(form.prompt(*_asked(said))), *gap] for said in taught]
     longest = max(map(len, rows))
     ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
-    wanted = torch.tensor([options[int(a + b != said)] for a, b, said in SUMS])
-    weight = torch.tensor([1.0 if a + b != said else 8.0 for a, b, said in SUMS])
+    wanted = torch.tensor([options[said % 2] for said in taught])
     torch.manual_seed(0)
     for weights in model.parameters():
         if weights.dim() > 1:
@@ -62,8 +62,10 @@ def _teach(folder: Path) -> None:
         logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=1).logits[:, -1]
         losses = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
         optimizer.zero_grad()
-        (losses * weight).mean().backward()
+        losses.mean().backward()
         optimizer.step()
+        if float(losses.detach().max()) < 0.05:
+            break
     model.save_pretrained(folder)
 
 
@@ -71,9 +73,8 @@ async def test_a_model_that_was_taught_to_judge_tells_good_steps_from_bad(tmp_pa
     _teach(tmp_path / "toy")
     engine = await TransformersEngine.start(str(tmp_path / "toy"), "target", EngineSettings(dtype="float32"))
     model = RewardModel(engine)
-    found = {row: await model.quality(*_asked(*row)) for row in SUMS[::3]}
-    good = [quality for (a, b, said), quality in found.items() if a + b == said]
-    bad = [quality for (a, b, said), quality in found.items() if a + b != said]
-    assert good
+    found = {said: await model.quality(*_asked(said)) for said in HELD_OUT}
+    good = [quality for said, quality in found.items() if said % 2 == 0]
+    bad = [quality for said, quality in found.items() if said % 2 == 1]
     won = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
     assert won / (len(good) * len(bad)) > 0.9
