@@ -188,6 +188,13 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
 
 
+def check_columns(path: Path, schema: pa.Schema) -> None:
+    """Raises ValueError where a file lacks a column of the schema; what columns hold is not looked at."""
+    lacking = sorted(set(schema.names) - set(pq.read_schema(path).names))
+    if lacking:
+        raise ValueError(f"no column {', '.join(lacking)} in {path.name}")
+
+
 def endings(path: Path) -> pa.Table:
     """Columns `sample_id` and `stop_reason` of a trace file; a damaged one has no rows."""
     try:

@@ -183,6 +183,8 @@ def _stage_together(
     if not traces:
         return _stage_each(connection, folder, traces, staged)
     paths = [folder.path / file.name for file in traces]
+    for path in paths:  # the view takes files by column name, and what a file lacks would be NULL
+        parts.check_columns(path, parts.TRACES)
     files = ", ".join(_literal(glob.escape(str(path))) for path in paths)
     connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
     _settle_records(connection, folder, traces, staged)
