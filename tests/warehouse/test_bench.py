@@ -51,4 +51,5 @@ def test_the_benchmark_reports_every_size_and_leaves_nothing(tmp_path: Path) -> 
 def test_a_wrong_size_is_one_line(steps: str) -> None:
     result = CliRunner().invoke(main, ["--steps", steps])
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: Invalid value for '--steps'") and result.stderr.count("\n") == 1
+    assert result.stderr.startswith("error: Invalid value for '--steps'")
+    assert result.stderr.count("\n") == 1
