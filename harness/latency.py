@@ -2,9 +2,9 @@
 
 A call waits for its prompt's tokens that no cache holds, then for the tokens of its longest completion; each of both
 takes longer the more requests are under way. Calls of one sample run in turn (DESIGN.md: critical path), so a sample's
-latency is the sum of its calls and of what the harness itself adds. A draft that was begun under a verdict (SpecReason's
-`--lookahead`) adds what it takes beyond that verdict. SpecReason section 4.1 and SpecCoT section 3.4
-count a verdict in the same way: one short prefill and one token.
+latency is the sum of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4
+count a verdict in the same way: one short prefill and one token. A draft that was begun under a verdict (specreason's
+`--lookahead`) adds what it takes beyond that verdict.
 
 The speeds are fitted to recorded calls (warehouse/latency.py), or written down by hand for other hardware
 (harness/hardware.py), or taken from a paper (harness/papers/speed_ups.py).
