@@ -62,7 +62,7 @@ def begun_ahead(trace: Trace) -> list[Call]:
 
 @pytest.mark.parametrize("name", SETTINGS)
 async def test_the_chain_is_the_same_with_and_without(name: str) -> None:
-    seen = set()
+    seen: set[str | None] = set()
     for seed in range(12):
         without = await pretended(seed, **SETTINGS[name])
         ahead = await pretended(seed, **SETTINGS[name], lookahead=True)
