@@ -35,7 +35,9 @@ class SpecReason:
     """Longest step (in the authors' code)."""
     lookahead: bool = False
     """The small model writes the step behind its candidate while the base model still scores that; what stands behind
-    a refused candidate is thrown away. Not in the paper: it changes no text, only when the text is there."""
+    a refused candidate is thrown away. Not in the paper: it changes no text, only when the text is there.
+    SpecCoT has none: which of its N candidates is going to be chosen would have to be guessed, and N more drafts be
+    spent on every guess."""
 
     def __post_init__(self) -> None:
         within("threshold", self.threshold, 0, 9)
