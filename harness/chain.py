@@ -7,6 +7,7 @@ completion are checked, so these mean the same for every method.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +15,11 @@ from dataclasses import dataclass, replace
 
 from harness import prompts
 from harness.candidates import offer
+from harness.ending import WHOLE, ends_chain, ends_thought, says_the_same
 from harness.engine import Choice, Completion, Role, Sampling
 from harness.problem import Problem
 from harness.recording import Model
 from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
-
-_WHOLE: tuple[StepRole, ...] = ("chain", "rethink", "answer")
-"""Roles whose author writes until it ends its reply."""
 
 
 class Stop(Exception):
@@ -92,6 +91,23 @@ class Chain:
         """`n` continuations of the chain by one model, drawn in parallel over one shared prefix. Raises Stop."""
         return await self._generate(model, self._contexts[model.role], n, max_tokens, purpose, stop, temperature)
 
+    def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
+        """Begin what `propose` will ask the model for if this candidate of its own becomes the next step.
+
+        `propose` takes what was begun where prompt, limits and seed are what it would send, so the chain is the same
+        with and without. Nothing is begun where `propose` would not be asked: behind what ends the chain, repeats the
+        step before, or leaves no budget or context.
+        """
+        step = self._step(model, "draft", candidate)
+        reasons_on = self.reasoning and not ends_thought(step)
+        repeats = bool(self.steps) and says_the_same(step, self.steps[-1])
+        if ends_chain(step, in_thought=self.thinks and self.reasoning) or (repeats and reasons_on):
+            return
+        context = [*self._contexts[model.role], *self._read(step.token_ids, step.text, model, model)]
+        with contextlib.suppress(Stop):
+            sampling = self._sampling(model, context, 1, max_tokens, "draft", (prompts.STEP_END,), None, ahead=[step])
+            model.begin(context, sampling, step=len(self.steps) + 1)
+
     async def write(
         self,
         model: Model,
@@ -104,6 +120,8 @@ class Chain:
         temperature: float | None = None,
     ) -> None:
         """One model writes the next step itself. Raises Stop."""
+        for begun in self._models.values():
+            begun.discard()  # what stood behind a candidate that was refused
         purpose: Purpose = "draft" if role == "draft" else role
         [completion] = await self.propose(
             model, 1, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
@@ -173,22 +191,8 @@ class Chain:
 
         Raises Stop where the chain cannot go on after it.
         """
-        text, ids = completion.text, completion.token_ids
-        ends = closing or completion.finish == "eos"
-        if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
-            text += prompts.THINK_BRIDGE  # the author fell silent, or was cut off, inside its thoughts
-            ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
-        step = Step(
-            author=author.role,
-            role=role,
-            text=text,
-            num_tokens=completion.num_tokens,
-            token_ids=ids,
-            finish=completion.finish,
-            candidates=list(candidates),
-            verdict=verdict,
-            elapsed_seconds=self.elapsed_seconds,
-        )
+        step = self._step(author, role, completion, closing=closing)
+        step.candidates, step.verdict = list(candidates), verdict
         self._enter(step)
         self.steps.append(step)
         self._on_step(step)
@@ -200,9 +204,9 @@ class Chain:
         if not self.steps:
             return
         last = self.steps[-1]
-        if last.finish == "length" and last.role in _WHOLE:
+        if last.finish == "length" and last.role in WHOLE:
             raise Stop("budget" if self.trace.emitted_tokens >= self.limits.token_budget else "context")
-        repeats = len(self.steps) > 1 and last.text.strip() == self.steps[-2].text.strip()
+        repeats = len(self.steps) > 1 and says_the_same(last, self.steps[-2])
         if repeats and self.reasoning and not self.answered:
             raise Stop("repeated")
 
@@ -211,20 +215,30 @@ class Chain:
         """Active time of this sample, earlier attempts up to their last step included."""
         return time.monotonic() - self._started
 
+    def _step(self, author: Model, role: StepRole, completion: Completion, *, closing: bool = False) -> Step:
+        """The completion as the next step, without candidates and verdict."""
+        text, ids = completion.text, completion.token_ids
+        ends = closing or completion.finish == "eos"
+        if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
+            text += prompts.THINK_BRIDGE  # the author fell silent, or was cut off, inside its thoughts
+            ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
+        return Step(
+            author=author.role,
+            role=role,
+            text=text,
+            num_tokens=completion.num_tokens,
+            token_ids=ids,
+            finish=completion.finish,
+            elapsed_seconds=self.elapsed_seconds,
+        )
+
     def _enter(self, step: Step) -> None:
         """Let both models know a step, and see what it ends."""
         author = self._models[step.author]
         for role, model in self._models.items():
             self._contexts[role] += self._read(step.token_ids, step.text, author, model)
-        in_thought = self.thinks and self.reasoning
-        closes = prompts.THINK_END in step.text
-        self.reasoning &= not (closes or step.finish == "eos" or step.role in _WHOLE)
-        if step.role in _WHOLE:
-            self.answered = True
-        elif closes or not in_thought:
-            said = step.text.rpartition(prompts.THINK_END)[2]
-            ended = step.finish == "eos" and bool(said.strip() or not in_thought)
-            self.answered |= ended or has_boxed(said)
+        self.answered |= ends_chain(step, in_thought=self.thinks and self.reasoning)
+        self.reasoning &= not ends_thought(step)
 
     @staticmethod
     def _read(ids: Sequence[int], text: str, author: Model, reader: Model) -> Sequence[int]:
@@ -246,21 +260,35 @@ class Chain:
         stop: tuple[str, ...],
         temperature: float | None,
     ) -> list[Completion]:
-        budget = self.limits.token_budget - self.trace.emitted_tokens
+        sampling = self._sampling(model, context, n, max_tokens, purpose, stop, temperature)
+        return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
+
+    def _sampling(
+        self,
+        model: Model,
+        context: list[int],
+        n: int,
+        max_tokens: int,
+        purpose: Purpose,
+        stop: tuple[str, ...],
+        temperature: float | None,
+        ahead: Sequence[Step] = (),
+    ) -> Sampling:
+        """Of the step behind the chain, or behind steps `ahead` that it does not hold yet. Raises Stop."""
+        budget = self.limits.token_budget - self.trace.emitted_tokens - sum(step.num_tokens for step in ahead)
         if budget <= 0:
             raise Stop("budget")
         room = model.engine.context_tokens - len(context)
         if room <= 0:
             raise Stop("context")
-        sampling = Sampling(
+        return Sampling(
             max_tokens=min(max_tokens, budget, room),
             temperature=self.limits.temperature if temperature is None else temperature,
             top_p=self.limits.top_p,
             stop=stop,
-            seed=self._seed(purpose),
+            seed=self._seed(purpose, len(self.steps) + len(ahead)),
             n=n,
         )
-        return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
 
     async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
         prompt = context + list(question.ids)
@@ -268,10 +296,10 @@ class Chain:
             raise Stop("context")
         return _verdict(kind, question, await model.choose(prompt, question.option_ids, step=len(self.steps)))
 
-    def _seed(self, purpose: Purpose) -> int:
+    def _seed(self, purpose: Purpose, num_steps: int) -> int:
         """Per call, from sample, step and purpose: results do not depend on scheduling, and a resumed step redraws
         alike."""
-        text = f"{self.trace.seed}/{len(self.steps)}/{purpose}"
+        text = f"{self.trace.seed}/{num_steps}/{purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
@@ -285,16 +313,3 @@ def _verdict(kind: VerdictKind, question: prompts.Question, choice: Choice) -> V
         score=None,
         accepted=False,
     )
-
-
-def has_boxed(text: str) -> bool:
-    """Whether the text holds a `\\boxed{…}` with balanced braces."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return False
-    depth = 0
-    for char in text[start + 6 :]:
-        depth += (char == "{") - (char == "}")
-        if depth == 0:
-            return True
-    return False

@@ -131,4 +131,8 @@ def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: 
 
 
 def _crowded(samples: Sequence[Sequence[Work]], in_flight: Mapping[Role, float]) -> list[Work]:
-    return [replace(w, further_requests=in_flight[w.model] - 1) for sample in samples for w in sample]
+    def crowded(work: Work) -> Work:
+        under = work.begun_under and crowded(work.begun_under)
+        return replace(work, further_requests=in_flight[work.model] - 1, begun_under=under)
+
+    return [crowded(work) for sample in samples for work in sample]

@@ -3,7 +3,8 @@
 A call waits for its prompt's tokens that no cache holds, then for the tokens of its longest completion; each of both
 takes longer the more requests are under way. Calls of one sample run in turn (DESIGN.md: critical path), so a sample's
 latency is the sum of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4
-count a verdict in the same way: one short prefill and one token.
+count a verdict in the same way: one short prefill and one token. A draft that was begun under a verdict (specreason's
+`--lookahead`) adds what it takes beyond that verdict.
 
 The speeds are fitted to recorded calls (warehouse/latency.py), or written down by hand for other hardware
 (harness/hardware.py), or taken from a paper (harness/papers/speed_ups.py).
@@ -31,6 +32,8 @@ class Work:
     """Completions of the call beyond the first."""
     further_requests: float = 0.0
     """Requests of this engine under way beyond this one."""
+    begun_under: Work | None = None
+    """What the sample waits for meanwhile; None: the work begins in its turn."""
 
     def features(self) -> tuple[float, ...]:
         """What `ModelSpeed`'s numbers are multiplied by, in the order of its fields."""
@@ -77,7 +80,12 @@ class LatencyModel:
 
     def sample_seconds(self, work: Iterable[Work]) -> float:
         """Predicted latency of one sample. Raises KeyError where a model has no speeds."""
-        return self.sample_overhead_seconds + sum(self.speeds[w.model].seconds(w) for w in work)
+        return self.sample_overhead_seconds + sum(self._waited(w) for w in work)
+
+    def _waited(self, work: Work) -> float:
+        under = work.begun_under
+        seconds = self.speeds[work.model].seconds(work)
+        return seconds if under is None else max(0.0, seconds - self.speeds[under.model].seconds(under))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +118,24 @@ def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> 
     if method == "scot":
         return _whole_chains(int(str(params["drafts"])), tokens)
     if method in ("speccot", "specreason"):
-        return _steps(int(str(params.get("drafts", 1))), tokens)
+        return _steps(int(str(params.get("drafts", 1))), tokens, lookahead=bool(params.get("lookahead", False)))
     raise ValueError(f"the latency model has no rule for method {method!r}; it has: vanilla, scot, speccot, specreason")
 
 
-def _steps(drafts: int, tokens: Tokens) -> list[Work]:
-    """SpecCoT and SpecReason: every step but the opening is drafted and judged, the refused ones are written twice."""
+def _steps(drafts: int, tokens: Tokens, *, lookahead: bool) -> list[Work]:
+    """SpecCoT and SpecReason: every step but the opening is drafted and judged, the refused ones are written twice.
+
+    With lookahead, drafts behind an accepted one are begun under its verdict.
+    """
     accepted = max(0.0, tokens.draft) / tokens.step
     refused = accepted * tokens.refused_share / max(1e-9, 1 - tokens.refused_share)
     verdicts = accepted + refused
     read_again = tokens.step * accepted  # the chosen candidate behind the chain, without the verdict's other candidates
+    ahead = max(0.0, accepted - 1) if lookahead else 0.0
+    judged = (drafts * tokens.step + tokens.question) * ahead
     return [
-        Work("draft", verdicts, tokens.prompt + tokens.target, tokens.step * verdicts, drafts - 1),
+        Work("draft", verdicts - ahead, tokens.prompt + tokens.target, tokens.step * (verdicts - ahead), drafts - 1),
+        Work("draft", ahead, 0, tokens.step * ahead, begun_under=Work("target", ahead, judged, ahead)),
         Work("target", verdicts, tokens.prompt + (drafts * tokens.step + tokens.question) * verdicts, verdicts),
         Work("target", refused + 2, read_again * (drafts > 1), tokens.target),
     ]

@@ -1,16 +1,31 @@
 """A model as a method sees it: an engine that writes down every request it gets.
 
 The recorder records calls, the method records decisions. A method cannot reach an engine but through here, so none can
-forget to count a refused draft or a verdict.
+forget to count a refused draft, a verdict, or a reply that was begun before its turn and thrown away.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
-from harness.engine import Choice, Completion, Engine, Role, Sampling, Timing, Tokenizer
+from harness.engine import Choice, Completion, Engine, EngineError, Generation, Role, Sampling, Timing, Tokenizer
 from harness.trace import Call, Purpose, Trace
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """A request under way that may never be asked for."""
+
+    prompt: list[int]
+    sampling: Sampling
+    step: int
+    task: asyncio.Task[Generation] = field(init=False)
+    reply: Generation | None = None
+    discarded: bool = False
 
 
 class Model:
@@ -20,6 +35,8 @@ class Model:
         self.engine = engine
         self.role: Role = role
         self._trace = trace
+        self._ahead: _Ahead | None = None
+        self._discarded: list[_Ahead] = []
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -29,13 +46,47 @@ class Model:
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int
     ) -> tuple[Completion, ...]:
-        """Engine.generate, recorded."""
-        reply = await self.engine.generate(prompt, sampling)
-        lengths = [c.num_tokens for c in reply.completions]
-        call = self._record(purpose, step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), lengths)
-        call.proposed_tokens = _total([c.proposed_tokens for c in reply.completions])
-        call.confirmed_tokens = _total([c.confirmed_tokens for c in reply.completions])
+        """Engine.generate, recorded. Where `begin` has asked for the very same, its reply is taken."""
+        ahead = self._ahead
+        if ahead is None or (ahead.prompt, ahead.sampling) != (list(prompt), sampling):
+            self.discard()
+            reply = await self.engine.generate(prompt, sampling)
+            self._record_generation(purpose, step, reply)
+            return reply.completions
+        self._ahead, asked = None, time.monotonic()
+        reply = await ahead.task
+        call = self._record_generation(purpose, step, reply)
+        call.overlapped_seconds = max(0.0, call.end_seconds - (time.monotonic() - asked))
         return reply.completions
+
+    def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
+        """Start the `generate` that is likely to be the next one. One at a time: a second discards the first."""
+        self.discard()
+        self._ahead = ahead = _Ahead(list(prompt), sampling, step)
+        ahead.task = asyncio.create_task(self._generate_ahead(ahead), name=f"step {step} ahead of its turn")
+
+    def discard(self) -> None:
+        """What `begin` started will not be asked for. It goes on to its end: cut off, its tokens would be unknown."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.discarded = True
+            self._discarded.append(ahead)
+            self._record_discarded(ahead)
+
+    async def settle(self) -> None:
+        """Wait for the end of what was discarded. An engine's failure in it is met by whoever asks that engine next."""
+        self.discard()
+        for ahead in self._discarded:
+            with suppress(EngineError):
+                await ahead.task
+
+    async def abandon(self) -> None:
+        """Cut off what is under way: the sample fails."""
+        self.discard()
+        tasks = [ahead.task for ahead in self._discarded]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int], *, step: int) -> Choice:
         """Engine.choose, recorded as a verdict of one token."""
@@ -61,6 +112,24 @@ class Model:
         self._record("verdict", step, timing, tokens, [1] * len(replies))
         return tuple(replies)
 
+    async def _generate_ahead(self, ahead: _Ahead) -> Generation:
+        ahead.reply = await self.engine.generate(ahead.prompt, ahead.sampling)
+        self._record_discarded(ahead)
+        return ahead.reply
+
+    def _record_discarded(self, ahead: _Ahead) -> None:
+        """Once it is both discarded and at its end, whichever comes later."""
+        if ahead.discarded and ahead.reply is not None:
+            call = self._record_generation("lookahead", ahead.step, ahead.reply)
+            call.overlapped_seconds = call.end_seconds
+
+    def _record_generation(self, purpose: Purpose, step: int, reply: Generation) -> Call:
+        lengths = [c.num_tokens for c in reply.completions]
+        call = self._record(purpose, step, reply.timing, (reply.prompt_tokens, reply.cached_tokens), lengths)
+        call.proposed_tokens = _total([c.proposed_tokens for c in reply.completions])
+        call.confirmed_tokens = _total([c.confirmed_tokens for c in reply.completions])
+        return call
+
     def _record(self, purpose: Purpose, step: int, timing: Timing, prompt: tuple[int, int], lengths: list[int]) -> Call:
         call = Call(
             purpose=purpose,
@@ -79,6 +148,22 @@ class Model:
         )
         self._trace.calls.append(call)
         return call
+
+
+@asynccontextmanager
+async def recorded(
+    engines: Mapping[Role, Engine], roles: Sequence[Role], trace: Trace
+) -> AsyncIterator[dict[Role, Model]]:
+    """The models of one sample, by role. Leaving waits for what they still have under way, or cuts it off where the
+    sample fails."""
+    models = {role: Model(engines[role], role, trace) for role in roles}
+    try:
+        yield models
+        for model in models.values():
+            await model.settle()
+    finally:
+        for model in models.values():
+            await model.abandon()
 
 
 def _total(counts: Sequence[int | None]) -> int | None:

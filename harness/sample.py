@@ -13,7 +13,7 @@ from harness.chain import Chain, Limits, Stop
 from harness.engine import Engine, RequestRefused, Role
 from harness.methods import Method
 from harness.problem import Problem
-from harness.recording import Model
+from harness.recording import recorded
 from harness.trace import Step, Trace
 
 _ERROR_CHARS = 500
@@ -34,17 +34,17 @@ async def run_sample(
     accepted step, before the next begins. Raises EngineDied and VerdictUnavailable.
     """
     trace.started_at = trace.started_at or time.time()
-    models = {role: Model(engines[role], role, trace) for role in method.roles}
-    chain = Chain(problem, list(models.values()), trace, limits, on_step, rubric=method.rubric)
-    on_start()
-    try:
-        chain.check()
-        await method(chain, models.get("draft"), models.get("target"))
-        trace.stop_reason = "answered"
-    except Stop as stop:
-        trace.stop_reason = stop.reason
-    except RequestRefused as refused:
-        trace.stop_reason = "error"
-        trace.error = f"{type(refused).__name__}: {refused}"[:_ERROR_CHARS]
-    trace.latency_seconds = chain.elapsed_seconds
+    async with recorded(engines, method.roles, trace) as models:
+        chain = Chain(problem, list(models.values()), trace, limits, on_step, rubric=method.rubric)
+        on_start()
+        try:
+            chain.check()
+            await method(chain, models.get("draft"), models.get("target"))
+            trace.stop_reason = "answered"
+        except Stop as stop:
+            trace.stop_reason = stop.reason
+        except RequestRefused as refused:
+            trace.stop_reason = "error"
+            trace.error = f"{type(refused).__name__}: {refused}"[:_ERROR_CHARS]
+        trace.latency_seconds = chain.elapsed_seconds  # nobody waits for a discarded draft that still goes on
     return trace

@@ -17,7 +17,9 @@ StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
 rethink: the target's own chain after «all wrong» (SCoT). chain: a whole chain by one model (vanilla).
 answer: the final answer."""
-Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer"]
+Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"]
+"""The role of the step that a call worked for, or its verdict. lookahead: a draft begun before its turn (`--lookahead`)
+and thrown away; one that was used is a draft like any other."""
 VerdictKind = Literal["choice", "score"]
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step said the same as the one
@@ -52,6 +54,9 @@ class Call:
     """By token-level speculation, of all n completions; None where there is none, or the engine does not count."""
     confirmed_tokens: int | None = None
     """How many of these the model confirmed."""
+    overlapped_seconds: float = 0.0
+    """Of `end_seconds`, from its submission on: how long the sample did not wait for this call. Above 0 for a draft
+    begun before its turn; all of it for a lookahead."""
 
 
 @dataclass(slots=True)
@@ -153,5 +158,6 @@ class Trace:
 
     @property
     def critical_path_tokens(self) -> int:
-        """Output tokens that a user waits for: of parallel candidates the longest. Calls of one sample run in turn."""
-        return sum(c.longest_output_tokens for c in self.calls)
+        """Output tokens that a user waits for: of parallel candidates the longest. Calls of one sample run in turn,
+        but for a lookahead, which nobody waits for."""
+        return sum(c.longest_output_tokens for c in self.calls if c.purpose != "lookahead")

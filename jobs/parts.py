@@ -90,6 +90,7 @@ CALL = pa.struct(
         "in_flight": _int,
         "proposed_tokens": _int,
         "confirmed_tokens": _int,
+        "overlapped_seconds": _real,
     }
 )
 TRACES = pa.schema(

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.methods import SPEED_ONLY
 from harness.problem import Problem
 
 SPEC_VERSION = 1
@@ -96,6 +97,8 @@ class RunSpec:
             del identity["tag"]
         if self.engine.spec_decode is None:
             del identity["engine"]["spec_decode"], identity["engine"]["spec_tokens"]
+        # Off is what runs from before these parameters did, under the same name.
+        identity["params"] = {k: v for k, v in self.params.items() if v or k not in SPEED_ONLY}
         return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"
 
     def sample_ids(self, problem: Problem) -> list[str]:
@@ -105,7 +108,7 @@ class RunSpec:
         """
         identity = {
             "problem": [problem.id, problem.content_hash],
-            "method": [self.method, dict(self.params)],
+            "method": [self.method, {k: v for k, v in self.params.items() if k not in SPEED_ONLY}],
             "models": [m and m.fingerprint for m in (self.draft, self.target)],
             "sampling": [self.temperature, self.top_p, self.token_budget],
             "prompts": self.prompt_hash,

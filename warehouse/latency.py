@@ -28,7 +28,7 @@ from warehouse.display import plain
 
 _CALLS = """
 SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
-    in_flight, end_seconds, latency_seconds
+    in_flight, end_seconds, overlapped_seconds, latency_seconds
 FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
 WHERE run_id = $run_id ORDER BY sample_id, call_index
 """
@@ -45,6 +45,8 @@ class TimedCall:
     work: Work
     seconds: float
     purpose: str
+    overlapped_seconds: float = 0.0
+    """Of `seconds`, how long the sample did not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class TimedSample:
 
     @property
     def work(self) -> list[Work]:
-        """What was asked of the engines."""
-        return [call.work for call in self.calls]
+        """What was asked of the engines and waited for."""
+        return [call.work for call in self.calls if call.purpose != "lookahead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
         latency[sample] = _number(row["latency_seconds"])
         calls.setdefault(sample, [])
         if row["model"] is not None:
-            calls[sample].append(_call(row))
+            calls[sample].append(_call(row, calls[sample]))
     if not latency:
         raise WarehouseError(f"the warehouse holds no finished samples of a run {run_id!r}")
     return [TimedSample(tuple(calls[sample]), seconds) for sample, seconds in latency.items()]
@@ -104,7 +106,7 @@ def fit(samples: Sequence[TimedSample]) -> LatencyModel:
     calls = [call for sample in samples for call in sample.calls]
     roles: list[Role] = ["draft", "target"]
     speeds = {role: _speed([c for c in calls if c.work.model == role]) for role in roles}
-    overheads = [s.latency_seconds - sum(call.seconds for call in s.calls) for s in samples]
+    overheads = [s.latency_seconds - sum(c.seconds - c.overlapped_seconds for c in s.calls) for s in samples]
     kept = {role: speed for role, speed in speeds.items() if speed is not None}
     return LatencyModel(kept, max(0.0, statistics.fmean(overheads)))
 
@@ -141,7 +143,10 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
     return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), found / scale, strict=True)})
 
 
-def _call(row: Mapping[str, object]) -> TimedCall:
+def _call(row: Mapping[str, object], before: Sequence[TimedCall]) -> TimedCall:
+    """One call; a draft that the sample did not wait for from its beginning was begun under the verdict before it."""
+    overlapped = _number(row["overlapped_seconds"])
+    verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(
         model="draft" if row["model"] == "draft" else "target",
         calls=1,
@@ -149,8 +154,9 @@ def _call(row: Mapping[str, object]) -> TimedCall:
         output_tokens=_number(row["longest_output_tokens"]),
         further_completions=_number(row["n"]) - 1,
         further_requests=_number(row["in_flight"]) - 1,
+        begun_under=next(verdicts, None) if overlapped > 0 and row["purpose"] == "draft" else None,
     )
-    return TimedCall(work, _number(row["end_seconds"]), str(row["purpose"]))
+    return TimedCall(work, _number(row["end_seconds"]), str(row["purpose"]), overlapped)
 
 
 def _number(value: object) -> float:

@@ -30,7 +30,8 @@ WITH emitted AS (
     SELECT run_id, sample_id, author AS model, sum(num_tokens) AS tokens FROM step
     WHERE run_id = getvariable('loading_run') GROUP BY ALL
 ), worked AS (
-    SELECT run_id, sample_id, model, sum(output_tokens) AS spent, sum(longest_output_tokens) AS critical_path
+    SELECT run_id, sample_id, model, sum(output_tokens) AS spent,
+        coalesce(sum(longest_output_tokens) FILTER (purpose <> 'lookahead'), 0) AS critical_path
     FROM call WHERE run_id = getvariable('loading_run') GROUP BY ALL
 )
 SELECT run_id, sample_id, model, coalesce(emitted.tokens, 0) AS emitted_tokens,
@@ -180,6 +181,8 @@ SELECT call.run_id, sample.attempt_id, timed.sample_id IS NOT NULL AS is_timed, 
     count(*) AS num_calls, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
     sum(output_tokens) AS output_tokens,
     exact_sum(queued_seconds) AS queued_seconds, exact_sum(end_seconds) AS end_seconds,
+    exact_sum(greatest(queued_seconds - overlapped_seconds, 0)) AS waited_queued_seconds,
+    exact_sum(end_seconds - overlapped_seconds) AS waited_seconds,
     min(submitted_at) AS first_submitted_at,
     max(submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT)) AS last_ended_at
 FROM call

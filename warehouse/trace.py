@@ -126,13 +126,18 @@ def _confirmed(call: Row) -> str:
     return f", {call['confirmed_tokens']} of {call['proposed_tokens']} proposed tokens confirmed"
 
 
+def _overlapped(call: Row) -> str:
+    seconds = call["overlapped_seconds"]
+    return f", {seconds:.3f} s of it not waited for" if seconds else ""
+
+
 def _call(call: Row) -> Text:
     return plain(
         f"   call {call['call_index']}: {call['purpose']} by {call['model']}"
         + (f" × {call['n']}" if call["n"] > 1 else "")
         + f", {call['prompt_tokens']} prompt ({call['cached_tokens']} cached), {call['output_tokens']} output tokens, "
         f"queued {call['queued_seconds']:.3f}, first token {call['first_token_seconds']:.3f}, "
-        f"end {call['end_seconds']:.3f} s, {call['in_flight']} in flight{_confirmed(call)}",
+        f"end {call['end_seconds']:.3f} s{_overlapped(call)}, {call['in_flight']} in flight{_confirmed(call)}",
         style="dim",
     )
 

@@ -51,6 +51,10 @@ METHODS: dict[str, type] = {
 }
 
 
+SPEED_ONLY = frozenset({"lookahead"})
+"""Hyper-parameters that change no text: a sample with them is the same sample, drawn with the same seed."""
+
+
 def build(name: str, params: dict[str, Any]) -> Method:
     """The method of that name with the given hyper-parameters; raises KeyError or TypeError on unknown ones."""
     method: Method = METHODS[name](**params)
@@ -62,4 +66,4 @@ def defaults(name: str) -> dict[str, Any]:
     return {f.name: f.default for f in fields(METHODS[name])}
 
 
-__all__ = ["METHODS", "Method", "Model", "build", "defaults"]
+__all__ = ["METHODS", "SPEED_ONLY", "Method", "Model", "build", "defaults"]

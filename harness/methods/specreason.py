@@ -33,6 +33,11 @@ class SpecReason:
     """Steps that the base model writes before the small model may speculate (in the authors' code)."""
     step_tokens: int = 512
     """Longest step (in the authors' code)."""
+    lookahead: bool = False
+    """The small model writes the step behind its candidate while the base model still scores that; what stands behind
+    a refused candidate is thrown away. Not in the paper: it changes no text, only when the text is there.
+    SpecCoT has none: which of its N candidates is going to be chosen would have to be guessed, and N more drafts be
+    spent on every guess."""
 
     def __post_init__(self) -> None:
         within("threshold", self.threshold, 0, 9)
@@ -46,8 +51,8 @@ class SpecReason:
 
     @property
     def parallel(self) -> int:
-        """Completions of one sample drawn at once."""
-        return 1
+        """Completions of one sample drawn at once: a discarded one may still go on beside the next."""
+        return 2 if self.lookahead else 1
 
     @property
     def rubric(self) -> bool:
@@ -65,6 +70,8 @@ class SpecReason:
                 await chain.write(target, "guidance", max_tokens=self.step_tokens)
                 continue
             [speculated] = await chain.propose(draft, 1, max_tokens=self.step_tokens)
+            if self.lookahead:
+                chain.propose_behind(speculated, draft, max_tokens=self.step_tokens)
             verdict = await chain.score(target, speculated, draft)
             verdict.score = self._score(verdict)
             verdict.accepted = verdict.score >= self.threshold_at(len(chain.steps))

@@ -37,6 +37,30 @@ def test_calls_may_be_added_up() -> None:
     assert speed.seconds(Work("draft", 2, 40, 10)) == pytest.approx(apart)
 
 
+def test_work_begun_under_other_work_adds_what_it_takes_beyond_it() -> None:
+    model = LatencyModel({"draft": ModelSpeed(output_token=1), "target": ModelSpeed(prompt_token=1)})
+    verdict = Work("target", 1, 10, 1)
+    longer, shorter = (Work("draft", 1, 0, tokens, begun_under=verdict) for tokens in (16, 4))
+    assert model.sample_seconds([verdict, longer]) == pytest.approx(10 + 6)
+    assert model.sample_seconds([verdict, shorter]) == pytest.approx(10)
+    crowded = hardware.project([[verdict, longer]], machine(concurrency=2))
+    assert list(crowded.latency_seconds) == [pytest.approx(10 / 100 + 1 / 10 + 16 / 10 - (10 / 100 + 1 / 10))]
+
+
+def test_lookahead_hides_the_shorter_of_draft_and_verdict_behind_the_other() -> None:
+    model = LatencyModel({"draft": ModelSpeed(output_token=0.1), "target": ModelSpeed(call=2, output_token=1)})
+    tokens = Tokens(500, 0, 50)
+    without, ahead = (
+        model.sample_seconds(expected_work("specreason", {"lookahead": chosen}, tokens)) for chosen in (False, True)
+    )
+    assert without - ahead == pytest.approx(9 * (2 + 1)), "nine of ten drafts are begun under a verdict of 3 s"
+    refused = Tokens(500, 500, 50, refused_share=0.5)
+    without, ahead = (
+        model.sample_seconds(expected_work("specreason", {"lookahead": chosen}, refused)) for chosen in (False, True)
+    )
+    assert without - ahead == pytest.approx(9 * (2 + 1)), "a refused candidate hides nothing"
+
+
 @pytest.mark.parametrize("method", ["vanilla", "scot", "speccot", "specreason"])
 def test_every_paper_method_has_a_rule(method: str) -> None:
     assert method in METHODS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from harness import benchmarks
 from harness.methods import defaults
@@ -15,11 +16,11 @@ from jobs.store import RunFolder
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
 
-def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "speccot") -> RunFolder:
+def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "speccot", **params: Any) -> RunFolder:
     problems = benchmarks.load("demo")[:8]
     spec = RunSpec(
         method=method,
-        params=defaults(method),
+        params=defaults(method) | params,
         dataset="demo",
         dataset_hash=dataset_hash(problems),
         dataset_size=40,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from harness.engines.script import PretendedModel
+from harness.engines.scripted import ScriptedEngine
 from harness.trace import Call, Candidate, Step, Trace, Verdict
 from jobs.journal import JournalWriter, read_journal
 from jobs.spec import Attempt
+from tests.harness.scripts import solve
 
 ATTEMPT = Attempt("a", "run", 0, "host", 1, 0.0, None)
 
@@ -126,3 +130,20 @@ def test_two_attempts_never_share_a_file(tmp_path: Path) -> None:
     JournalWriter(tmp_path / "j.jsonl", ATTEMPT).close()
     with pytest.raises(FileExistsError):
         JournalWriter(tmp_path / "j.jsonl", ATTEMPT)
+
+
+async def test_a_call_is_written_once_and_for_what_it_was_in_the_end(tmp_path: Path) -> None:
+    """A draft begun before its turn is recorded when it is used or known to be discarded, not before."""
+    model = PretendedModel(skill=0.6)
+    purposes: set[str] = set()
+    for seed in range(6):
+        path = tmp_path / f"{seed}.jsonl"
+        writer, trace = JournalWriter(path, ATTEMPT), Trace("s1", "demo/0", 0, seed=seed)
+        writer.start(trace)
+        engines = {role: ScriptedEngine(model.write, model.judge) for role in ("draft", "target")}
+        await solve("specreason", engines, trace=trace, on_step=partial(writer.step, trace), lookahead=True)
+        writer.end(trace)
+        writer.close()
+        assert read_journal(path).finished["s1"].calls == trace.calls
+        purposes |= {call.purpose for call in trace.calls}
+    assert purposes == {"draft", "verdict", "lookahead", "fallback"}

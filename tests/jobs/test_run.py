@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -287,3 +288,25 @@ def _wait_for_steps(run: RunFolder, steps: int) -> None:
     while follower.poll().steps < steps:
         assert time.monotonic() < deadline, "the worker made no progress"
         time.sleep(0.02)
+
+
+def test_a_run_that_looks_ahead_draws_the_same_samples_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    without, ahead = (plan(tmp_path, method="specreason", lookahead=chosen) for chosen in (False, True))
+    assert without.path != ahead.path
+    assert planned_ids(without) == planned_ids(ahead)
+    for run in (without, ahead):
+        run_shard(str(run.path), 0)
+    assert texts(without) == texts(ahead)
+    purposes = [
+        Counter(c["purpose"] for part in run.parts_dir.iterdir() for r in parts.read_rows(part) for c in r["calls"])
+        for run in (without, ahead)
+    ]
+    assert purposes[1].pop("lookahead") > 0
+    assert purposes[0] == purposes[1]
+
+
+def test_a_run_from_before_a_parameter_of_speed_keeps_its_name(tmp_path: Path) -> None:
+    spec = plan(tmp_path, method="specreason").spec()
+    older = replace(spec, params={name: value for name, value in spec.params.items() if name != "lookahead"})
+    assert spec.params["lookahead"] is False
+    assert older.run_id == spec.run_id

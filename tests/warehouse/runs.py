@@ -64,6 +64,7 @@ def call(
     longest: int | None = None,
     prompt: int = 100,
     cached: int = 50,
+    overlapped: float = 0.0,
 ) -> Call:
     return Call(
         purpose=purpose,
@@ -79,6 +80,7 @@ def call(
         first_token_seconds=queued + 0.1,
         end_seconds=seconds,
         in_flight=1,
+        overlapped_seconds=overlapped,
     )
 
 
@@ -112,6 +114,32 @@ def speculative(unit: Unit, refused: bool = False, latency: float = 10.0, text: 
         call("verdict", "target", 1, 1, at=3),
         *([call("fallback", "target", 1, 6, at=4, seconds=3.0)] if refused else []),
         call("answer", "target", 2, 4, at=7, seconds=1.5),
+    ]
+    trace.stop_reason, trace.latency_seconds = "answered", latency
+    return trace
+
+
+def lookahead(unit: Unit, refused: bool = False, latency: float = 10.0) -> Trace:
+    """Two steps, the second begun 1 s before the first one's verdict ended; discarded where that refused. 6 + 4."""
+    trace = Trace(unit.sample_id, unit.problem_id, unit.sample_index, seed=7, started_at=START)
+    role: StepRole = "fallback" if refused else "draft"
+    trace.steps = [
+        step("target" if refused else "draft", role, "So 2.\n", 6, 4),
+        step("draft", "draft", "It is 2.", 4, 8),
+    ]
+    trace.calls = [
+        call("draft", "draft", 0, 6, at=0, seconds=2.0),
+        call("verdict", "target", 0, 1, at=2),
+        *(
+            [
+                call("lookahead", "draft", 1, 5, at=2, seconds=3.0, overlapped=3.0),
+                call("fallback", "target", 0, 6, at=3, seconds=2.0),
+                call("draft", "draft", 1, 4, at=5, seconds=1.5),
+            ]
+            if refused
+            else [call("draft", "draft", 1, 4, at=2, seconds=1.5, overlapped=1.0)]
+        ),
+        call("verdict", "target", 1, 1, at=7),
     ]
     trace.stop_reason, trace.latency_seconds = "answered", latency
     return trace

@@ -10,10 +10,12 @@ from click.testing import CliRunner
 
 from harness import project
 from harness.latency import LatencyModel, ModelSpeed, Work
+from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse import latency
 from warehouse.database import WarehouseError, reader
 from warehouse.latency import TimedCall, TimedSample, fit, timed_samples, validate
+from warehouse.load import load_run
 
 TRUTH = LatencyModel(
     {
@@ -91,6 +93,20 @@ def test_samples_that_were_interrupted_are_left_out(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
         found = timed_samples(connection, loaded.speculative.path.name)
     assert len(found) == 3  # of five finished one was resumed and one failed
+
+
+def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    used, refused = runs.planned(folder)[:2]
+    runs.write_part(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        found = {sample.latency_seconds: sample for sample in timed_samples(connection, folder.path.name)}
+    first, verdict, ahead, _ = found[10.0].work
+    assert (first.begun_under, ahead.begun_under) == (None, verdict)
+    assert len(found[12.0].calls) == len(found[12.0].work) + 1
+    assert all(work.begun_under is None for work in found[12.0].work)
+    assert fit(list(found.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
 
 
 def test_the_command_prints_every_run_with_its_error(loaded: Loaded) -> None:

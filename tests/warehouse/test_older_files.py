@@ -31,7 +31,7 @@ def test_fields_that_an_older_file_lacks_are_null(tmp_path: Path, how_many: str)
     units = runs.planned(run)
     runs.write_part(run, [runs.speculative(unit) for unit in units[:2]], name="a")
     runs.write_part(run, [runs.speculative(unit) for unit in units[2:4]], name="b")
-    lacking = {"verdict_score", "proposed_tokens", "confirmed_tokens"}
+    lacking = {"verdict_score", "proposed_tokens", "confirmed_tokens", "overlapped_seconds"}
     for path in sorted(run.parts_dir.glob("*.parquet"))[: None if how_many == "all" else 1]:
         table = pq.read_table(path)
         older = pa.schema([(f.name, without(f.type, lacking)) for f in table.schema], metadata=table.schema.metadata)
@@ -42,6 +42,7 @@ def test_fields_that_an_older_file_lacks_are_null(tmp_path: Path, how_many: str)
         [counted] = rows(connection, "SELECT count(*) AS n, count(DISTINCT sample_id) AS samples FROM call")
         assert counted["samples"] == 4
         assert rows(connection, "SELECT count(proposed_tokens) AS n FROM call") == [{"n": 0}]
+        assert rows(connection, "SELECT sum(overlapped_seconds) AS s FROM call") == [{"s": 0}]
         assert rows(connection, "SELECT count(verdict_score) AS n FROM candidate") == [{"n": 0}]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from harness.trace import Trace
 from jobs.spec import RunSpec
+from jobs.store import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader, rows
@@ -45,6 +47,45 @@ def test_the_parts_of_latency_sum_to_it(loaded: Loaded, ask: Ask) -> None:
     assert set(found) == {*names, "queueing", "overhead"}
     assert sum(row["seconds_per_sample"] for row in found.values()) == pytest.approx(38 / 3)
     assert sum(row["share"] for row in found.values()) == pytest.approx(1)
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> Iterator[tuple[Ask, RunFolder]]:
+    """Two samples that looked ahead: used and 10 s, discarded and 12 s."""
+    folder = runs.create(tmp_path, replace(runs.SPEC, method="specreason", params={"lookahead": True}))
+    used, refused = runs.planned(folder)[:2]
+    runs.write_part(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        yield Ask(connection), folder
+
+
+def test_what_overlaps_counts_once_in_the_latency_split(ahead: tuple[Ask, RunFolder]) -> None:
+    """Each call queues for 0.25 s; a draft of 1.5 s begun under a verdict of 1 s was waited for 0.5 s, its queueing
+    not."""
+    ask, folder = ahead
+    found = {row["part"]: row["seconds_per_sample"] for row in ask("latency_split", folder)}
+    assert found == {
+        "drafting": pytest.approx((1.75 + 0.5 + 1.75 + 1.25) / 2),
+        "verdict": pytest.approx(4 * 0.75 / 2),
+        "fallback": pytest.approx(1.75 / 2),
+        "queueing": pytest.approx(8 * 0.25 / 2),
+        "overhead": pytest.approx((22 - (2 + 1 + 0.5 + 1) - (2 + 1 + 2 + 1.5 + 1)) / 2),
+    }
+    assert sum(found.values()) == pytest.approx(11)
+
+
+def test_a_discarded_lookahead_is_spent_and_not_on_the_critical_path(ahead: tuple[Ask, RunFolder]) -> None:
+    ask, folder = ahead
+    found = {row["model"]: row for row in ask("token_split", folder)}
+    assert found["draft"]["spent_tokens"] == 6 + 4 + 6 + 5 + 4
+    assert found["draft"]["critical_path_tokens"] == 6 + 4 + 6 + 4
+    assert found["draft"]["emitted_tokens"] == 6 + 4 + 4
+    purposes = {row["purpose"]: row["num_calls"] for row in ask("cache_hit_rate", folder) if row["model"] == "draft"}
+    assert purposes == {"draft": 4, "lookahead": 1}
+    throughput = {row["model"]: row for row in ask("throughput", folder)}
+    assert throughput["draft"]["output_tokens"] == 25
+    assert throughput["draft"]["call_seconds"] == pytest.approx(1.75 + 1.25 + 1.75 + 2.75 + 1.25)
 
 
 def test_tokens_a_second(loaded: Loaded, ask: Ask) -> None:

@@ -57,7 +57,7 @@ COMMENT ON COLUMN sample_tokens.sample_id IS 'The sample';
 COMMENT ON COLUMN sample_tokens.model IS 'draft or target';
 COMMENT ON COLUMN sample_tokens.emitted_tokens IS 'In the accepted chain';
 COMMENT ON COLUMN sample_tokens.spent_tokens IS 'Every output token of every call';
-COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest';
+COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest; of a discarded lookahead none';
 
 CREATE TABLE timed_sample (
     run_id VARCHAR NOT NULL,
@@ -233,6 +233,8 @@ CREATE TABLE call_total (
     output_tokens BIGINT NOT NULL,
     queued_seconds DOUBLE NOT NULL,
     end_seconds DOUBLE NOT NULL,
+    waited_queued_seconds DOUBLE NOT NULL,
+    waited_seconds DOUBLE NOT NULL,
     first_submitted_at TIMESTAMP NOT NULL,
     last_ended_at TIMESTAMP NOT NULL
 );
@@ -248,5 +250,7 @@ COMMENT ON COLUMN call_total.cached_tokens IS 'Sum of call.cached_tokens';
 COMMENT ON COLUMN call_total.output_tokens IS 'Sum of call.output_tokens: spent';
 COMMENT ON COLUMN call_total.queued_seconds IS 'Sum of call.queued_seconds';
 COMMENT ON COLUMN call_total.end_seconds IS 'Sum of call.end_seconds, queueing included';
+COMMENT ON COLUMN call_total.waited_queued_seconds IS 'Of queued_seconds, what the samples waited for: all but what passed while they waited for another call';
+COMMENT ON COLUMN call_total.waited_seconds IS 'Of end_seconds, what the samples waited for';
 COMMENT ON COLUMN call_total.first_submitted_at IS 'When the first was submitted (UTC)';
 COMMENT ON COLUMN call_total.last_ended_at IS 'When the last ended (UTC)';

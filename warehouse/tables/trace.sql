@@ -137,20 +137,21 @@ CREATE TABLE call (
     end_seconds DOUBLE NOT NULL,
     in_flight INTEGER NOT NULL,
     proposed_tokens INTEGER,
-    confirmed_tokens INTEGER
+    confirmed_tokens INTEGER,
+    overlapped_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE call IS 'One request to an engine. Key: run_id, sample_id, call_index';
 COMMENT ON COLUMN call.run_id IS 'The run';
 COMMENT ON COLUMN call.sample_id IS 'The sample';
 COMMENT ON COLUMN call.call_index IS 'Order within the sample, from 0';
 COMMENT ON COLUMN call.step_index IS 'The step that the call worked for';
-COMMENT ON COLUMN call.purpose IS 'guidance, draft, verdict, fallback, rethink, chain or answer';
+COMMENT ON COLUMN call.purpose IS 'guidance, draft, verdict, fallback, rethink, chain or answer; lookahead: a draft begun before its turn and thrown away';
 COMMENT ON COLUMN call.model IS 'draft or target';
 COMMENT ON COLUMN call.n IS 'Completions asked for in parallel';
 COMMENT ON COLUMN call.prompt_tokens IS 'Tokens of the prompt';
 COMMENT ON COLUMN call.cached_tokens IS 'Prompt tokens found in the prefix cache';
 COMMENT ON COLUMN call.output_tokens IS 'Spent tokens: of all n completions together';
-COMMENT ON COLUMN call.longest_output_tokens IS 'Critical path: tokens of the longest completion';
+COMMENT ON COLUMN call.longest_output_tokens IS 'Tokens of the longest completion: the critical path, but for a lookahead';
 COMMENT ON COLUMN call.submitted_at IS 'When it was submitted (UTC)';
 COMMENT ON COLUMN call.queued_seconds IS 'From submission to the first scheduling';
 COMMENT ON COLUMN call.first_token_seconds IS 'From submission to the first token';
@@ -158,3 +159,4 @@ COMMENT ON COLUMN call.end_seconds IS 'From submission to the end';
 COMMENT ON COLUMN call.in_flight IS 'Requests of this engine under way at submission, this one included';
 COMMENT ON COLUMN call.proposed_tokens IS 'Tokens that token-level speculation proposed; NULL: there was none, or this vLLM does not count';
 COMMENT ON COLUMN call.confirmed_tokens IS 'How many of these the model confirmed';
+COMMENT ON COLUMN call.overlapped_seconds IS 'Of end_seconds, from submission on: how long the sample did not wait for it (specreason --lookahead); all of a lookahead';

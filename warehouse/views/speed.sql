@@ -23,22 +23,22 @@ COMMENT ON VIEW latency IS 'Wall time of a sample';
 
 CREATE OR REPLACE VIEW latency_split AS
 WITH timed_call AS (
-    FROM call_total WHERE is_timed
+    FROM call_total WHERE is_timed AND purpose <> 'lookahead'
 ), part AS (
-    SELECT run_id, purpose AS part, sum(end_seconds - queued_seconds) AS seconds FROM timed_call GROUP BY ALL
+    SELECT run_id, purpose AS part, sum(waited_seconds - waited_queued_seconds) AS seconds FROM timed_call GROUP BY ALL
     UNION ALL
-    SELECT run_id, 'queueing', sum(queued_seconds) FROM timed_call GROUP BY ALL
+    SELECT run_id, 'queueing', sum(waited_queued_seconds) FROM timed_call GROUP BY ALL
     UNION ALL
     SELECT run_id, 'overhead', latency.seconds - coalesce(called.seconds, 0)
     FROM (SELECT run_id, sum(latency_seconds) AS seconds FROM timed_sample GROUP BY ALL) AS latency
-    LEFT JOIN (SELECT run_id, sum(end_seconds) AS seconds FROM timed_call GROUP BY ALL) AS called USING (run_id)
+    LEFT JOIN (SELECT run_id, sum(waited_seconds) AS seconds FROM timed_call GROUP BY ALL) AS called USING (run_id)
 )
 SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part END AS part,
     seconds / latency.num_samples AS seconds_per_sample,
     seconds / nullif(sum(seconds) OVER (PARTITION BY run_id), 0) AS share,
     latency.num_samples
 FROM part JOIN latency USING (run_id);
-COMMENT ON VIEW latency_split IS 'Where a sample''s wall time goes: calls by purpose without their queueing, queueing, and overhead (latency less all calls). The parts sum to the mean latency';
+COMMENT ON VIEW latency_split IS 'Where a sample''s wall time goes: calls by purpose without their queueing, queueing, and overhead (latency less all calls). What overlaps counts once: a draft begun under a verdict (--lookahead) counts from where it is waited for, a discarded one not at all. The parts sum to the mean latency';
 
 CREATE OR REPLACE VIEW worker_time AS
 SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
