@@ -21,6 +21,8 @@ pytestmark = pytest.mark.slurm
 Launch = Callable[..., Launched]
 Texts = dict[str, str]
 Ledger = Callable[[str, Witness], Death]
+_DISK_BYTES = 64 << 20
+"""Of a small disk: run folder and warehouse fit, some copies of the warehouse too."""
 
 
 def test_a_run_that_nothing_befalls(launch: Launch, undisturbed: Texts) -> None:
@@ -150,13 +152,13 @@ def test_accounting_is_away(launch: Launch, undisturbed: Texts, ledger: Ledger, 
 def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, ledger: Ledger, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(small)], check=True)
     try:
         launched = launch(output=small / "runs")
         wait_for(launched.at_work, "a shard at work")
         ballast = small / "ballast"
         with contextlib.suppress(OSError):
-            ballast.write_bytes(bytes(8 << 20))
+            ballast.write_bytes(bytes(_DISK_BYTES))
         wait_for(launched.ended, "the end", 120)
         now = launched.status()
         assert now.finished < now.planned
