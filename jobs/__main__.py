@@ -185,7 +185,7 @@ def lossless(run: Path, baseline: Path) -> None:
 @click.option("--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Tokens of a judgement.")
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgements in flight.")
 def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
-    """Score a run's stored steps and candidates with a process reward model; then load the run into the warehouse."""
+    """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
     from harness import models
     from jobs import score as scoring
 

@@ -3,15 +3,12 @@ at will."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import pyarrow.compute as pc
 
 from grading import Gold, Submission, grade_many, grader_version
 from grading import grade as grade_one
@@ -20,12 +17,11 @@ from harness import environment
 from harness.problem import Problem
 from jobs import parts
 from jobs.grades import file_name
+from jobs.records import counting_records
 from jobs.state import compact
 from jobs.store import RunFolder
 
-_TEXT_COLUMNS = [
-    "sample_id", "problem_id", "stop_reason", "steps.list.element.text", "draft_prompt", "target_prompt",
-]  # fmt: skip
+_TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
 
 
 def finish(run: RunFolder, workers: int | None = None) -> int:
@@ -73,29 +69,10 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
 
 
 def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
-    """Each finished sample once, with what a grader needs: its text, its prompts and why it stopped.
-
-    The record that counts is the first without an error, else the first.
-    """
-    files = sorted(run.parts_dir.glob("*.parquet"))
-    good: set[str] = set()
-    for part in files:
-        endings = parts.endings(part)
-        good.update(endings["sample_id"].filter(pc.not_equal(endings["stop_reason"], "error")).to_pylist())
-    seen: set[str] = set()
-    for part in files:
-        yield from _unseen(part, good, seen)
-
-
-def _unseen(part: Path, good: set[str], seen: set[str]) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(*parts.DAMAGED):  # what a damaged file held counts as not finished
-        for row in parts.iterate_rows(part, _TEXT_COLUMNS):
-            sample_id = row["sample_id"]
-            if sample_id in seen or (row["stop_reason"] == "error" and sample_id in good):
-                continue
-            seen.add(sample_id)
-            row["text"] = "".join(step["text"] for step in row.pop("steps"))
-            yield row
+    """Each finished sample once, with what a grader needs: its text, its prompts and why it stopped."""
+    for row in counting_records(run, _TEXT_COLUMNS):
+        row["text"] = "".join(step["text"] for step in row.pop("steps"))
+        yield row
 
 
 def _submission(sample: dict[str, Any]) -> Submission:

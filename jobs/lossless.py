@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from jobs import parts
+from jobs.records import counting_records
 from jobs.store import RunFolder
 
-_COLUMNS = ["problem_id", "sample_index", "stop_reason", "steps.list.element.token_ids"]
+_COLUMNS = ["problem_id", "sample_index", "steps.list.element.token_ids"]
 Key = tuple[str, int]
 
 
@@ -62,10 +61,7 @@ def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
 
 
 def _emitted(run: RunFolder) -> dict[Key, list[int]]:
-    found: dict[Key, list[int]] = {}
-    for part in sorted(Path(run.parts_dir).glob("*.parquet")):
-        for row in parts.iterate_rows(part, _COLUMNS):
-            if row["stop_reason"] not in (None, "error"):
-                key = (row["problem_id"], row["sample_index"])
-                found.setdefault(key, [token for step in row["steps"] for token in step["token_ids"]])
-    return found
+    return {
+        (row["problem_id"], row["sample_index"]): [token for step in row["steps"] for token in step["token_ids"]]
+        for row in counting_records(run, _COLUMNS, failed=False)
+    }

@@ -7,9 +7,9 @@ a model's content and the version of the form in which it is asked.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from harness import rewards
@@ -19,16 +19,14 @@ from harness.engines.settings import Kind, pair_settings
 from harness.models import ModelRef
 from harness.rewards import RewardModel
 from jobs import parts
+from jobs.grades import file_name
+from jobs.records import counting_records
 from jobs.store import RunFolder
 
-_COLUMNS = ["sample_id", "problem_id", "stop_reason", "steps"]
 _KEPT_EVERY = 200
 """Samples between two writes of the file: what a kill may cost."""
 _UNSCORED = frozenset({"answer", "chain", "rethink"})
 """Steps that are an answer or a whole chain: a reward model judges steps of reasoning."""
-
-
-_NOT_IN_NAMES = re.compile(r"[^\w.@-]+")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ async def score(
 
     A step that does not fit into the model's context has no score.
     """
-    path = run.scores_dir / f"{_NOT_IN_NAMES.sub('-', scorer)}.parquet"
+    path = run.scores_dir / file_name(scorer)
     rows = parts.read_rows(path) if path.exists() else []
     known = {row["sample_id"] for row in rows}
     problems = {problem.id: problem.text for problem in run.problems()}
@@ -91,31 +89,16 @@ async def score(
                 quality = None
         return {**asked.place, "scorer": scorer, "score": quality}
 
-    before = len(rows)
-    for number, chunk in enumerate(_chunks(run, known)):
-        found = await asyncio.gather(*(one(asked) for asked in chunk))
+    before, num_samples = len(rows), 0
+    unscored = (s for s in counting_records(run, ["problem_id", "steps"], failed=False) if s["sample_id"] not in known)
+    while samples := list(islice(unscored, _KEPT_EVERY)):
+        found = await asyncio.gather(*(one(asked) for sample in samples for asked in _of_sample(sample)))
         refused += sum(row["score"] is None for row in found)
         rows += found
         parts.write_table(path, parts.SCORES, rows)
-        say(f"{len(rows) - before} judgements, {(number + 1) * _KEPT_EVERY} samples looked at")
+        num_samples += len(samples)
+        say(f"{len(rows) - before} judgements of {num_samples} samples")
     return len(rows) - before, refused
-
-
-def _chunks(run: RunFolder, known: set[str]) -> Iterator[list[_Asked]]:
-    """What is to be asked, some samples at a time; each sample's first record without an error."""
-    chunk: list[_Asked] = []
-    seen = set(known)
-    for part in sorted(run.parts_dir.glob("*.parquet")):
-        for sample in parts.iterate_rows(part, _COLUMNS):
-            if sample["sample_id"] in seen or sample["stop_reason"] in {None, "error"}:
-                continue
-            seen.add(sample["sample_id"])
-            chunk += _of_sample(sample)
-            if len(seen) % _KEPT_EVERY == 0 and chunk:
-                yield chunk
-                chunk = []
-    if chunk:
-        yield chunk
 
 
 def _of_sample(sample: dict[str, Any]) -> Iterator[_Asked]:

@@ -19,12 +19,12 @@ from harness.prompts import THINK_END
 from jobs import parts
 from jobs.finish import gold_of
 from jobs.grades import file_name
+from jobs.records import counting_records
 from jobs.store import RunFolder, run_folders
 from warehouse.display import printable
 
 WHOLE_CHAINS = frozenset({"scot"})
 """Methods whose candidates hold an answer of their own."""
-_COLUMNS = ["sample_id", "problem_id", "stop_reason", "steps"]
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
@@ -53,20 +53,17 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
 
 
 def _drafts(run: RunFolder, known: set[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Key, text and problem of each draft, of each sample's first record without an error.
+    """Key, text and problem of each draft.
 
     A sample that failed may be run once more, with other drafts under the same keys: its drafts are not graded.
     """
-    seen = set(known)
-    for part in sorted(run.parts_dir.glob("*.parquet")):
-        for sample in parts.iterate_rows(part, _COLUMNS):
-            if sample["sample_id"] in seen or sample["stop_reason"] in {None, "error"}:
-                continue
-            seen.add(sample["sample_id"])
-            for step_index, step in enumerate(sample["steps"]):
-                for index, candidate in enumerate(step["candidates"]):
-                    key = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": index}
-                    yield key, candidate["text"], sample["problem_id"]
+    for sample in counting_records(run, ["problem_id", "steps"], failed=False):
+        if sample["sample_id"] in known:
+            continue
+        for step_index, step in enumerate(sample["steps"]):
+            for index, candidate in enumerate(step["candidates"]):
+                key = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": index}
+                yield key, candidate["text"], sample["problem_id"]
 
 
 @click.command(cls=OneLineErrors)
