@@ -8,39 +8,15 @@ hundreds of coroutines, and the engines batch them. To add one: a new file, and 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any
 
-from harness.chain import Chain
-from harness.engine import Role
+from harness.methods.method import Method
 from harness.methods.scot import SCoT
 from harness.methods.speccot import SpecCoT
 from harness.methods.specdecode import SpecDecode
 from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
 from harness.recording import Model
-
-
-class Method(Protocol):
-    """What the runner needs of a method."""
-
-    @property
-    def roles(self) -> tuple[Role, ...]:
-        """The models that it needs."""
-
-    @property
-    def parallel(self) -> int:
-        """Completions of one sample drawn at once."""
-
-    @property
-    def rubric(self) -> bool:
-        """Whether the target's prompt has to say what a score is."""
-
-    def verdict_tokens(self, token_budget: int) -> int:
-        """Longest verdict prompt beyond problem and chain."""
-
-    async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
-        """Fill the chain; `draft` and `target` are Models, None where not in `roles`."""
-
 
 METHODS: dict[str, type] = {
     "vanilla": Vanilla,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from harness.candidates import as_candidates, offer, take
 from harness.chain import Chain, Stop
-from harness.engine import Completion, Role
+from harness.engine import Completion
+from harness.methods.method import Method
 from harness.methods.ranges import within
 from harness.prompts import THINK_END
 from harness.recording import Model
@@ -22,7 +23,7 @@ SELECTION_RESERVE = 1024
 
 
 @dataclass(frozen=True)
-class SCoT:
+class SCoT(Method):
     """N whole drafts, one choice, an answer or a second thought."""
 
     drafts: int = 5
@@ -39,19 +40,9 @@ class SCoT:
         within("draft_tokens", self.draft_tokens, 1, None)
 
     @property
-    def roles(self) -> tuple[Role, ...]:
-        """The models that this method needs."""
-        return ("draft", "target")
-
-    @property
     def parallel(self) -> int:
         """Completions of one sample drawn at once."""
         return self.drafts
-
-    @property
-    def rubric(self) -> bool:
-        """No verdict needs one in the target's prompt."""
-        return False
 
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""

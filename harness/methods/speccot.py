@@ -12,14 +12,15 @@ from typing import Literal
 
 from harness.candidates import as_candidates, mean_score, offer, take
 from harness.chain import Chain
-from harness.engine import Completion, Role
+from harness.engine import Completion
+from harness.methods.method import Method
 from harness.methods.ranges import within
 from harness.recording import Model
 from harness.trace import Candidate, Verdict
 
 
 @dataclass(frozen=True)
-class SpecCoT:
+class SpecCoT(Method):
     """Guidance, N drafts a step, choice or rejection, fallback."""
 
     drafts: int = 5
@@ -44,11 +45,6 @@ class SpecCoT:
         within("threshold", self.threshold, 0, 9)
         if self.verdict == "joint" and self.threshold != SpecCoT.threshold:
             raise ValueError("--threshold belongs to --verdict separate: a joint verdict rejects by choice")
-
-    @property
-    def roles(self) -> tuple[Role, ...]:
-        """The models that this method needs."""
-        return ("draft", "target")
 
     @property
     def parallel(self) -> int:

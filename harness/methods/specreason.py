@@ -12,14 +12,14 @@ from typing import Literal
 
 from harness.candidates import as_candidates, mean_score
 from harness.chain import Chain
-from harness.engine import Role
+from harness.methods.method import Method
 from harness.methods.ranges import within
 from harness.recording import Model
 from harness.trace import Verdict
 
 
 @dataclass(frozen=True)
-class SpecReason:
+class SpecReason(Method):
     """One draft a step, a score against a threshold, fallback."""
 
     threshold: float = 7.0
@@ -45,19 +45,9 @@ class SpecReason:
         within("step_tokens", self.step_tokens, 1, None)
 
     @property
-    def roles(self) -> tuple[Role, ...]:
-        """The models that this method needs."""
-        return ("draft", "target")
-
-    @property
     def parallel(self) -> int:
         """Completions of one sample drawn at once: a discarded one may still go on beside the next."""
         return 2 if self.lookahead else 1
-
-    @property
-    def rubric(self) -> bool:
-        """No verdict needs one in the target's prompt."""
-        return False
 
     def verdict_tokens(self, token_budget: int) -> int:
         """Longest verdict prompt beyond problem and chain."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from harness.chain import Chain
 from harness.engine import Role
+from harness.methods.method import Method
 from harness.recording import Model
 
 
 @dataclass(frozen=True)
-class Vanilla:
+class Vanilla(Method):
     """One model writes chain and answer in one go."""
 
     model: Role = "target"
@@ -20,20 +21,6 @@ class Vanilla:
     def roles(self) -> tuple[Role, ...]:
         """The models that this method needs."""
         return (self.model,)
-
-    @property
-    def parallel(self) -> int:
-        """Completions of one sample drawn at once."""
-        return 1
-
-    @property
-    def rubric(self) -> bool:
-        """No verdict needs one in the target's prompt."""
-        return False
-
-    def verdict_tokens(self, token_budget: int) -> int:
-        """Longest verdict prompt beyond problem and chain."""
-        return 0
 
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
         """Fill the chain."""
