@@ -89,7 +89,9 @@ class Chain:
         temperature: float | None = None,
     ) -> list[Completion]:
         """`n` continuations of the chain by one model, drawn in parallel over one shared prefix. Raises Stop."""
-        return await self._generate(model, self._contexts[model.role], n, max_tokens, purpose, stop, temperature)
+        context = self._contexts[model.role]
+        sampling = self._sampling(model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
+        return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
 
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Begin what `propose` will ask the model for if this candidate of its own becomes the next step.
@@ -105,7 +107,7 @@ class Chain:
             return
         context = [*self._contexts[model.role], *self._read(step.token_ids, step.text, model, model)]
         with contextlib.suppress(Stop):
-            sampling = self._sampling(model, context, 1, max_tokens, "draft", (prompts.STEP_END,), None, ahead=[step])
+            sampling = self._sampling(model, context, "draft", max_tokens, ahead=[step])
             model.begin(context, sampling, step=len(self.steps) + 1)
 
     async def write(
@@ -134,7 +136,9 @@ class Chain:
         forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if plain else []
         stop = ("\n",) if plain else ()
         context = self._contexts[model.role] + forced
-        [completion] = await self._generate(model, context, 1, self.limits.token_budget, "answer", stop, temperature)
+        most = self.limits.token_budget
+        sampling = self._sampling(model, context, "answer", most, stop=stop, temperature=temperature)
+        [completion] = await model.generate(context, sampling, purpose="answer", step=len(self.steps))
         whole = replace(
             completion,
             token_ids=(*forced, *completion.token_ids),
@@ -250,28 +254,16 @@ class Chain:
             return ids
         return reader.tokenizer.encode(text)
 
-    async def _generate(
-        self,
-        model: Model,
-        context: list[int],
-        n: int,
-        max_tokens: int,
-        purpose: Purpose,
-        stop: tuple[str, ...],
-        temperature: float | None,
-    ) -> list[Completion]:
-        sampling = self._sampling(model, context, n, max_tokens, purpose, stop, temperature)
-        return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
-
     def _sampling(
         self,
         model: Model,
         context: list[int],
-        n: int,
-        max_tokens: int,
         purpose: Purpose,
-        stop: tuple[str, ...],
-        temperature: float | None,
+        max_tokens: int,
+        *,
+        stop: tuple[str, ...] = (prompts.STEP_END,),
+        n: int = 1,
+        temperature: float | None = None,
         ahead: Sequence[Step] = (),
     ) -> Sampling:
         """Of the step behind the chain, or behind steps `ahead` that it does not hold yet. Raises Stop."""
