@@ -200,8 +200,9 @@ def _speculation(spec: RunSpec) -> Speculation | None:
         return None
     if reason := why_not(engine.kind, environment.accelerator(), spec.temperature):
         raise ValueError(reason)
-    if engine.spec_decode == "ngram" or spec.draft is None:
+    if engine.spec_decode == "ngram":
         return Speculation("ngram", engine.spec_tokens)
+    assert spec.draft is not None, "--spec-decode draft was planned without a draft"
     return Speculation("draft", engine.spec_tokens, spec.draft.path, spec.draft.revision)
 
 
