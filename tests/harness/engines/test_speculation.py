@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.engine import Completion, Generation, Role, Sampling, Timing
+from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.speculation import Proposer, Speculation, why_not
 from harness.engines.transformers import TransformersEngine
@@ -30,15 +32,16 @@ def test_it_is_refused_where_it_cannot_be_had() -> None:
 
 
 async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of_a_call() -> None:
-    class Counting:
-        async def generate(self, prompt: list[int], sampling: Sampling) -> Generation:
+    class Counting(ScriptedEngine):
+        async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
             plain = Completion((1,), "a", "length", 1)
             found = (replace(plain, proposed_tokens=5, confirmed_tokens=3), replace(plain, proposed_tokens=4))
             counted = (replace(found[1], confirmed_tokens=0), found[0])
             return Generation(counted if sampling.n == 2 else (plain,), 1, 0, Timing(0, 0, 0, 0, 1))
 
     trace = Trace("s", "p", 0, 0)
-    model = Model(Counting(), "target", trace)  # type: ignore[arg-type]
+    engine = Counting(lambda prompt, sampling: [""], lambda prompt, labels: [])
+    model = Model(engine, "target", trace)
     for n in (2, 1):
         await model.generate([1], Sampling(1, n=n), purpose="chain", step=0)
     assert [(call.proposed_tokens, call.confirmed_tokens) for call in trace.calls] == [(9, 3), (None, None)]
