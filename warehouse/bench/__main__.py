@@ -9,14 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness import environment
-from harness.bench.table import Table
+from harness.bench.table import Table, measured_on
 from harness.command import OneLineErrors
 from jobs.store import run_folders
 from warehouse.bench.synthetic import create
@@ -137,10 +136,8 @@ def _slowest(found: dict[int, dict[str, Any]]) -> Table:
 
 
 def _heading(cores: int, load_before: float) -> str:
-    hardware = environment.hardware()
     return (
-        f"Measured {datetime.now(UTC).date()} on {hardware['cpu']}, {cores} of {hardware['usable_cores']} cores, "
-        f"{hardware['memory_bytes'] / 2**30:.0f} GiB, DuckDB {environment.versions().get('duckdb', '?')} limited to "
+        f"{measured_on(cores)}, DuckDB {environment.versions().get('duckdb', '?')} limited to "
         f"{memory_mebibytes()} MiB or less; load average of the machine {load_before:.1f} before. Synthetic runs.\n"
     )
 

@@ -27,11 +27,11 @@ DISTINCT_CYCLES = 2
 """Cycles through the methods that are drawn; beyond them runs repeat under other names."""
 _SAMPLES_PER_PART = 1000
 _PART = Path(__file__).with_name("part.sql")
-_WORDS = """
+_TEXT = """
 the a so we then if value of number sum is equal to area first second total each per cost wait but hmm let me check that
 again $x$ $\\frac{a}{b}$ hours days apples triangle side angle multiply divide add subtract both therefore which gives
 remaining left answer because since every one two three four five six seven eight nine
-""".split()  # noqa: SIM905
+"""
 _MACROS = """
 CREATE MACRO uniform(key, salt) AS (hash(key, salt) % 16777213) / 16777213.0;
 CREATE MACRO normal(key, salt) AS sqrt(3) * (uniform(key, salt || 1) + uniform(key, salt || 2)
@@ -98,9 +98,9 @@ def _under_another_name(run: RunFolder, number: int) -> RunFolder:
 
 
 def _phrases(count: int) -> Iterator[tuple[int, str]]:
-    chance = random.Random(0)
+    chance, words = random.Random(0), _TEXT.split()
     for number in range(count):
-        yield number, " ".join(chance.choices(_WORDS, k=chance.randint(8, 22))) + ".\n"
+        yield number, " ".join(chance.choices(words, k=chance.randint(8, 22))) + ".\n"
 
 
 def _run(connection: Connection, folder: Path, shape: Shape, problems: list[Problem], seed: int) -> RunFolder:
