@@ -240,6 +240,28 @@ async def test_a_dead_engine_is_started_once_more_and_answers(
     assert (log_dir / "draft.log").stat().st_size > 1000
 
 
+async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_not_wait_for_ever(
+    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", _settings()["draft"], tmp_path / "log")
+    try:
+        _kill_core(engine)
+        while not engine._llm.errored:
+            await asyncio.sleep(0.1)
+        known = AsyncLLM.errored.fget
+        late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and known(llm))
+        with monkeypatch.context() as unseen:
+            unseen.setattr(AsyncLLM, "errored", late)
+            call = asyncio.create_task(engine.generate(PROMPT, Sampling(4)))
+            await asyncio.sleep(0.5)
+        assert (await asyncio.wait_for(call, 120)).completions[0].num_tokens == 4
+        assert engine.restarts == 1
+    finally:
+        await engine.close()
+
+
 _WORKER = """
 import asyncio, dataclasses, sys
 from pathlib import Path
