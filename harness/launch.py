@@ -187,15 +187,24 @@ def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -
 
 def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:
     from jobs.dispatch import dispatch
-    from jobs.slurm import SlurmSilent
+    from jobs.slurm import SlurmRefused, SlurmSilent
 
     try:
         done = dispatch(run, chosen["sbatch"], chosen["shards_per_task"])
+    except SlurmRefused as refused:
+        raise click.UsageError(f"Slurm did not take the run: {refused}") from refused
     except SlurmSilent as silent:
         raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
     if done.submitted:
         arrays = ", ".join(done.submitted)
-        console.print(f"Submitted {done.tasks} tasks as job {arrays}; a job behind them grades, loads and reports.")
+        behind = "" if done.unfinalized else "; a job behind them grades, loads and reports"
+        console.print(f"Submitted {done.tasks} tasks as job {arrays}{behind}.")
+    if done.unfinalized:
+        console.print(
+            f"WARNING: Slurm did not take the job that grades, loads and reports: {done.unfinalized}. "
+            f"When the tasks have ended:  python -m jobs finalize {run.path}",
+            style="bold yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
     if done.at_work:
         console.print(f"{done.at_work} shards are at work or waiting already; nothing is submitted twice.")
     console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)

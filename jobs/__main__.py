@@ -26,12 +26,21 @@ def _folder(path: Path) -> RunFolder:
 def _submit_what_is_left(run: RunFolder) -> None:
     from jobs import submissions
     from jobs.dispatch import dispatch
+    from jobs.slurm import SlurmSilent
 
     last = submissions.read(run)[-1]
-    done = dispatch(run, last.options, last.shards_per_task)
+    try:
+        done = dispatch(run, last.options, last.shards_per_task)
+    except SlurmSilent as silent:
+        raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
     if done.submitted:
         click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}")
-    else:
+    if done.unfinalized:
+        click.echo(
+            f"WARNING: not the job that grades, loads and reports: {done.unfinalized}; when the tasks have ended:"
+        )
+        click.echo(f"  python -m jobs finalize {run.path}")
+    if not done.submitted:
         click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
 
 

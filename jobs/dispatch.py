@@ -28,12 +28,15 @@ class Dispatched:
     """Tasks in them."""
     at_work: int
     """Shards that Slurm already had."""
+    unfinalized: str | None = None
+    """Why Slurm did not take the job behind them."""
 
 
 def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
     """Submit every shard that needs it as array jobs, and a job behind them that grades, loads and reports.
 
-    `options` are sbatch's words. Raises ValueError on a wrong one and SlurmSilent where Slurm does not answer.
+    `options` are sbatch's words. Raises ValueError on a wrong one, SlurmRefused where sbatch does not take the arrays,
+    and SlurmSilent where Slurm does not answer.
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
@@ -53,8 +56,12 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
             submission = Submission(number, name, list(array), time.time(), dict(options), shards_per_task, code)
             submissions.record(run, submission)
             jobs.append(submit.submit_array(run, submission, _with_code(run, code, parameters)))
-        submit.submit_finalizer(run, name, jobs, _with_code(run, code, profiles.light(parameters)))
-        return Dispatched(jobs, len(tasks), len(busy))
+        unfinalized = None
+        try:
+            submit.submit_finalizer(run, name, jobs, _with_code(run, code, profiles.light(parameters)))
+        except slurm.SlurmRefused as refused:  # such as a partition that takes no job without a GPU
+            unfinalized = str(refused)
+        return Dispatched(jobs, len(tasks), len(busy), unfinalized)
 
 
 def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_FEW_CORES = 4
 DEFAULT_TIME = "4:00:00"
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
@@ -93,9 +94,10 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a job that grades and reports: no GPU, a few cores."""
+    """The same for a job that grades and reports: no GPU, a few cores, none more than the nodes are known to have."""
     without = {"gpus_per_node", "gres", "mem", "array_parallelism"}
-    return {**{k: v for k, v in parameters.items() if k not in without}, "cpus_per_task": 4}
+    few = {"cpus_per_task": min(_FEW_CORES, parameters["cpus_per_task"])} if "cpus_per_task" in parameters else {}
+    return {**{k: v for k, v in parameters.items() if k not in without}, **few}
 
 
 def _count(key: str, value: Any) -> int:

@@ -23,6 +23,10 @@ class SlurmSilent(RuntimeError):
     """Slurm did not answer, or refused; the message is its own."""
 
 
+class SlurmRefused(SlurmSilent):
+    """sbatch did not take a job as it was asked for."""
+
+
 @dataclass(frozen=True)
 class Task:
     """One task of an array job as Slurm sees it."""

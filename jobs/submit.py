@@ -87,11 +87,23 @@ def _outside_of_any_job() -> Iterator[None]:
         os.environ.update(inside)
 
 
+@contextlib.contextmanager
+def _refusals_in_one_line() -> Iterator[None]:
+    """Raises SlurmRefused where submitit raises what sbatch printed."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        yield
+    except FailedJobError as error:
+        lines = [line.removeprefix("sbatch: error: ").strip() for line in str(error).splitlines()]
+        raise slurm.SlurmRefused("; ".join(line for line in lines if line)) from error
+
+
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
-    """Submit one array job; returns its id. `parameters` are submitit's."""
+    """Submit one array job; returns its id. `parameters` are submitit's. Raises slurm.SlurmRefused."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
-    with _outside_of_any_job():
+    with _outside_of_any_job(), _refusals_in_one_line():
         jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
     return jobs[0].job_id.partition("_")[0]
 
@@ -111,7 +123,10 @@ def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dic
 
 
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
-    """Submit the job that grades, loads and reports once these have ended, however they did; returns its id."""
+    """Submit the job that grades, loads and reports once these have ended, however they did; returns its id.
+
+    Raises slurm.SlurmRefused.
+    """
     behind = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
     return _submit(run, submissions.finalizer_name(name), behind, conclude, str(run.path.resolve()))
 
@@ -119,7 +134,10 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
 def submit_call(
     folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: Any
 ) -> str:
-    """Submit one call of a module's function as a job of its own; returns its id. `parameters` are submitit's."""
+    """Submit one call of a module's function as a job of its own; returns its id. `parameters` are submitit's.
+
+    Raises slurm.SlurmRefused.
+    """
     return _submit(RunFolder(folder), name, parameters, function, *arguments)
 
 
@@ -127,7 +145,7 @@ def _submit(
     run: RunFolder, name: str, parameters: Mapping[str, Any], function: Callable[..., Any], *arguments: Any
 ) -> str:
     executor = _slurm_executor(run, name, parameters)
-    with _outside_of_any_job():
+    with _outside_of_any_job(), _refusals_in_one_line():
         return str(executor.submit(function, *arguments).job_id)
 
 

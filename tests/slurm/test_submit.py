@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,46 @@ def test_all_tasks_may_run_at_a_time_unless_told_otherwise(tmp_path: Path) -> No
     assert "--array=0-299%300\n" in harness("harness.launch", *arguments, environment={**os.environ})
     told = harness("harness.launch", *arguments, "--slurm", "array-parallelism=7", environment={**os.environ})
     assert "--array=0-299%7\n" in told
+
+
+def test_what_sbatch_refuses_is_one_line(tmp_path: Path) -> None:
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--cluster", "slurm"]
+    arguments += ["--partition", "moon", "--output", str(tmp_path / "runs")]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.launch", *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    line = done.stderr.splitlines()[-1]  # above it stands what sbatch printed
+    assert line.startswith("error: Slurm did not take the run: ")
+    assert "partition" in line
+
+
+def no_jobs_behind_others(folder: Path) -> str:
+    """A PATH on which sbatch takes no job that depends on another."""
+    real = shutil.which("sbatch")
+    folder.mkdir()
+    wrapper = folder / "sbatch"
+    wrapper.write_text(
+        f"#!/bin/sh\nif grep -q dependency= \"$1\"; then echo 'sbatch: error: no GPU asked for' >&2; exit 1; fi\n"
+        f"exec '{real}' \"$@\"\n"
+    )
+    wrapper.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_a_run_whose_last_job_is_refused_is_finalized_by_hand(tmp_path: Path) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": no_jobs_behind_others(tmp_path / "bin")}
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
+    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs")]
+    told = harness("harness.launch", *arguments, environment=environment)
+    [path] = (tmp_path / "runs").glob("demo-*")
+    assert "no GPU asked for" in told
+    assert f"python -m jobs finalize {path}" in told
+    launched = Launched(RunFolder(path), arguments, environment)
+    wait_for(launched.ended, "the end", 180)
+    assert launched.status().finished == launched.status().planned == 4
+    assert "pass@1" in harness("jobs", "finalize", str(path), environment=environment)
 
 
 def test_a_launch_leaves_no_process_behind(tmp_path: Path) -> None:
