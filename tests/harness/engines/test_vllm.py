@@ -252,8 +252,13 @@ async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_n
             await asyncio.sleep(0.1)
         known = AsyncLLM.errored.fget
         late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and known(llm))
+
+        async def lost(request: object) -> None:
+            """What is sent to a process that is no more."""
+
         with monkeypatch.context() as unseen:
             unseen.setattr(AsyncLLM, "errored", late)
+            unseen.setattr(engine._llm.engine_core, "add_request_async", lost)
             call = asyncio.create_task(engine.generate(PROMPT, Sampling(4)))
             await asyncio.sleep(0.5)
         assert (await asyncio.wait_for(call, 120)).completions[0].num_tokens == 4
