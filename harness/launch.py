@@ -6,6 +6,7 @@ that `--help` and a mistyped value answer at once.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping
@@ -166,6 +167,8 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
         return
     if pending:
         _follow(console, run, submit_here(run, ended.unfinished_shards, chosen["cluster"]))
+    elif chosen["cluster"] == "slurm":
+        _clear(run)
     _report(console, run)
 
 
@@ -187,27 +190,25 @@ def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -
 
 def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:
     from jobs.dispatch import dispatch
-    from jobs.slurm import SlurmRefused, SlurmSilent
+    from jobs.refusals import told
 
-    try:
+    with told("the run"):
         done = dispatch(run, chosen["sbatch"], chosen["shards_per_task"])
-    except SlurmRefused as refused:
-        raise click.UsageError(f"Slurm did not take the run: {refused}") from refused
-    except SlurmSilent as silent:
-        raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
     if done.submitted:
-        arrays = ", ".join(done.submitted)
-        behind = "" if done.unfinalized else "; a job behind them grades, loads and reports"
-        console.print(f"Submitted {done.tasks} tasks as job {arrays}{behind}.")
-    if done.unfinalized:
-        console.print(
-            f"WARNING: Slurm did not take the job that grades, loads and reports: {done.unfinalized}. "
-            f"When the tasks have ended:  python -m jobs finalize {run.path}",
-            style="bold yellow", markup=False, soft_wrap=True,
-        )  # fmt: skip
+        console.print(f"Submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.behind}.")
+    if done.warning:
+        console.print(done.warning, style="bold yellow", markup=False, soft_wrap=True)
     if done.at_work:
         console.print(f"{done.at_work} shards are at work or waiting already; nothing is submitted twice.")
     console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)
+
+
+def _clear(run: RunFolder) -> None:
+    from jobs.dispatch import clear
+    from jobs.slurm import SlurmSilent
+
+    with contextlib.suppress(SlurmSilent):  # the run is complete, whatever the queue holds
+        clear(run)
 
 
 def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:

@@ -26,20 +26,15 @@ def _folder(path: Path) -> RunFolder:
 def _submit_what_is_left(run: RunFolder) -> None:
     from jobs import submissions
     from jobs.dispatch import dispatch
-    from jobs.slurm import SlurmSilent
+    from jobs.refusals import told
 
     last = submissions.read(run)[-1]
-    try:
+    with told("the run"):
         done = dispatch(run, last.options, last.shards_per_task)
-    except SlurmSilent as silent:
-        raise click.ClickException(f"Slurm did not take the run: {silent}") from silent
     if done.submitted:
-        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}")
-    if done.unfinalized:
-        click.echo(
-            f"WARNING: not the job that grades, loads and reports: {done.unfinalized}; when the tasks have ended:"
-        )
-        click.echo(f"  python -m jobs finalize {run.path}")
+        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.behind}")
+    if done.warning:
+        click.echo(done.warning)
     if not done.submitted:
         click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
 
@@ -149,16 +144,15 @@ def retry_failed(run: Path, at_most: int) -> None:
 def nightly(suite: Path, night: datetime | None) -> None:
     """Launch a suite for a night, and behind it a job that judges the night against those before it."""
     from jobs import nightly as nights
-    from jobs.slurm import SlurmSilent
+    from jobs.refusals import told
     from jobs.suite import BadSuite
 
     evening = night.date() if night else nights.tonight()
     try:
-        launched = nights.launch(suite, evening)
+        with told("the night"):
+            launched = nights.launch(suite, evening)
     except BadSuite as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    except SlurmSilent as silent:
-        raise click.ClickException(f"Slurm did not take the night: {silent}") from silent
     if launched.verdict_job:
         click.echo(f"night of {evening}: {len(launched.runs)} runs; the verdict is job {launched.verdict_job}")
         return

@@ -28,8 +28,13 @@ class Dispatched:
     """Tasks in them."""
     at_work: int
     """Shards that Slurm already had."""
-    unfinalized: str | None = None
-    """Why Slurm did not take the job behind them."""
+    warning: str | None = None
+    """Where Slurm did not take the job behind them: why, and what to type instead."""
+
+    @property
+    def behind(self) -> str:
+        """What a line about the submission ends with."""
+        return "" if self.warning else "; a job behind them grades, loads and reports"
 
 
 def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
@@ -41,9 +46,7 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
         before = submissions.read(run)
-        queued = slurm.queue([s.name for s in before])
-        slurm.cancel_tasks([task for task in queued if task.given_up])  # their shards are submitted anew
-        busy = submissions.shards_at_work(before, queued)
+        busy = submissions.shards_at_work(before, _queued(before))
         # Read behind the look at the queue: a task that ends in between is then seen as ended, not as missing.
         todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in busy]
         if not todo:
@@ -56,12 +59,32 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
             submission = Submission(number, name, list(array), time.time(), dict(options), shards_per_task, code)
             submissions.record(run, submission)
             jobs.append(submit.submit_array(run, submission, _with_code(run, code, parameters)))
-        unfinalized = None
+        warning = None
         try:
             submit.submit_finalizer(run, name, jobs, _with_code(run, code, profiles.light(parameters)))
         except slurm.SlurmRefused as refused:  # such as a partition that takes no job without a GPU
-            unfinalized = str(refused)
-        return Dispatched(jobs, len(tasks), len(busy), unfinalized)
+            warning = (
+                f"WARNING: Slurm did not take the job that grades, loads and reports: {refused}. "
+                f"When the tasks have ended:  python -m jobs finalize {run.path}"
+            )
+        return Dispatched(jobs, len(tasks), len(busy), warning)
+
+
+def clear(run: RunFolder) -> None:
+    """Take out of Slurm's queue what it holds of a run and will never start. Raises SlurmSilent."""
+    with run.submission_lock():
+        _queued(submissions.read(run))
+
+
+def _queued(before: Sequence[Submission]) -> list[slurm.Task]:
+    """What Slurm has of these submissions; what it has given up is cancelled.
+
+    A task of an array is then submitted anew, and a job that waits behind it no longer waits for ever.
+    """
+    names = [submission.name for submission in before]
+    queued = slurm.queue([*names, *map(submissions.finalizer_name, names)])
+    slurm.cancel_tasks([task for task in queued if task.given_up])
+    return [task for task in queued if not task.given_up]
 
 
 def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1) -> str:

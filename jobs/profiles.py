@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _FEW_CORES = 4
+"""Of a job that grades and reports: it grades in so many processes at most."""
 DEFAULT_TIME = "4:00:00"
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 

@@ -36,6 +36,7 @@ from harness.tokenizer import HFTokenizer
 _logger = logging.getLogger(__name__)
 _EXIT_GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+"""Between two looks at whether an engine has died."""
 _VERDICT, _WRITING = 0, 1
 """Priorities; lower goes first."""
 
@@ -209,6 +210,7 @@ class VLLMEngine:
             await self._abandon(thread)
             raise
         self._llm = llm
+        # Kept, because an event loop holds its tasks weakly; it ends by itself where another engine has taken over.
         self._mourner = asyncio.create_task(self._release_latecomers(llm))
         cache = llm.vllm_config.cache_config
         self.context_tokens = int(llm.model_config.max_model_len)
@@ -270,8 +272,6 @@ class VLLMEngine:
         await asyncio.shield(self._revival)
 
     async def _restart(self) -> None:
-        if self._mourner is not None:
-            self._mourner.cancel()
         await asyncio.to_thread(self._shut_down, self._llm, 0.0)
         await self._launch()
 
@@ -281,18 +281,15 @@ class VLLMEngine:
             with contextlib.suppress(asyncio.CancelledError, EngineDied):
                 await self._revival
         llm, self._llm = self._llm, None
-        if self._mourner is not None:
-            self._mourner.cancel()
         if llm is not None:
             self._release_callers(llm)
         await asyncio.to_thread(self._shut_down, llm)
 
     async def _release_latecomers(self, llm: Any) -> None:
         """vLLM tells those who wait of its engine's death once; a request that came a moment later waits for ever."""
-        while not llm.errored:
-            await asyncio.sleep(_LOOK_SECONDS)
         while self._llm is llm:
-            self._release_callers(llm)
+            if llm.errored:
+                self._release_callers(llm)
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _release_callers(self, llm: Any) -> None:

@@ -59,7 +59,7 @@ def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> N
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}; Slurm has:\n{said('squeue', '-r')}"
         time.sleep(0.2)
 
 
