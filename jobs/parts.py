@@ -166,8 +166,10 @@ def read_rows(
     path: Path, columns: list[str] | None = None, where: list[tuple[str, str, Any]] | None = None
 ) -> list[dict[str, Any]]:
     """All rows of a Parquet file as dictionaries, or those that fulfil every condition of `where`."""
-    rows: list[dict[str, Any]] = pq.read_table(path, columns=columns, filters=where).to_pylist()
-    return rows
+    if where is None:  # reading with conditions imports pandas
+        with pq.ParquetFile(path) as file:
+            return list(file.read(columns=columns).to_pylist())
+    return list(pq.read_table(path, columns=columns, filters=where).to_pylist())
 
 
 def read_columns(path: Path, columns: list[str]) -> pa.Table:

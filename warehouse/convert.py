@@ -11,48 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from harness.problem import Problem
-from jobs import parts
 from jobs.spec import Attempt, RunSpec
 from jobs.store import RunFolder
 from warehouse.records import FileRecord
 
 Row = dict[str, object]
-
-UNITS = pa.schema(
-    {
-        "run_id": pa.string(),
-        "sample_id": pa.string(),
-        "problem_id": pa.string(),
-        "sample_index": pa.int32(),
-        "shard": pa.int32(),
-    }
-)
-ATTEMPTS = pa.schema(
-    {
-        "run_id": pa.string(),
-        "attempt_id": pa.string(),
-        "shard": pa.int32(),
-        "hostname": pa.string(),
-        "pid": pa.int32(),
-        "started_at": pa.timestamp("us"),
-        "git_commit": pa.string(),
-        "slurm_job_id": pa.string(),
-        "device": pa.string(),
-        "num_devices": pa.int32(),
-        "versions": pa.string(),
-        "hardware": pa.string(),
-        "engines": pa.string(),
-    }
-)
-PROBLEMS = pa.schema(
-    [
-        pa.field("run_id", pa.string()),
-        pa.field("problem_id", pa.string()),
-        pa.field("problem_index", pa.int32()),
-        *(f for f in parts.PROBLEMS if f.name != "id"),
-        pa.field("content_hash", pa.string()),
-    ]
-)
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
@@ -91,13 +54,6 @@ def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
         row["problem_id"] = row.pop("id")
         rows.append(row | {"run_id": run_id, "problem_index": index, "content_hash": problem.content_hash})
     return rows
-
-
-def unit_table(folder: RunFolder) -> pa.Table:
-    """One row per planned sample, in the columns of UNITS: what `sample` will hold, run or not."""
-    dealt = parts.read_columns(folder.shards_path, parts.SHARDS.names)
-    named = dealt.append_column("run_id", pa.repeat(folder.path.name, dealt.num_rows))
-    return named.select(UNITS.names).cast(UNITS)
 
 
 def file_row(run_id: str, file: FileRecord, loaded_at: datetime) -> Row:

@@ -43,6 +43,7 @@ __all__ = [
     "WarehouseOutdated",
     "arrow",
     "former_runs",
+    "literal",
     "memory_mebibytes",
     "one_line",
     "reader",
@@ -56,6 +57,9 @@ __all__ = [
 SCHEMA_VERSION = 2
 """For people; whether a database fits is told by the hash of the tables' definition."""
 _MOST_MEMORY_MEBIBYTES = 4096
+_ROW_GROUP_ROWS = 30720
+"""Rows compressed and written together. A whole row group is written while its thread goes on reading; the rest
+of a run waits uncompressed for the commit, and with DuckDB's usual 122,880 rows most of most runs would."""
 _FORMER = "SELECT run_id, folder FROM run ORDER BY run_id"
 _FOLDER = Path(__file__).parent
 FILLING = ("insert", "totals")
@@ -81,7 +85,7 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
     with write_lock(database, wait_seconds), ExitStack() as held:
         if database.exists():
             # Reading keeps off whoever would open the file itself for writing, another program for instance.
-            current = held.enter_context(closing(_connect(database, wait_seconds, read_only=True)))
+            current = held.enter_context(closing(_connect(database, wait_seconds)))
             if _stored_version(current, database)[0] != _tables_digest():
                 raise WarehouseOutdated(_outdated(database))
         with successor(database) as fresh:
@@ -108,7 +112,7 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
     """Open for reading: no writes, no other files, no network, and no setting that would allow them."""
     if not database.is_file():
         raise WarehouseMissing(f"there is no warehouse at {database}: make one with python -m warehouse.load RUNS_DIR")
-    connection = _connect(database, wait_seconds, read_only=True)
+    connection = _connect(database, wait_seconds)
     try:
         if _stored_version(connection, database) != (_tables_digest(), _digest(views_sql())):
             raise WarehouseOutdated(_outdated(database))
@@ -145,7 +149,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 def former_runs(database: Path, wait_seconds: float = WAIT_SECONDS) -> dict[str, Path]:
     """The run folders that a database of any version was loaded from, by run id; empty where it does not say."""
     try:
-        with closing(_connect(database, wait_seconds, read_only=True)) as connection:
+        with closing(_connect(database, wait_seconds)) as connection:
             return {run_id: Path(folder) for run_id, folder in connection.execute(_FORMER).fetchall()}
     except WarehouseBusy:
         raise
@@ -174,6 +178,11 @@ def one_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def literal(text: str) -> str:
+    """A text as SQL writes it, where no parameter may stand."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def sql_of(name: str) -> str:
     """One of this package's SQL files by name."""
     return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
@@ -189,12 +198,9 @@ def views_sql() -> str:
     return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
 
 
-def _connect(database: Path, wait_seconds: float, *, read_only: bool) -> Connection:
+def _connect(database: Path, wait_seconds: float) -> Connection:
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
-    if read_only:
-        config |= {"enable_external_access": False, "lock_configuration": True}
-    else:
-        config |= {"memory_limit": f"{memory_mebibytes()}MiB", "preserve_insertion_order": False}
+    config |= {"enable_external_access": False, "lock_configuration": True}
     retrying = Retrying(
         retry=retry_if_exception(_is_locked),
         wait=wait_random_exponential(multiplier=0.1, max=2),
@@ -202,7 +208,7 @@ def _connect(database: Path, wait_seconds: float, *, read_only: bool) -> Connect
         reraise=True,
     )
     try:
-        return retrying(duckdb.connect, str(database), read_only=read_only, config=config)
+        return retrying(duckdb.connect, str(database), read_only=True, config=config)
     except duckdb.Error as error:
         if _is_locked(error):
             raise busy(database, wait_seconds) from error
@@ -216,13 +222,25 @@ def memory_mebibytes() -> int:
 
 @contextmanager
 def _open_for_writing(fresh: Path) -> Iterator[Connection]:
-    connection = _connect(fresh, 0, read_only=False)
-    try:
+    config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
+    config |= {
+        "memory_limit": f"{memory_mebibytes()}MiB",
+        "temp_directory": f"{fresh}.tmp",
+        "preserve_insertion_order": False,
+    }
+    if not fresh.exists():
+        config["max_vacuum_tasks"] = (
+            0  # nothing is deleted from a new file, and joining small row groups costs a rewrite
+        )
+    with closing(duckdb.connect(":memory:", config=config)) as connection:
+        try:
+            connection.execute(f"ATTACH {literal(str(fresh))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
+        except duckdb.Error as error:
+            raise WarehouseError(f"{fresh} cannot be opened: {one_line(error)}") from error
+        connection.execute("USE warehouse")
         _create_or_check(connection)
         yield connection
         connection.execute("CHECKPOINT")
-    finally:
-        connection.close()
 
 
 def _is_locked(error: BaseException) -> bool:
@@ -235,7 +253,7 @@ def _kept_from_writers(database: Path, wait_seconds: float) -> Iterator[None]:
     with ExitStack() as held:
         try:
             if database.exists():
-                held.enter_context(closing(_connect(database, wait_seconds, read_only=True)))
+                held.enter_context(closing(_connect(database, wait_seconds)))
         except WarehouseBusy:
             raise
         except WarehouseError:

@@ -1,5 +1,5 @@
 -- From the staged tables of one run (database connection's temporary schema) into the warehouse's tables.
--- staged_trace holds each finished sample once; it may be a view of the trace files themselves.
+-- staged_trace holds each finished sample of the plan once; it may be a view of the trace files themselves.
 
 INSERT INTO run BY NAME SELECT * FROM staged_run;
 
@@ -19,7 +19,7 @@ FROM staged_unit AS unit LEFT JOIN staged_trace AS trace USING (sample_id);
 INSERT INTO step BY NAME
 WITH numbered AS (
     SELECT run_id, sample_id, generate_subscripts(steps, 1) - 1 AS step_index, unnest(steps) AS step
-    FROM staged_trace SEMI JOIN staged_unit USING (sample_id)
+    FROM staged_trace
 ), read AS (
     SELECT run_id, sample_id, step_index, step, step.verdict AS verdict,
         list_max(step.verdict.logprobs) AS peak,
@@ -58,7 +58,7 @@ FROM weighed;
 INSERT INTO candidate BY NAME
 WITH numbered_step AS (
     SELECT run_id, sample_id, generate_subscripts(steps, 1) - 1 AS step_index, unnest(steps) AS step
-    FROM staged_trace SEMI JOIN staged_unit USING (sample_id)
+    FROM staged_trace
 ), numbered AS (
     SELECT run_id, sample_id, step_index, generate_subscripts(step.candidates, 1) - 1 AS candidate_index,
         unnest(step.candidates) AS candidate
@@ -69,7 +69,7 @@ SELECT run_id, sample_id, step_index, candidate_index, candidate.* FROM numbered
 INSERT INTO call BY NAME
 WITH numbered AS (
     SELECT run_id, sample_id, generate_subscripts(calls, 1) - 1 AS call_index, unnest(calls) AS call
-    FROM staged_trace SEMI JOIN staged_unit USING (sample_id)
+    FROM staged_trace
 )
 SELECT run_id, sample_id, call_index, call.step AS step_index,
     make_timestamp((call.submitted_at * 1e6)::BIGINT) AS submitted_at,
@@ -108,4 +108,4 @@ FROM staged_score SEMI JOIN staged_unit USING (sample_id)
 WHERE candidate_index IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, scorer ORDER BY load_order DESC) = 1;
 
-INSERT INTO loaded_file BY NAME SELECT * FROM staged_file;
+INSERT INTO loaded_file BY NAME SELECT * FROM staged_loaded_file;

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
-import pyarrow as pa
 
 from harness.command import OneLineErrors
 from jobs.store import RunFolder, run_folders
@@ -42,7 +41,7 @@ from warehouse.database import (
 from warehouse.display import printable
 from warehouse.load_report import describe, describe_skipped, report_on
 from warehouse.records import FileRecord, LoadReport
-from warehouse.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage
+from warehouse.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 
 _TABLES = (
     "run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "candidate_grade",
@@ -191,7 +190,7 @@ def _replace(
     run_id, now = folder.path.name, convert.utc(time.time())
     staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), is_wary=is_wary)
     file_rows = [convert.file_row(run_id, file, now) for file in staged.files]
-    connection.register("staged_file", pa.Table.from_pylist(file_rows))
+    stage_rows(connection, "loaded_file", file_rows)
     with transaction(connection):
         replace_run(connection, run_id)
     return staged

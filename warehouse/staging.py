@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from jobs.spec import RunSpec
 from jobs.store import RunFolder
 from warehouse import convert
 from warehouse.convert import Row
-from warehouse.database import Connection, DatabaseError, one_line
+from warehouse.database import Connection, DatabaseError, literal, one_line
 from warehouse.records import FileRecord, SkippedFile
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
@@ -52,17 +53,26 @@ INSERT INTO staged_record BY NAME
 SELECT $filename AS filename, file_row_number, {_TRACE_COLUMNS}
 FROM read_parquet($file, file_row_number = true) WHERE stop_reason IS NOT NULL
 """
+_UNITS = """
+CREATE OR REPLACE TEMP TABLE staged_unit AS
+SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM dealt_unit
+"""
 _COUNTING = """
 CREATE OR REPLACE TEMP TABLE counting_record AS
 SELECT filename, file_row_number, stop_reason = 'error' AS failed,
-    row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts
+    row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts,
+    sample_id IN (SELECT sample_id FROM staged_unit) AS planned
 FROM staged_record
 """
 _TRACES = """
+CREATE OR REPLACE TEMP TABLE left_out_record AS
+SELECT filename, file_row_number FROM counting_record WHERE NOT counts OR NOT planned;
+
+-- The few left out and not the many kept: DuckDB may hash either side of a SEMI JOIN, and nested traces are large.
 CREATE OR REPLACE TEMP VIEW staged_trace AS
 SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id,
     * EXCLUDE (filename, file_row_number)
-FROM staged_record SEMI JOIN (FROM counting_record WHERE counts) AS counting USING (filename, file_row_number)
+FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
 """
 _STAGE_DERIVED = {
     "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
@@ -84,7 +94,7 @@ class Plan:
     spec: RunSpec
     problems: list[Problem]
     units: pa.Table
-    """In the columns of convert.UNITS."""
+    """In the columns of jobs.parts.SHARDS."""
 
 
 @dataclass
@@ -127,7 +137,7 @@ def _derived(folder: RunFolder) -> dict[Path, str]:
 
 def read_plan(folder: RunFolder) -> Plan:
     """Read specification, problems and units. Raises one of UNREADABLE."""
-    return Plan(folder.spec(), folder.problems(), convert.unit_table(folder))
+    return Plan(folder.spec(), folder.problems(), parts.read_columns(folder.shards_path, parts.SHARDS.names))
 
 
 def stage(
@@ -153,18 +163,32 @@ def stage(
             staged.files.append(replace(file, num_rows=num_rows, error=None))
         except UNREADABLE as error:
             staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+    connection.register("dealt_unit", plan.units)
+    connection.execute(_UNITS, {"run_id": run_id})
     attempts = (_stage_each if is_wary else _stage_together)(connection, folder, traces, staged)
     staged.files.sort(key=lambda file: file.name)
-    connection.register("staged_run", pa.Table.from_pylist([run]))
-    connection.register("staged_attempt", pa.Table.from_pylist(attempts, convert.ATTEMPTS))
-    connection.register(
-        "staged_problem", pa.Table.from_pylist(convert.problem_rows(run_id, plan.problems), convert.PROBLEMS)
-    )
-    connection.register("staged_unit", plan.units)
-    [(staged.num_unplanned,)] = connection.execute(
-        "SELECT count(*) FROM staged_trace ANTI JOIN staged_unit USING (sample_id)"
-    ).fetchall()
+    stage_rows(connection, "run", [run])
+    stage_rows(connection, "attempt", attempts)
+    stage_rows(connection, "problem", convert.problem_rows(run_id, plan.problems))
     return staged
+
+
+def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
+    """A few rows as staged_<table>, in the columns of the warehouse's table; a row may lack some.
+
+    Raises UNREADABLE. Goes through JSON: Arrow imports pandas for Python objects, which takes longer than a small run.
+    """
+    relation = connection.table(f"main.{table}")
+    columns = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
+    unknown = {name for row in rows for name in row} - set(columns)
+    if unknown:
+        raise ValueError(f"no column {', '.join(sorted(unknown))} in {table}")
+    structure = {name: "VARCHAR" if kind == "JSON" else kind for name, kind in columns.items()}
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE staged_{table} AS "
+        f"SELECT unnest(from_json_strict($rows, {literal(json.dumps([structure]))}), max_depth := 2)",
+        {"rows": json.dumps([dict.fromkeys(columns) | row for row in rows], default=str)},
+    )
 
 
 def _create_tables(connection: Connection) -> None:
@@ -185,7 +209,7 @@ def _stage_together(
     paths = [folder.path / file.name for file in traces]
     for path in paths:  # the view takes files by column name, and what a file lacks would be NULL
         parts.check_columns(path, parts.TRACES)
-    files = ", ".join(_literal(glob.escape(str(path))) for path in paths)
+    files = ", ".join(literal(glob.escape(str(path))) for path in paths)
     connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
     _settle_records(connection, folder, traces, staged)
     return [convert.attempt_row(folder.path.name, path, parts.read_metadata(path)) for path in paths]
@@ -212,19 +236,17 @@ def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[File
 
 
 def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> None:
-    """Make staged_trace: of every sample the first record without an error, else the first."""
+    """Make staged_trace: of every planned sample the first record without an error, else the first."""
     connection.execute(_COUNTING)
     counted = connection.execute(
-        "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed) FROM counting_record GROUP BY filename"
+        "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed), "
+        "count(*) FILTER (counts AND NOT planned) FROM counting_record GROUP BY filename"
     ).fetchall()
-    connection.execute(_TRACES.format(run_id=_literal(folder.path.name)))
-    num_rows = {Path(name).name: rows for name, rows, _ in counted}
-    staged.num_duplicates += sum(duplicates for _, _, duplicates in counted)
+    connection.execute(_TRACES.format(run_id=literal(folder.path.name)))
+    num_rows = {Path(name).name: rows for name, rows, _, _ in counted}
+    staged.num_duplicates += sum(duplicates for _, _, duplicates, _ in counted)
+    staged.num_unplanned += sum(unplanned for _, _, _, unplanned in counted)
     staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
