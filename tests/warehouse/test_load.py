@@ -15,9 +15,11 @@ from jobs.spec import Unit
 from jobs.store import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
-from warehouse.database import reader
+from warehouse.convert import Row, utc
+from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.records import LoadReport
+from warehouse.staging import stage_rows
 
 
 def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:
@@ -113,7 +115,7 @@ def test_a_sample_outside_of_the_plan_is_reported_and_left_out(folder: RunFolder
     runs.write_grades(folder, {stranger.sample_id: "correct"}, "2")
     report = load_run(folder, database)
     assert (report.num_samples, report.num_finished, report.num_unplanned) == (6, 2, 1)
-    assert counts(database)["step"] == 6
+    assert (report.num_steps, report.num_candidates, report.num_calls) == (6, 4, 8)
     assert counts(database)["grade"] == 2
 
 
@@ -216,3 +218,17 @@ def test_hostile_text_is_stored_as_it_is(tmp_path: Path, text: str) -> None:
     report = load_run(folder, database)
     assert (report.skipped, report.num_finished) == ((), 1)
     assert value(database, "SELECT text FROM step WHERE step_index = 1") == text
+
+
+def test_a_plan_with_hostile_text_is_staged_as_it_is(tmp_path: Path) -> None:
+    """Every type of a small table, and what a row lacks is NULL; a column that the table lacks is refused."""
+    problems: list[Row] = [{"text": text, "choices": [text, "b"], "tolerance": 0.1} for text in HOSTILE]
+    run: Row = {"params": '{"a": "é"}', "seed": 2**63 - 1, "limited": True, "loaded_at": utc(1_767_323_045.678901)}
+    with writer(tmp_path / "w.duckdb") as connection:
+        stage_rows(connection, "problem", problems)
+        staged = rows(connection, "SELECT text, choices, tolerance, level FROM staged_problem")
+        assert staged == [problem | {"level": None} for problem in problems]
+        stage_rows(connection, "run", [run])
+        assert rows(connection, "SELECT params, seed, limited, loaded_at FROM staged_run") == [run]
+        with pytest.raises(ValueError, match="no column typo in problem"):
+            stage_rows(connection, "problem", [{"typo": 1}])
