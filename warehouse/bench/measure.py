@@ -13,8 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from jobs import parts
 from jobs.store import run_folders
-from warehouse.database import WarehouseError, reader, scratch
+from warehouse import convert
+from warehouse.database import WarehouseError, literal, reader, scratch
 from warehouse.load import load_runs, rebuild
 
 REPEATS = 3
@@ -24,14 +28,26 @@ _ROW_TABLES = ("step", "candidate", "call", "sample")
 
 def bare(folder: Path, database: Path) -> dict[str, Any]:
     """The same trace files into one table, as they are: what DuckDB can do at best on this machine."""
+    return _bare(folder, database, "*")
+
+
+def bare_kept(folder: Path, database: Path) -> dict[str, Any]:
+    """Likewise without the token ids, which the warehouse leaves in the trace files, too."""
+    step = pa.struct([field for field in parts.STEP if field.name != "token_ids"])
+    return _bare(folder, database, f"* REPLACE (steps::{convert.sql_type(pa.list_(step))} AS steps)")
+
+
+def _bare(folder: Path, database: Path, columns: str) -> dict[str, Any]:
     files = [str(path) for run in run_folders([folder]) for path in sorted(run.parts_dir.glob("*.parquet"))]
     database.unlink(missing_ok=True)
     with scratch(database.parent) as connection:
-        connection.execute(f"ATTACH '{database}' AS bare")
+        connection.execute(f"ATTACH {literal(str(database))} AS bare")
         connection.execute("SET preserve_insertion_order = false")
-        connection.execute("CREATE TABLE bare.trace AS SELECT * FROM read_parquet($files)", {"files": files})
+        connection.execute(f"CREATE TABLE bare.trace AS SELECT {columns} FROM read_parquet($files)", {"files": files})
         connection.execute("CHECKPOINT bare")
-    return {"database_bytes": database.stat().st_size}
+    size = database.stat().st_size
+    database.unlink()
+    return {"database_bytes": size}
 
 
 def load(folder: Path, database: Path) -> dict[str, Any]:
@@ -66,6 +82,7 @@ def _fetched(connection: Any, name: str) -> float:
 
 MEASUREMENTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
     "bare": bare,
+    "bare_kept": bare_kept,
     "load": load,
     "unchanged": unchanged,
     "views": views,
