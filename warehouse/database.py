@@ -229,9 +229,8 @@ def _open_for_writing(fresh: Path) -> Iterator[Connection]:
         "preserve_insertion_order": False,
     }
     if not fresh.exists():
-        config["max_vacuum_tasks"] = (
-            0  # nothing is deleted from a new file, and joining small row groups costs a rewrite
-        )
+        # Nothing is deleted from a new file, and joining small row groups costs a rewrite.
+        config["max_vacuum_tasks"] = 0
     with closing(duckdb.connect(":memory:", config=config)) as connection:
         try:
             connection.execute(f"ATTACH {literal(str(fresh))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
