@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,12 @@ def test_what_slurm_has_given_up_is_cancelled(tmp_path: Path, monkeypatch: pytes
     ]
     asked: list[str] = []
     cancelled: list[str] = []
-    monkeypatch.setattr(slurm, "queue", lambda names: asked.extend(names) or queue)
+
+    def answer(names: Sequence[str]) -> list[Task]:
+        asked.extend(names)
+        return queue
+
+    monkeypatch.setattr(slurm, "queue", answer)
     monkeypatch.setattr(slurm, "cancel_tasks", lambda tasks: cancelled.extend(task.job_id for task in tasks))
     dispatch.clear(run)
     assert asked == ["run.0", "run.0.finalize"]
