@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from harness.problem import Problem
-from jobs.spec import Attempt, RunSpec
+from jobs.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 from jobs.store import RunFolder
 from warehouse.records import FileRecord
 
@@ -20,10 +20,11 @@ Row = dict[str, object]
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     """The row of `run`: the specification with its models and engine flattened into prefixed columns."""
-    nested = {"draft": spec.draft, "target": spec.target, "engine": spec.engine}
+    nested = {"draft": ModelSpec, "target": ModelSpec, "selection": AdapterSpec, "engine": EngineSpec}
     row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
-    for prefix, part in nested.items():
-        row |= {f"{prefix}_{name}": value for name, value in (asdict(part) if part else {}).items()}
+    for prefix, kind in nested.items():
+        part = getattr(spec, prefix)
+        row |= {f"{prefix}_{name}": getattr(part, name, None) for name in kind.__dataclass_fields__}
     return row | {
         "run_id": folder.path.name,
         "spec_id": spec.run_id,
