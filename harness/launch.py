@@ -253,6 +253,7 @@ def _print_plan(console: Console, spec: RunSpec, run: RunFolder, cluster: str, s
     shown = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
     params = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {params}")
+    shown |= {"selection adapter": spec.selection.name} if spec.selection else {}
     console.print("  " + ", ".join(f"{role} {name}" for role, name in shown.items()), soft_wrap=True)
     console.print(
         f"  {spec.num_problems} problems × {spec.samples} samples = {spec.num_problems * spec.samples}, temperature "

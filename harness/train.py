@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +56,12 @@ def select(**given: Any) -> None:
 
 
 def _one_line(work: Callable[[], None]) -> None:
+    if find_spec("peft") is None:
+        raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
     try:
         work()
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    except ImportError as missing:
-        raise click.ClickException(f"{missing}: pip install 'speculative-reasoning-harness[train]'") from missing
 
 
 def _align(given: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ def why_not(kind: str, method: str, *, speculates: bool) -> str | None:
         return f"--selection-adapter is for scot's choice of a draft, not for {method}"
     if kind not in ("vllm", "transformers"):
         return f"--selection-adapter needs --engine vllm or transformers, not {kind}"
+    if kind == "transformers" and find_spec("peft") is None:
+        return "--selection-adapter with --engine transformers needs peft: pip install 'peft>=0.13'"
     if speculates:
         return "--selection-adapter and --spec-decode exclude each other: verdicts and proposals share one engine"
     return None

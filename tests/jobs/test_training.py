@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from grading import grader_version
+from harness.methods.scot import SCoT
+from jobs.shard_run import ShardRun
+from jobs.spec import AdapterSpec, units
 from jobs.store import RunFolder
 from jobs.training import NotReady, check, graded_drafts, target_chains
 from tests.harness.conftest import save_tiny_model
@@ -38,6 +43,19 @@ def test_drafts_are_read_as_they_were_offered_with_their_grades(tiny_models: dic
     verdicts = [tuple(draft.verdict == "correct" for draft in drafts.offered) for drafts in found]
     assert verdicts == right
     assert all(draft.text.startswith(f"Way {i}") for drafts in found for i, draft in enumerate(drafts.offered))
+
+
+def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> None:
+    run = plan(tmp_path, method="scot")
+    spec, problems, nothing = run.spec(), {problem.id: problem for problem in run.problems()}, cast(Any, None)
+    tuned = replace(spec, selection=AdapterSpec("selector", "/selector", "f" * 16, 8))
+    seeds = [
+        [ShardRun(s, SCoT(), problems, {}, nothing, nothing)._seed(unit) for unit in units(s, run.problems())]
+        for s in (spec, tuned, replace(tuned, seed=1))
+    ]
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0])) == len(seeds[0])
+    assert not set(seeds[0]) & set(seeds[2])
 
 
 def test_a_run_of_another_kind_or_that_is_not_finished_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:

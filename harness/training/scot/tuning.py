@@ -178,17 +178,17 @@ class _Log:
 
 
 def load(base: Base, settings: Settings) -> Any:
-    """The frozen model on this machine's devices: on several GPUs, its layers in turn over all of them."""
+    """The frozen model on this machine's devices, without a copy in the CPU's memory: on several GPUs, its layers in
+    turn over all of them."""
     import torch
     from transformers import AutoModelForCausalLM
 
     on_gpu = accelerator() == "gpu"
     dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
-    spread = {"device_map": "auto"} if on_gpu and torch.cuda.device_count() > 1 else {}
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        base.path, revision=base.revision, dtype=getattr(torch, dtype), **spread
+    where: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
+    return AutoModelForCausalLM.from_pretrained(
+        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=where
     )
-    return model if spread else model.to("cuda" if on_gpu else "cpu")
 
 
 def _with_lora(base: Base, settings: Settings) -> Any:
