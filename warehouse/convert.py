@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,11 +20,16 @@ Row = dict[str, object]
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     """The row of `run`: the specification with its models and engine flattened into prefixed columns."""
-    nested = {"draft": ModelSpec, "target": ModelSpec, "selection": AdapterSpec, "engine": EngineSpec}
+    nested: dict[str, type[ModelSpec | AdapterSpec | EngineSpec]] = {
+        "draft": ModelSpec,
+        "target": ModelSpec,
+        "selection": AdapterSpec,
+        "engine": EngineSpec,
+    }
     row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
     for prefix, kind in nested.items():
         part = getattr(spec, prefix)
-        row |= {f"{prefix}_{name}": getattr(part, name, None) for name in kind.__dataclass_fields__}
+        row |= {f"{prefix}_{field.name}": getattr(part, field.name, None) for field in fields(kind)}
     return row | {
         "run_id": folder.path.name,
         "spec_id": spec.run_id,

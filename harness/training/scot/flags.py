@@ -23,7 +23,7 @@ _Command = Callable[..., Any]
 def of(task: Task) -> Callable[[_Command], _Command]:
     """All flags of one training, as a decorator."""
     number, skipped = _PROBLEMS[task]
-    own = (
+    own: tuple[Callable[[_Command], _Command], ...] = (
         click.option("--run", type=click.Path(path_type=Path), help="Take the data of this run; launch none."),
         click.option("--draft", help="Draft model: a known name, a hub id, or a folder."),
         click.option("--target", help="Target model, likewise."),

@@ -90,9 +90,10 @@ def tune(
         training.restore(restored)
         say(f"going on behind step {training.done} of {len(training.plan)}")
     while training.done < len(training.plan):
-        say(training.step())
-        if training.done % settings.save_every == 0:
+        line = training.step()
+        if training.done % settings.save_every == 0 or training.done == len(training.plan):
             _write(checkpoint, {"identity": known, **training.state()})
+            say(line)
     _save_adapter(model, adapter, known)
     checkpoint.unlink(missing_ok=True)
     return adapter

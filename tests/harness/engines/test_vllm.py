@@ -256,8 +256,8 @@ async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone(
     engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
     try:
         crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
-        choice, written, *_ = await asyncio.gather(
-            engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), *crowd
+        choice, written, _ = await asyncio.gather(
+            engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
         )
     finally:
         await engine.close()

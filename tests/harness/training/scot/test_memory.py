@@ -44,10 +44,10 @@ def test_a_presets_flags_are_valid(name: str) -> None:
     from harness.training.scot import flags
 
     for task in ("align", "select"):
-        found = preset(name, task)  # type: ignore[arg-type]
+        found = preset(name, task)
         assert isinstance(found.settings, Settings)
         given = {"skip": 3, "problems": 7, "runs": Path("runs"), "data_dir": None, "launch_flags": ("--limit", "5")}
-        chosen = settled(flags.for_launch(task, given, found))  # type: ignore[arg-type]
+        chosen = settled(flags.for_launch(task, given, found))
         assert (chosen["dataset"], chosen["samples"], chosen["problems"]) == ("gsm8k-train", 1, "3-9")
         assert chosen["limit"] == 5
 
