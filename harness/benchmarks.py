@@ -59,6 +59,8 @@ class Benchmark:
     kind: Kind = "math"
     record: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     """Maps the hub's columns to a record."""
+    training: bool = False
+    """Data to train on, no benchmark: a run on it makes training data, and no number of it is a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,8 @@ _TABLE = (
     # Cobbe et al. 2021, arXiv 2110.14168.
     Benchmark("gsm8k", "GSM8K test", 1319, "openai/gsm8k", "main", "test",
               "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k),
-    Benchmark("gsm8k-train", "GSM8K train", 7473, "openai/gsm8k", "main", "train",
-              "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k),
+    Benchmark("gsm8k-train", "GSM8K train (training data, no benchmark)", 7473, "openai/gsm8k", "main", "train",
+              "740312add88f781978c0658806c59bc2815b9866", record=hub_rows.gsm8k, training=True),
     # Hendrycks et al. 2021, arXiv 2103.03874; the hub's row order is its own, so row numbers differ from ToRA's file.
     Benchmark("math", "MATH test", 5000, "DigitalLearningGmbH/MATH-lighteval", "default", "test",
               "0530c78699ea5e8eb5530600900e1f328b48acad", record=hub_rows.math),

@@ -21,6 +21,7 @@ from harness import environment, launch, models, options
 from harness.checks.check import Check, Question, Status
 from harness.command import OneLineErrors
 from harness.engine import Role
+from harness.engines import adapter
 from harness.methods import build
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def asked(chosen: Mapping[str, Any]) -> Question:
         output=str(chosen["output"].absolute()),
         models=_models(chosen, params, cluster),
         tensor_parallel={"draft": chosen["draft_tensor_parallel"], "target": chosen["target_tensor_parallel"]},
+        selection_adapter=_adapter(chosen),
         method=chosen["method"],
         params=params,
         dataset=chosen["dataset"],
@@ -92,6 +94,11 @@ def _models(chosen: Mapping[str, Any], params: Mapping[str, Any], cluster: str) 
     default = {"draft": pair.draft, "target": pair.target}
     roles = build(chosen["method"], dict(params)).roles
     return {role: given.get(role) or default[role] for role in roles}
+
+
+def _adapter(chosen: Mapping[str, Any]) -> str | None:
+    """The folder of the selection adapter. Raises ValueError where it is none."""
+    return adapter.read(chosen["selection_adapter"]).path if chosen["selection_adapter"] else None
 
 
 def _absolute(name: str) -> str:

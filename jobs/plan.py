@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from harness import benchmarks, environment, models
+from harness.engines import adapter
 from harness.engines.speculation import proposer, why_not
 from harness.methods import build
 from harness.problem import Problem, dataset_hash
 from harness.prompts import prompt_hash
-from jobs.spec import EngineSpec, ModelSpec, RunSpec
+from harness.training.scot import manifest
+from jobs.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 
 
 def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec, list[Problem], list[str]]:
@@ -20,7 +23,12 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
     problems = benchmarks.select(every, chosen["limit"], chosen["problems"])
     kind, proposing = _engine_kind(chosen["engine"]), _proposer(chosen)
     roles = build(chosen["method"], dict(params)).roles
+    selection = _selection(chosen, kind, speculates=proposing is not None)
     draft, target, notices = _models(chosen, (*roles, "draft") if proposing == "draft" else roles)
+    if selection is not None and target is not None:
+        _trained_for(selection, target)
+    if benchmarks.DATASETS[chosen["dataset"]].training:
+        notices.append(f"TRAINING DATA: {chosen['dataset']} is no benchmark; no number of this run is a result.")
     spec = RunSpec(
         method=chosen["method"],
         params=dict(params),
@@ -50,6 +58,7 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
         prompt_hash=prompt_hash(),
         preset=chosen["preset"],
         tag=chosen["tag"],
+        selection=selection,
     )
     return spec, problems, notices
 
@@ -87,7 +96,30 @@ def _proposer(chosen: Mapping[str, Any]) -> str | None:
 def _model(name: str) -> ModelSpec:
     ref = models.resolve(name)
     fingerprint = ref.fingerprint or f"{ref.path_or_hub_id}@{ref.revision or 'unpinned'}"
-    return ModelSpec(ref.name, ref.path_or_hub_id, ref.revision, fingerprint)
+    trained_on = manifest.data_hash(Path(ref.path_or_hub_id), fingerprint) if ref.fingerprint else None
+    return ModelSpec(ref.name, ref.path_or_hub_id, ref.revision, fingerprint, trained_on)
+
+
+def _selection(chosen: Mapping[str, Any], kind: str, *, speculates: bool) -> AdapterSpec | None:
+    """Raises ValueError where the adapter is none, or cannot be used in such a run."""
+    name = chosen["selection_adapter"]
+    if name is None:
+        return None
+    if reason := adapter.why_not(kind, chosen["method"], speculates=speculates):
+        raise ValueError(reason)
+    found = adapter.read(name)
+    folder = Path(found.path)
+    fingerprint = adapter.fingerprint(folder)
+    return AdapterSpec(folder.name, found.path, fingerprint, found.rank, manifest.data_hash(folder, fingerprint))
+
+
+def _trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
+    """Raises ValueError where an adapter says that it was trained for another model."""
+    made = manifest.find(Path(selection.path))
+    if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
+        raise ValueError(
+            f"--selection-adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
+        )
 
 
 def _engine_kind(asked: str) -> str:

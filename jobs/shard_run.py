@@ -72,7 +72,7 @@ class ShardRun:
 
     async def _one(self, unit: Unit, held: int) -> None:
         trace = self.state.unfinished.get(unit.sample_id) or Trace(
-            unit.sample_id, unit.problem_id, unit.sample_index, seed=_seed(unit.sample_id)
+            unit.sample_id, unit.problem_id, unit.sample_index, seed=self._seed(unit)
         )
         trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
@@ -102,7 +102,12 @@ class ShardRun:
     def _restarts(self) -> int:
         return sum(engine.restarts for engine in self.engines.values())
 
+    def _seed(self, unit: Unit) -> int:
+        """A sample's seed; the run's seed and the sample's index are part of its id."""
+        if self.spec.selection is None:
+            return _seed_of(unit.sample_id)
+        return _seed_of(self.spec.drawn_alike().sample_ids(self.problems[unit.problem_id])[unit.sample_index])
 
-def _seed(sample_id: str) -> int:
-    """A sample's seed; the run's seed and the sample's index are part of its id."""
+
+def _seed_of(sample_id: str) -> int:
     return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1

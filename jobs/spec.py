@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,22 @@ class ModelSpec:
     revision: str | None
     fingerprint: str
     """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
+    training: str | None = None
+    """Hash of the data that it was trained on, where its folder says so (training.json)."""
+
+
+@dataclass(frozen=True)
+class AdapterSpec:
+    """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
+
+    name: str
+    path: str
+    """A local folder, absolute."""
+    fingerprint: str
+    """Content hash of its weights and configuration."""
+    rank: int
+    training: str | None = None
+    """Hash of the data that it was trained on, where its folder says so."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,8 @@ class RunSpec:
     preset: str | None = None
     tag: str | None = None
     """Sets apart runs that are otherwise the same, a night's for instance; their samples are drawn anew."""
+    selection: AdapterSpec | None = None
+    """None: the target chooses as it is."""
     version: int = SPEC_VERSION
 
     @property
@@ -95,6 +113,11 @@ class RunSpec:
         identity = asdict(self)
         if self.tag is None:
             del identity["tag"]
+        if self.selection is None:
+            del identity["selection"]
+        for weights in (identity["draft"], identity["target"], identity.get("selection")):
+            if weights:
+                del weights["training"]  # follows from the weights
         if self.engine.spec_decode is None:
             del identity["engine"]["spec_decode"], identity["engine"]["spec_tokens"]
         # Off is what runs from before these parameters did, under the same name.
@@ -109,7 +132,7 @@ class RunSpec:
         identity = {
             "problem": [problem.id, problem.content_hash],
             "method": [self.method, {k: v for k, v in self.params.items() if k not in SPEED_ONLY}],
-            "models": [m and m.fingerprint for m in (self.draft, self.target)],
+            "models": [m and m.fingerprint for m in self._weights()],
             "sampling": [self.temperature, self.top_p, self.token_budget],
             "prompts": self.prompt_hash,
             "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
@@ -123,6 +146,14 @@ class RunSpec:
             found.append(whole.hexdigest()[:16])
         return found
 
+    def _weights(self) -> list[ModelSpec | AdapterSpec | None]:
+        return [self.draft, self.target, *([self.selection] if self.selection else [])]
+
+    def drawn_alike(self) -> RunSpec:
+        """The run whose samples this one's are seeded like: the adapter judges drafts and has no part in writing them,
+        so that with and without it the same drafts are judged."""
+        return replace(self, selection=None)
+
     def to_json(self) -> str:
         """The specification as indented JSON."""
         return json.dumps(asdict(self), indent=2, sort_keys=True, default=dict)
@@ -133,6 +164,7 @@ class RunSpec:
         data = json.loads(text)
         data["draft"], data["target"] = (m and ModelSpec(**m) for m in (data["draft"], data["target"]))
         data["engine"] = EngineSpec(**data["engine"])
+        data["selection"] = AdapterSpec(**data["selection"]) if data.get("selection") else None
         return cls(**data)
 
     @classmethod

@@ -23,7 +23,7 @@ from filelock import Timeout
 
 from harness import environment
 from harness.engine import Engine, Role
-from harness.engines import pair
+from harness.engines import adapter, pair
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import Speculation, why_not
 from harness.methods import Method, build
@@ -190,6 +190,7 @@ def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dic
         concurrency=spec.concurrency,
         candidates=method.parallel,
         speculation=_speculation(spec),
+        adapter=_adapter(spec),
     )
 
 
@@ -204,6 +205,16 @@ def _speculation(spec: RunSpec) -> Speculation | None:
         return Speculation("ngram", engine.spec_tokens)
     assert spec.draft is not None, "--spec-decode draft was planned without a draft"
     return Speculation("draft", engine.spec_tokens, spec.draft.path, spec.draft.revision)
+
+
+def _adapter(spec: RunSpec) -> adapter.Adapter | None:
+    """Raises ValueError where the folder no longer holds what was planned."""
+    if spec.selection is None:
+        return None
+    found = adapter.read(spec.selection.path)
+    if adapter.fingerprint(Path(found.path)) != spec.selection.fingerprint:
+        raise ValueError(f"the selection adapter in {found.path} is no longer the one that this run was planned with")
+    return found
 
 
 def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:

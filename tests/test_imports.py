@@ -17,6 +17,7 @@ FRONTS = {
     "harness/doctor.py",
     "harness/project.py",
     "harness/reproduce.py",
+    "harness/train.py",
     "harness/bench/planning.py",
     "jobs/__main__.py",
     "jobs/conclude.py",
@@ -37,6 +38,7 @@ DOORS = {
     "sympy": {"grading/symbolic.py", "grading/second/formula.py"},
     "datasets": {"harness/benchmarks.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
+    "peft": {"harness/training/scot/tuning.py", "harness/training/scot/merging.py"},
 }
 ALLOWED = {
     "harness": {"harness"},

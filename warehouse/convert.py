@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 
 from harness.problem import Problem
-from jobs.spec import Attempt, RunSpec
+from jobs.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 from jobs.store import RunFolder
 from warehouse.records import FileRecord
 
@@ -20,10 +20,16 @@ Row = dict[str, object]
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     """The row of `run`: the specification with its models and engine flattened into prefixed columns."""
-    nested = {"draft": spec.draft, "target": spec.target, "engine": spec.engine}
+    nested: dict[str, type[ModelSpec | AdapterSpec | EngineSpec]] = {
+        "draft": ModelSpec,
+        "target": ModelSpec,
+        "selection": AdapterSpec,
+        "engine": EngineSpec,
+    }
     row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
-    for prefix, part in nested.items():
-        row |= {f"{prefix}_{name}": value for name, value in (asdict(part) if part else {}).items()}
+    for prefix, kind in nested.items():
+        part = getattr(spec, prefix)
+        row |= {f"{prefix}_{field.name}": getattr(part, field.name, None) for field in fields(kind)}
     return row | {
         "run_id": folder.path.name,
         "spec_id": spec.run_id,

@@ -44,6 +44,10 @@ _THOUGHT = """(
             ON (answer.run_id, answer.sample_id, answer.author) = (tokens.run_id, tokens.sample_id, tokens.model)
     ) JOIN sample USING (run_id, sample_id) GROUP BY ALL
 )"""
+_SELECTED = """
+SELECT problem_id, count(*) FILTER (is_right) AS x, count(*) AS y
+FROM sample_selection JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id AND class = {} GROUP BY problem_id
+"""
 _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "accuracy": ("SELECT problem_id, score AS x, 1 AS y FROM problem_score WHERE run_id = $run_id", 100),
     "pass_at_2": (_PASS_AT.format(k=2), 100),
@@ -63,6 +67,8 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
         _STEP_RATIO.format(x="count(*) FILTER (NOT verdict_accepted)", y="count(verdict_accepted)"),
         100,
     ),
+    "drafts_chosen_right": (_SELECTED.format(1), 100),
+    "drafts_rejected_right": (_SELECTED.format(2), 100),
     "draft_steps": (_STEP_RATIO.format(x="count(*) FILTER (author = 'draft')", y="count(*)"), 100),
     "mean_score": (_STEP_RATIO.format(x="sum(verdict_score)", y="count(verdict_score)"), 1),
 }

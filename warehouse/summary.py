@@ -16,7 +16,8 @@ from warehouse.statistics.intervals import accuracy
 __all__ = ["UnknownRun", "render", "summaries", "summary"]
 
 _RUN = """
-SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft, run.target_name AS target,
+SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
+    run.target_name || coalesce(' with ' || run.selection_name, '') AS target,
     run.concurrency, run.dataset_size, run.limited,
     score.n, score.k, score.pass_at_1, score.standard_error, score.graded_pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,

@@ -35,6 +35,8 @@ class Question:
     models: Mapping[Role, str]
     """Names, hub ids or absolute folders of the models that are needed, by role; empty: none are looked at."""
     tensor_parallel: Mapping[Role, int]
+    selection_adapter: str | None = None
+    """Absolute folder of the target's LoRA weights; None: there are none."""
     method: str | None = None
     params: Mapping[str, Any] | None = None
     dataset: str | None = None

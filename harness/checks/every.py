@@ -53,6 +53,8 @@ def _models(question: Question) -> Iterator[Check]:
         yield from found.checks
         if found.folder is not None:
             folders[role], weights[role] = found.folder, found.weight_bytes
+    if question.selection_adapter is not None:
+        yield model_files.check_adapter(question.selection_adapter)
     room = hardware.check_room(weights, question)
     if room is not None:
         yield room

@@ -12,6 +12,7 @@ from pathlib import Path
 from harness import benchmarks, models
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
+from harness.engines import adapter
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
@@ -44,6 +45,15 @@ def find(role: Role, name: str, question: Question) -> Found:
     if folder is None:
         return Found([_not_cached(role, reference)])
     return _look(role, reference.name, folder, question)
+
+
+def check_adapter(name: str) -> Check:
+    """The target's LoRA weights lie here and can be served."""
+    try:
+        found = adapter.read(name)
+    except ValueError as wrong:
+        return failure("selection adapter", f"{wrong}: put it on a filesystem that the nodes share")
+    return ok("selection adapter", f"{name}: LoRA of rank {found.rank}, {adapter.fingerprint(Path(found.path))}")
 
 
 def _look(role: Role, name: str, folder: Path, question: Question) -> Found:

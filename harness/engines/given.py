@@ -42,6 +42,8 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         "load_format": settings.load_format,
         "disable_log_stats": False,  # times per request come with them
     }
+    if settings.adapter is not None:
+        wanted |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": settings.adapter.served_rank}
     if settings.speculation is not None:
         proposing = _proposing(model_path, revision, settings.speculation)
         wanted |= {"speculative_config": proposing, "max_logprobs": _WHOLE_VOCABULARY}
@@ -105,6 +107,15 @@ def listed_verdict(options: Sequence[int], num_listed: int) -> Any:
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
+
+
+def lora(settings: EngineSettings) -> Any:
+    """The LoRARequest of the adapter that verdicts are given with; None: there is none."""
+    if settings.adapter is None:
+        return None
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("selection", 1, settings.adapter.path)
 
 
 def measured(sampling: Sampling) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.engine import Role
+from harness.engines.adapter import Adapter
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 
@@ -58,6 +59,8 @@ class EngineSettings:
     """Cores of the engine's threads, as vLLM writes them: ranges, and `|` between the ranks (`0-3|4-7`)."""
     mean_logprobs: bool = True
     speculation: Speculation | None = None
+    adapter: Adapter | None = None
+    """LoRA weights that verdicts are given with; what is written is the base model's alone."""
     load_format: str = "auto"
     """`dummy`: random weights, for measurements."""
 
@@ -74,11 +77,12 @@ def pair_settings(
     candidates: int = 1,
     device: Device | None = None,
     speculation: Speculation | None = None,
+    adapter: Adapter | None = None,
 ) -> dict[Role, EngineSettings]:
     """Settings for the engines of one worker, resolved on its node.
 
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; `candidates` is how many completions
-    of one sample the draft may write at once.
+    of one sample the draft may write at once; `adapter` is for the target's verdicts.
     """
     device = device or accelerator()
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
@@ -102,6 +106,7 @@ def pair_settings(
             max_num_seqs=max(1, min(at_once, 1024)),
             verdicts_first=role == "target",
             speculation=speculation if role == "target" else None,
+            adapter=adapter if role == "target" else None,
         )
         settings[role] = _on_cpu(common, int(kv_bytes * shares[role]), cores[role]) if device == "cpu" else common
     return settings

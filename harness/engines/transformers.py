@@ -10,7 +10,7 @@ import contextlib
 import copy
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from harness.engine import (
@@ -46,6 +46,9 @@ class TransformersEngine:
         self.tokenizer = HFTokenizer(model_path, revision)
         begun = time.monotonic()
         model: Any = AutoModelForCausalLM.from_pretrained(model_path, revision=revision, dtype=settings.dtype)
+        if settings.adapter is not None:
+            model.load_adapter(settings.adapter.path)
+            model.disable_adapters()
         self._model: Any = model.to("cuda" if settings.device == "gpu" else "cpu").eval()
         self.start_seconds = time.monotonic() - begun
         text_config = model.config.get_text_config()
@@ -64,7 +67,7 @@ class TransformersEngine:
         """Load a model. Raises EngineDied."""
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (ImportError, OSError, ValueError, RuntimeError) as error:
             raise EngineDied(f"the {role} engine did not start: {error}") from error
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
@@ -168,11 +171,23 @@ class TransformersEngine:
     def _judge(self, prompt: Sequence[int], options: Sequence[int], clock: _Clock) -> tuple[float, ...]:
         import torch
 
-        with torch.inference_mode():
+        with torch.inference_mode(), self._adapted():
             logits, _ = self._forward(prompt, None)
             logprobs = torch.log_softmax(logits, -1)
         clock.first = time.monotonic()
         return tuple(float(logprobs[i]) for i in options)
+
+    @contextlib.contextmanager
+    def _adapted(self) -> Iterator[None]:
+        """The model with the adapter of its verdicts, where it has one."""
+        if self.settings.adapter is None:
+            yield
+            return
+        self._model.enable_adapters()
+        try:
+            yield
+        finally:
+            self._model.disable_adapters()
 
     def _forward(self, ids: Sequence[int], cache: Any) -> tuple[Any, Any]:
         """Logits of the next token in float32 on the CPU, and the cache behind these ids."""

@@ -56,6 +56,7 @@ class VLLMEngine:
         """How long the last start took."""
         self._model_path, self._revision = model_path, revision
         self._llm: Any = None
+        self._lora: Any = None
         self._processes: set[Any] = set()
         self._before: set[Any] | None = None
         self._revival: asyncio.Task[None] | None = None
@@ -105,7 +106,7 @@ class VLLMEngine:
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
         async with self._counted() as clock:
             for params in self._verdicts(options):
-                output = await self._answer(prompt, params, _VERDICT)
+                output = await self._answer(prompt, params, _VERDICT, self._lora)
                 found = (output.outputs[0].logprobs or [{}])[0]
                 if found.keys() >= set(options):
                     break
@@ -128,7 +129,7 @@ class VLLMEngine:
 
     # Requests
 
-    async def _answer(self, prompt: Sequence[int], params: Any, priority: int) -> Any:
+    async def _answer(self, prompt: Sequence[int], params: Any, priority: int, lora: Any = None) -> Any:
         """The finished output of one request, sent again where the engine died under it."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -137,19 +138,20 @@ class VLLMEngine:
             if llm is None:
                 raise EngineDied(f"the {self.role} engine was closed")
             try:
-                return await self._asked(llm, prompt, params, priority)
+                return await self._asked(llm, prompt, params, priority, lora)
             except EngineDeadError:
                 await self._revive(llm)
 
-    async def _asked(self, llm: Any, prompt: Sequence[int], params: Any, priority: int) -> Any:
+    async def _asked(self, llm: Any, prompt: Sequence[int], params: Any, priority: int, lora: Any = None) -> Any:
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-        order = {"priority": priority} if self.settings.verdicts_first else {}
+        further = {"priority": priority} if self.settings.verdicts_first else {}
+        further |= {"lora_request": lora} if lora is not None else {}
         name = f"{self.role}-{next(self._ids)}"
         output: Any = None
         try:
-            async for latest in llm.generate(tokens_input(list(prompt)), params, name, **order):
+            async for latest in llm.generate(tokens_input(list(prompt)), params, name, **further):
                 output = latest
         except EngineGenerateError as error:
             if llm.errored:
@@ -215,8 +217,20 @@ class VLLMEngine:
         cache = llm.vllm_config.cache_config
         self.context_tokens = int(llm.model_config.max_model_len)
         self.kv_tokens = int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
+        await self._serve_adapter()
         await self._warm_up()
         self.start_seconds = time.monotonic() - begun
+
+    async def _serve_adapter(self) -> None:
+        """Load the adapter now: a bad one that comes with a request would kill the engine."""
+        lora = given.lora(self.settings)
+        if lora is None:
+            return
+        try:
+            await self._llm.add_lora(lora)
+        except Exception as error:  # whatever vLLM raises
+            raise EngineDied(f"the {self.role} engine cannot serve the adapter {lora.lora_path}: {error}") from error
+        self._lora = lora
 
     async def _warm_up(self) -> None:
         """One request of each kind: what is still to be compiled is no part of the first sample's latency."""
@@ -226,7 +240,7 @@ class VLLMEngine:
         try:
             writing = given.writing(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2, mean_logprob=self.settings.mean_logprobs)
             await self._asked(self._llm, prompt, writing, _WRITING)
-            await self._asked(self._llm, prompt, self._verdicts(prompt[:1])[0], _VERDICT)
+            await self._asked(self._llm, prompt, self._verdicts(prompt[:1])[0], _VERDICT, self._lora)
         except EngineDeadError as error:
             lines = processes.last_lines(self.log_path)
             raise EngineDied(f"the {self.role} engine did not survive its first request:\n{lines}") from error

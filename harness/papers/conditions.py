@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from harness import benchmarks, models
+from harness.engines import adapter
 from harness.engines.speculation import proposer
 from harness.methods import build
 from harness.papers.suite import TIMES, Measure, Suite
@@ -26,7 +28,10 @@ def run_columns(chosen: Mapping[str, Any]) -> dict[str, Any]:
     }
     same = ("method", "dataset", "params", "temperature", "top_p", "token_budget", "concurrency", "seed")
     found = {**{name: chosen[name] for name in same}, **{f"{role}_name": name for role, name in names.items()}}
-    return {**found, "engine_spec_decode": proposing}
+    selection = chosen["selection_adapter"] and adapter.fingerprint(
+        Path(adapter.read(chosen["selection_adapter"]).path)
+    )
+    return {**found, "engine_spec_decode": proposing, "selection_fingerprint": selection}
 
 
 def num_problems(chosen: Mapping[str, Any]) -> int:

@@ -22,6 +22,8 @@ Measure = Literal[
     "accuracy",
     "answer_tokens",
     "draft_steps",
+    "drafts_chosen_right",
+    "drafts_rejected_right",
     "emitted_tokens",
     "emitted_tokens_per_wall_second",
     "fallback_rate",
@@ -52,6 +54,10 @@ TIMES: frozenset[Measure] = frozenset(
 """Measures that depend on the machine and on the samples in flight."""
 RATIOS: frozenset[Measure] = frozenset({"speed_up", "wall_speed_up"})
 """Measures against the run of the row's baseline in the same column."""
+
+
+OF_GRADED_DRAFTS: frozenset[Measure] = frozenset({"drafts_chosen_right", "drafts_rejected_right"})
+"""Measures that need the grades of the stored drafts (warehouse/candidates.py)."""
 
 
 class _Strict(BaseModel):
@@ -90,6 +96,9 @@ class Row(_Strict):
     """Label of the row that speed-ups are against."""
     awaits: str | None = None
     """What the harness lacks for this row: it is not planned, and its flags may name what is not there."""
+    adapter: Literal["needed", "never"] | None = None
+    """SCoT's selection adapter, which the reader has to train and name; None: where the method is scot, if it is
+    named."""
     model_of: Literal["aligned"] | None = None
     """`aligned`: the draft is SCoT's aligned one, which the reader has to train and name."""
     values: Mapping[str, Mapping[str, float]] = {}

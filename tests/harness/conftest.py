@@ -64,6 +64,19 @@ def save_tiny_model(folder: Path, *, seed: int = 0, context: int = 512, vocabula
     return folder
 
 
+def save_tiny_adapter(folder: Path, model: Path, *, seed: int = 0, rank: int = 8) -> Path:
+    """Random LoRA weights on the query and value projections, far from zero."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    config = LoraConfig(r=rank, lora_alpha=32, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    base: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    get_peft_model(base, config).save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of a tiny draft and a tiny target model with the same tokenizer."""

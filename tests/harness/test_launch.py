@@ -46,6 +46,18 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--spec-decode", "ngram"), "needs --engine vllm, not scripted"),
         (("--method", "specdecode", *DATASET, "--spec-decode", "none"), "without, it is vanilla"),
         (("--method", "vanilla", *DATASET, "--spec-decode", "ngram"), "is --method specdecode"),
+        (
+            (*SPECCOT, *DATASET, "--engine", "vllm", "--selection-adapter", "x"),
+            "scot's choice of a draft, not for speccot",
+        ),
+        (
+            ("--method", "scot", *DATASET, "--engine", "scripted", "--selection-adapter", "x"),
+            "vllm or transformers, not",
+        ),
+        (
+            ("--method", "scot", *DATASET, "--engine", "vllm", "--selection-adapter", "x"),
+            "holds no adapter_config.json",
+        ),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--time", "soon"), "--time soon: expected minutes"),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--profile", "none"), "--profile none: no such file"),
     ],

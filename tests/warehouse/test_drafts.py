@@ -17,6 +17,7 @@ from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates, main
 from warehouse.database import reader
 from warehouse.load import load_run
+from warehouse.measures import measure
 
 SCOT = replace(runs.SPEC, method="scot", params={"drafts": 2})
 RIGHT, WRONG = "So it is \\boxed{2}.", "So it is \\boxed{3}."
@@ -55,7 +56,37 @@ def test_selection_is_judged_by_class(tmp_path: Path) -> None:
         first, second = Ask(connection)("draft_selection_accuracy", folder, '"class"')
     assert (first["class"], first["num_samples"], first["num_right"], first["num_rejected"]) == (1, 3, 1, 1)
     assert first["accuracy"] == pytest.approx(1 / 3)
+    assert first["accuracy_of_any_draft"] == pytest.approx(1 / 2)
+    assert second["accuracy_of_any_draft"] == 0
     assert (second["class"], second["num_samples"], second["accuracy"]) == (2, 1, 1)
+
+
+def test_the_papers_measures_of_selection_are_by_class(tmp_path: Path) -> None:
+    folder, database = scot(tmp_path), tmp_path / "w.duckdb"
+    grade_candidates(folder, workers=1)
+    load_run(folder, database)
+    with reader(database) as connection:
+        chosen, rejected = (
+            measure(connection, name, folder.path.name) for name in ("drafts_chosen_right", "drafts_rejected_right")
+        )
+    assert chosen is not None
+    assert rejected is not None
+    assert chosen.value == pytest.approx(100 / 3)
+    assert rejected.value == 100
+
+
+def test_the_length_of_drafts_is_that_of_all_of_them_and_of_the_longest(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path, SCOT), tmp_path / "w.duckdb"
+    traces = [selected(unit, (RIGHT, WRONG), 0) for unit in runs.planned(folder)[:2]]
+    for trace, lengths in zip(traces, ((6, 10), (4, 20)), strict=True):
+        for candidate, length in zip(trace.steps[0].candidates, lengths, strict=True):
+            candidate.num_tokens, candidate.finish = length, "length" if length == 20 else "eos"
+    runs.write_part(folder, traces)
+    load_run(folder, database)
+    with reader(database) as connection:
+        [row] = Ask(connection)("draft_length", folder)
+    assert (row["num_samples"], row["num_drafts"], row["mean_tokens"]) == (2, 4, 10)
+    assert (row["mean_longest_tokens"], row["share_cut_off"]) == (15, 0.25)
 
 
 def test_drafts_of_a_thinking_model_are_graded_before_their_closing_tag(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "draft_fingerprint": ("draft files", "subject"),
     "target_name": ("target", "subject"),
     "target_fingerprint": ("target files", "subject"),
+    "selection_fingerprint": ("selection adapter", "subject"),
     "engine_kind": ("engine", "accuracy and latency"),
     "engine_dtype": ("number format", "accuracy and latency"),
     "temperature": ("temperature", "accuracy and latency"),

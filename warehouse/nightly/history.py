@@ -76,6 +76,7 @@ def cell_of(row: Mapping[str, object]) -> str:
     dataset, method, params, draft, target, temperature, top_p, budget = (row[name] for name in _CELL)
     given = json.loads(str(params))
     models = " → ".join(str(model) for model in (draft, target) if model is not None)
+    models += f" with {row['selection_name']}" if row.get("selection_name") else ""
     shown = f" ({', '.join(f'{name} {given[name]}' for name in sorted(given))})" if given else ""
     return f"{dataset} {method}{shown}, {models}, temperature {temperature:g}, top-p {top_p:g}, budget {budget}"
 
@@ -92,7 +93,7 @@ def _cell_night(
 
 def _environment(manifest: Manifest) -> dict[str, str]:
     """What bears on a result and is not asked for by name; the files behind a model's name included."""
-    names = _bearing(manifest) | {"draft files", "target files"}
+    names = _bearing(manifest) | {"draft files", "target files", "selection adapter"}
     return {name: manifest.values[name] for name in sorted(names)}
 
 

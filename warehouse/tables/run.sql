@@ -26,10 +26,17 @@ CREATE TABLE run (
     draft_path VARCHAR,
     draft_revision VARCHAR,
     draft_fingerprint VARCHAR,
+    draft_training VARCHAR,
     target_name VARCHAR,
     target_path VARCHAR,
     target_revision VARCHAR,
     target_fingerprint VARCHAR,
+    target_training VARCHAR,
+    selection_name VARCHAR,
+    selection_path VARCHAR,
+    selection_fingerprint VARCHAR,
+    selection_rank INTEGER,
+    selection_training VARCHAR,
     engine_kind VARCHAR NOT NULL,
     engine_dtype VARCHAR NOT NULL,
     engine_max_context INTEGER,
@@ -67,10 +74,17 @@ COMMENT ON COLUMN run.draft_name IS 'The small model; NULL where the method has 
 COMMENT ON COLUMN run.draft_path IS 'Local folder or hub id of the draft model';
 COMMENT ON COLUMN run.draft_revision IS 'Revision of the draft model at the hub';
 COMMENT ON COLUMN run.draft_fingerprint IS 'Content hash, or hub id and revision, of the draft model';
+COMMENT ON COLUMN run.draft_training IS 'Hash of the data that the draft model was trained on (training.json in its folder); NULL: not said';
 COMMENT ON COLUMN run.target_name IS 'The large model; NULL where the method has none';
 COMMENT ON COLUMN run.target_path IS 'Local folder or hub id of the target model';
 COMMENT ON COLUMN run.target_revision IS 'Revision of the target model at the hub';
 COMMENT ON COLUMN run.target_fingerprint IS 'Content hash, or hub id and revision, of the target model';
+COMMENT ON COLUMN run.target_training IS 'Hash of the data that the target model was trained on; NULL: not said';
+COMMENT ON COLUMN run.selection_name IS 'LoRA weights that the target chose drafts with (SCoT); NULL: it chose as it is';
+COMMENT ON COLUMN run.selection_path IS 'Local folder of these';
+COMMENT ON COLUMN run.selection_fingerprint IS 'Content hash of these';
+COMMENT ON COLUMN run.selection_rank IS 'Rank of these';
+COMMENT ON COLUMN run.selection_training IS 'Hash of the data that these were trained on; NULL: not said';
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted';
 COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';

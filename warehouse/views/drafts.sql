@@ -1,6 +1,6 @@
 -- How good the drafts are, as graders and process reward models see them.
 
-CREATE OR REPLACE VIEW draft_selection_accuracy AS
+CREATE OR REPLACE VIEW sample_selection AS
 WITH version AS (
     SELECT run_id, grader_version,
         row_number() OVER (PARTITION BY run_id ORDER BY max(load_order) DESC, grader_version DESC) = 1 AS is_newest
@@ -11,6 +11,8 @@ WITH version AS (
         ELSE grader_version = getvariable('grader_version') END
 ), offered AS (
     SELECT candidate.run_id, candidate.sample_id, candidate.step_index,
+        count(DISTINCT candidate.option) AS num_offered,
+        count(DISTINCT candidate.option) FILTER (counted.verdict = 'correct') AS num_correct,
         any_value(counted.grader_version) AS grader_version,
         bool_or(counted.verdict = 'correct') AS has_correct,
         bool_or(counted.verdict = 'correct' AND candidate.accepted) AS took_correct,
@@ -19,14 +21,33 @@ WITH version AS (
     LEFT JOIN counted USING (run_id, sample_id, step_index, candidate_index)
     WHERE candidate.option IS NOT NULL GROUP BY ALL
 )
-SELECT run_id, CASE WHEN has_correct THEN 1 ELSE 2 END AS class,
-    CASE WHEN has_correct THEN 'a correct draft existed' ELSE 'all drafts were wrong' END AS meaning,
-    count(*) AS num_samples,
-    count(*) FILTER (CASE WHEN has_correct THEN took_correct ELSE NOT took_one END) AS num_right,
-    num_right / num_samples AS accuracy,
-    count(*) FILTER (NOT took_one) AS num_rejected, any_value(grader_version) AS grader_version
-FROM offered WHERE all_graded GROUP BY run_id, has_correct;
-COMMENT ON VIEW draft_selection_accuracy IS 'SCoT''s selection by class (section 4.4): right is to take a correct draft where one was offered, and to reject all where none was. From grades of the drafts (python -m warehouse.candidates RUN); chains that were cut off were not offered and do not count, nor do samples that failed';
+SELECT run_id, sample_id, CASE WHEN has_correct THEN 1 ELSE 2 END AS class,
+    CASE WHEN has_correct THEN took_correct ELSE NOT took_one END AS is_right, NOT took_one AS rejected,
+    num_offered, num_correct, grader_version
+FROM offered WHERE all_graded;
+COMMENT ON VIEW sample_selection IS 'SCoT''s selection sample by sample (section 4.4): class 1 where a correct draft was offered, 2 where none was; is_right: a correct draft was taken, or all were rejected. From grades of the drafts (python -m warehouse.candidates RUN); chains that were cut off were not offered and do not count, nor do samples that failed';
+
+CREATE OR REPLACE VIEW draft_selection_accuracy AS
+SELECT run_id, class,
+    CASE class WHEN 1 THEN 'a correct draft existed' ELSE 'all drafts were wrong' END AS meaning,
+    count(*) AS num_samples, count(*) FILTER (is_right) AS num_right, num_right / num_samples AS accuracy,
+    count(*) FILTER (rejected) AS num_rejected,
+    avg(num_correct / num_offered) AS accuracy_of_any_draft,
+    any_value(grader_version) AS grader_version
+FROM sample_selection GROUP BY run_id, class;
+COMMENT ON VIEW draft_selection_accuracy IS 'SCoT''s selection by class (section 4.4): right is to take a correct draft where one was offered, and to reject all where none was; accuracy_of_any_draft: of taking one at random. From grades of the drafts (python -m warehouse.candidates RUN); chains that were cut off were not offered and do not count, nor do samples that failed';
+
+CREATE OR REPLACE VIEW draft_length AS
+WITH drafted AS (
+    SELECT run_id, sample_id, count(*) AS num_drafts, sum(num_tokens) AS num_tokens, max(num_tokens) AS longest,
+        count(*) FILTER (candidate.finish = 'length') AS num_cut_off
+    FROM candidate JOIN run USING (run_id) WHERE method = 'scot' GROUP BY run_id, sample_id
+)
+SELECT run_id, count(*) AS num_samples, sum(num_drafts)::BIGINT AS num_drafts,
+    sum(num_tokens) / sum(num_drafts) AS mean_tokens, avg(longest) AS mean_longest_tokens,
+    sum(num_cut_off) / sum(num_drafts) AS share_cut_off
+FROM drafted GROUP BY run_id;
+COMMENT ON VIEW draft_length IS 'Tokens of SCoT''s drafts, whole chains of thought, before and after alignment (table 2), and of the longest of each sample. share_cut_off: ended by the limit, not by themselves, so the mean is too short';
 
 CREATE OR REPLACE VIEW step_quality AS
 WITH step_drafts AS (

@@ -23,6 +23,7 @@ from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.tokenizer import verdict_options
+from tests.harness.conftest import save_tiny_adapter
 
 pytestmark = [
     pytest.mark.vllm,
@@ -238,6 +239,40 @@ async def test_a_dead_engine_is_started_once_more_and_answers(
     with pytest.raises(EngineDied, match=r"second time[^\n]*\n(.|\n)*EngineCore"):
         await call
     assert (log_dir / "draft.log").stat().st_size > 1000
+
+
+async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone(
+    tiny_models: dict[Role, Path], tmp_path: Path
+) -> None:
+    from harness.engines import adapter
+
+    folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
+    served = dataclasses.replace(_settings()["target"], adapter=adapter.read(str(folder)))
+    reference = await TransformersEngine.start(
+        str(tiny_models["target"]), "target", EngineSettings(dtype="float32", adapter=served.adapter)
+    )
+    plain = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
+    options, sampling = list(range(20, 26)), Sampling(16)
+    engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
+    try:
+        crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
+        choice, written, _ = await asyncio.gather(
+            engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
+        )
+    finally:
+        await engine.close()
+    expected, without = await reference.choose(PROMPT, options), await plain.choose(PROMPT, options)
+    assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+    assert choice.logprobs != pytest.approx(without.logprobs, abs=1e-1)
+    assert _ids(written.completions[0]) == _ids((await plain.generate(PROMPT, sampling)).completions[0])
+
+
+async def test_a_bad_adapter_is_named_when_the_engine_starts(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
+    from harness.engines.adapter import Adapter
+
+    served = dataclasses.replace(_settings()["target"], adapter=Adapter(str(tmp_path / "none"), 8))
+    with pytest.raises(EngineDied, match="cannot serve the adapter"):
+        await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
 
 
 async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_not_wait_for_ever(

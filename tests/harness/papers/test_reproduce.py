@@ -69,6 +69,22 @@ def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
     assert "not planned" not in aligned.output
 
 
+def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_other() -> None:
+    found = suite.load("scot-selection")
+    plain, tuned = (next(p for p in suite.planned(found) if p.row == row) for row in found.rows)
+    assert "train it and give it by --selection-adapter" in str(reproduce._run(tuned, [], None).awaits)
+    words = ["--selection-adapter=selector"]
+    given = [
+        run.chosen and run.chosen["selection_adapter"]
+        for run in (reproduce._run(p, words, None) for p in (plain, tuned))
+    ]
+    assert given == [None, "selector"]
+    vanilla = next(suite.planned(suite.load("scot-table2")))
+    chosen = reproduce._run(vanilla, words, None).chosen
+    assert chosen is not None
+    assert chosen["selection_adapter"] is None
+
+
 def test_the_draft_given_for_the_other_rows_never_stands_for_the_aligned_one() -> None:
     found = suite.load("scot-table2")
     plain, aligned = found.rows

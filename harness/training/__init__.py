@@ -1,0 +1,1 @@
+"""Training of models on data that the harness itself makes."""
