@@ -27,7 +27,7 @@ class Course:
     def __init__(self, name: str, study: Study, learner: Learner, batches: Batches, state: Path) -> None:
         """`state`: the file that it can be resumed from."""
         learner.remembers = study.memory > 0
-        self.name, self._study, self._learner, self._batches, self._state = name, study, learner, batches, state
+        self.name, self._study, self._learner, self.batches, self._state = name, study, learner, batches, state
         self._parameters = network.learned(learner)
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=study.rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
@@ -49,7 +49,7 @@ class Course:
         started, began_at = time.monotonic(), self._seen
         saved = told = started
         sums: dict[str, list[float]] = {}
-        for batch in self._batches:
+        for batch in self.batches:
             for name, loss in self._step(batch).items():
                 sums.setdefault(name, []).append(loss)
             self._seen += batch.tokens
@@ -91,7 +91,7 @@ class Course:
         return f"{self.name}: {self._seen / 1e6:.2f} M tokens, {pace:,.0f}/s, {max(left, 0):.0f} min left: {shown}"
 
     def _save(self) -> None:
-        learner, place = self._learner, self._batches.place
+        learner, place = self._learner, self.batches.place
         part = self._state.with_suffix(".part")
         content = {
             "model": learner.model.state_dict(),
@@ -108,8 +108,8 @@ class Course:
         self._learner.model.load_state_dict(kept["model"])
         self._learner.readers.load_state_dict(kept["readers"])
         self._seen = kept["seen"]
-        self._batches.place.next_lesson, waiting = json.loads(kept["place"])
-        self._batches.place.waiting = {int(width): numbers for width, numbers in waiting.items()}
+        self.batches.place.next_lesson, waiting = json.loads(kept["place"])
+        self.batches.place.waiting = {int(width): numbers for width, numbers in waiting.items()}
         if not self.finished:
             self._optimizer.load_state_dict(kept["optimizer"])
 

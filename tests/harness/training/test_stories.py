@@ -1,0 +1,71 @@
+"""The generator's solutions are right, and what is held out is not taught."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+from harness import benchmarks
+from harness.training import demo_set
+from harness.training.config import DEFAULT, read
+from harness.training.stories import LEVELS, Story, stories
+
+CALCULATION = re.compile(r"(\d+) ([-+×]) (\d+) = (\d+)\.$")
+
+
+def some(n: int = 600) -> list[Story]:
+    return list(itertools.islice(stories(7), n))
+
+
+def test_every_step_reckons_right_and_the_last_one_has_the_answer() -> None:
+    for story in some():
+        for step in story.steps:
+            if found := CALCULATION.search(step):
+                a, sign, b, result = int(found[1]), found[2], int(found[3]), int(found[4])
+                assert {"+": a + b, "-": a - b, "×": a * b}[sign] == result, story
+        assert int(re.findall(r"\d+", story.steps[-1])[-1]) == story.answer
+        assert 1 <= story.answer <= 999
+        assert story.problem.answer == str(story.answer)
+
+
+def test_every_number_of_a_solution_is_told_or_reckoned() -> None:
+    for story in some():
+        known = set(re.findall(r"\d+", story.text)) | {"2", "3"}  # doubles, triples
+        for step in story.steps:
+            *used, last = re.findall(r"\d+", step)
+            assert set(used) <= known, story
+            known.add(last)
+
+
+def test_levels_differ() -> None:
+    by_level = {level: [story for story in some() if story.level == level] for level in LEVELS}
+    steps = {level: sum(len(s.steps) for s in found) / len(found) for level, found in by_level.items()}
+    assert steps["easy"] < steps["medium"] < steps["hard"]
+    hard = by_level["hard"]
+    assert all(len(re.findall(r"\d+", s.text)) > 0 for s in hard)
+    unused = [s for s in hard if any(n not in " ".join(s.steps).split() for n in re.findall(r"\b\d{3}\b", s.text))]
+    assert unused, "distractors"
+
+
+def test_a_step_is_judged_by_its_text_and_by_where_the_thought_ends() -> None:
+    story = next(s for s in some() if len(s.steps) == 3)
+    assert all(story.is_right(number, story.step(number)) for number in range(3))
+    assert story.is_right(2, story.steps[2] + "\n\n"), "a verdict that is not shown the end cannot judge it"
+    assert not story.is_right(0, story.steps[0] + "\n</think>\n\n")
+    assert not story.is_right(1, story.step(0))
+    assert not story.is_right(3, "anything")
+
+
+def test_the_bundled_demo_is_what_the_generator_makes() -> None:
+    bundled = benchmarks.BUNDLED / "demo.jsonl"
+    assert bundled.read_text(encoding="utf-8") == demo_set.lines()
+    assert len(benchmarks.load("demo")) == 40
+
+
+def test_nothing_held_out_is_taught() -> None:
+    config = read(Path(DEFAULT)).model_copy(update={"stories": 5000})
+    held_out = {story.text for story in (*demo_set.demo(), *demo_set.checked(config))}
+    assert len(held_out) == 240
+    assert held_out.isdisjoint(story.text for story in demo_set.taught(config))
+    assert any(story.text in held_out for story in itertools.islice(stories(config.seed + 1), 300)), "it could be"
