@@ -116,9 +116,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
-    raise ValueError(
-        f"unknown model {name!r}; valid: {', '.join([*PAIR, *MODELS])}, or a hub id org/name or a folder"
-    )
+    raise ValueError(f"unknown model {name!r}; valid: {', '.join([*PAIR, *MODELS])}, or a hub id org/name or a folder")
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10

@@ -55,7 +55,13 @@ class Batches:
 
     def __init__(self, teacher: Teacher, tokens: int, vocabulary: int, pad: int, device: str) -> None:
         """`tokens`: of one batch."""
-        self._teacher, self._tokens, self._vocabulary, self._pad, self._device = teacher, tokens, vocabulary, pad, device
+        self._teacher, self._tokens, self._vocabulary, self._pad, self._device = (
+            teacher,
+            tokens,
+            vocabulary,
+            pad,
+            device,
+        )
         self.place = Place(0, {width: [] for width in WIDTHS})
 
     def __iter__(self) -> Iterator[Batch]:

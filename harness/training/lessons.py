@@ -58,7 +58,7 @@ class Lesson:
         """Text that is only read."""
         self.ids += ids
         for marks in (self.follow, self.stands, self.first, self.since, self.number, self.named):
-            marks += [NONE] * len(ids)
+            marks.extend([NONE] * len(ids))
 
     def judge(self, ids: Sequence[int], expected: Sequence[int], number: int = 1) -> bool:
         """Text that is judged against what should stand there; returns whether it is right."""

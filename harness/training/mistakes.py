@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.prompts import STEP_END, THINK_BRIDGE, THINK_END
+from harness.prompts import STEP_END, THINK_BRIDGE
 from harness.training.stories import Story
 
 _DIGIT = re.compile(r"\d")

@@ -140,7 +140,7 @@ def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def graded(elder: LlamaForCausalLM, digits: Sequence[int], batch: Batch) -> Tensor:
-    """`batch.right` with the digit that stands for how sure the elder is of a step, in place of 9 for right, 0 for wrong.
+    """`batch.right` with the digit for how sure the elder is of a step, in place of 9 for right and 0 for wrong.
 
     Who was taught 9 and 0 alone says nothing in between, and every threshold is the same to it.
     """

@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.tokenizer import HFTokenizer
 from harness.training import demo_set, network, pupil, results, vocabulary
 from harness.training.batches import Batches
 from harness.training.card import write_card

@@ -44,9 +44,7 @@ def write(
 
 
 @torch.no_grad()
-def judge(
-    model: LlamaForCausalLM, asked: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> list[list[float]]:
+def judge(model: LlamaForCausalLM, asked: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
     """For each prompt and its options, in ids: the options' probabilities among themselves."""
     order = sorted(range(len(asked)), key=lambda i: len(asked[i][0]))
     found: dict[int, list[float]] = {}

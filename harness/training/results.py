@@ -36,7 +36,7 @@ class Verdicts:
     """The target's verdicts on the draft's steps and on slips, each behind right steps."""
 
     auroc: float
-    """Of the mean score, right steps against wrong ones; half of the wrong ones are slips, where the draft made some."""
+    """Of the mean score, right steps against wrong ones: the draft's own and as many slips."""
     auroc_of_drafts: float
     """Of these, with the draft's own mistakes alone."""
     right_passed: float
@@ -176,4 +176,6 @@ def _named(said: Sequence[Sequence[float]], right: Sequence[int | None]) -> tupl
 
 def as_percentages(figures: Accuracy | Verdicts) -> dict[str, str]:
     """For the card."""
-    return {name: f"{value:.3f}" if "auroc" in name else f"{100 * value:.1f} %" for name, value in asdict(figures).items()}
+    return {
+        name: f"{value:.3f}" if "auroc" in name else f"{100 * value:.1f} %" for name, value in asdict(figures).items()
+    }

@@ -1,6 +1,6 @@
 """Word problems with their solutions, step by step, made by chance: the task of the demo's pair of models.
 
-A story tells what happens to somebody's things; every event is one step of the solution, every result a number from 1 to
+A story tells what happens to somebody's things; every event is a step of the solution, every result a number from 1 to
 999. Easy stories have one or two events with two-digit numbers, medium ones two or three with numbers up to three
 digits, hard ones three or four, and sentences about other people or other things, which change nothing. Some problems
 are plain arithmetic.
@@ -18,14 +18,15 @@ from harness.prompts import STEP_END, THINK_BRIDGE, THINK_END
 
 Level = Literal["easy", "medium", "hard"]
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
-NAMES = tuple(
-    "Ana Ben Carla David Emma Felix Grace Hugo Iris Jonas Kira Leo Mia Noah Olga Paul Rosa Sam Tara Uma Victor Wanda "
-    "Yara Zoe".split()
-)
-THINGS = tuple(
-    "apples balls beads books buttons candles cards coins cookies crayons eggs flowers letters marbles nuts pears pens "
-    "plates shells stamps stickers stones tickets toys".split()
-)
+NAMES = (
+    "Ana", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Hugo", "Iris", "Jonas", "Kira", "Leo", "Mia", "Noah",
+    "Olga", "Paul", "Rosa", "Sam", "Tara", "Uma", "Victor", "Wanda", "Yara", "Zoe",
+)  # fmt: skip
+THINGS = (
+    "apples", "balls", "beads", "books", "buttons", "candles", "cards", "coins", "cookies", "crayons", "eggs",
+    "flowers", "letters", "marbles", "nuts", "pears", "pens", "plates", "shells", "stamps", "stickers", "stones",
+    "tickets", "toys",
+)  # fmt: skip
 BAGS = ("bags", "boxes", "jars", "packs")
 GAINS = ("buys", "finds", "gets", "makes", "wins")
 LOSSES = ("breaks", "gives away", "loses", "sells", "uses")

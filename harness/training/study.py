@@ -116,4 +116,3 @@ class Course:
     @property
     def _device(self) -> torch.device:
         return next(self._learner.model.parameters()).device
-

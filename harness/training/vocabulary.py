@@ -58,7 +58,11 @@ def _save(folder: Path, pieces: Sequence[str]) -> None:
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     backend.add_special_tokens([AddedToken(control, special=True, normalized=False) for control in _CONTROLS])
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=END, pad_token=END, chat_template=_TEMPLATE, clean_up_tokenization_spaces=False
+        tokenizer_object=backend,
+        eos_token=END,
+        pad_token=END,
+        chat_template=_TEMPLATE,
+        clean_up_tokenization_spaces=False,
     )
     tokenizer.save_pretrained(folder)
 

@@ -113,8 +113,7 @@ def test_batches_have_few_shapes_and_lose_no_lesson(tokenizer: HFTokenizer, taug
     place = batches.place
     lessons = sum(len(batch.ids) for batch in seen) + sum(map(len, place.waiting.values()))
     too_long = sum(
-        lesson is not None and len(lesson.ids) > WIDTHS[-1]
-        for lesson in map(teacher.lesson, range(place.next_lesson))
+        lesson is not None and len(lesson.ids) > WIDTHS[-1] for lesson in map(teacher.lesson, range(place.next_lesson))
     )
     assert lessons + too_long == place.next_lesson
 
