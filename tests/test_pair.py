@@ -1,4 +1,4 @@
-"""The bundled pair end to end on real vLLM: what the demo shows a newcomer, in ranges, and a sample resumed mid-chain."""
+"""The bundled pair end to end on real vLLM: what the demo shows, in ranges, and samples resumed mid-chain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +51,8 @@ class Interrupted:
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield tmp_path_factory.mktemp("demo")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +95,7 @@ def test_a_killed_run_goes_on_behind_the_steps_it_had_accepted(interrupted: Inte
     planned = [unit.sample_id for shard in interrupted.run.shards() for unit in shard]
     steps = {
         row["sample_id"]: row["steps"]
-        for row in counting_records(
-            interrupted.run, ["steps.list.element.text", "steps.list.element.elapsed_seconds"]
-        )
+        for row in counting_records(interrupted.run, ["steps.list.element.text", "steps.list.element.elapsed_seconds"])
     }
     assert sorted(steps) == sorted(planned)
     for sample_id, before in interrupted.accepted.items():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harness.training.lessons import NONE, Lesson, Teacher
 
-WIDTHS = (64, 96, 128, 192, 256, 384)
+WIDTHS = (96, 160, 256, 384, 576)
 """Tokens of the rows of a batch; a longer lesson is left out."""
 _MARKS = ("follow", "stands", "first", "since", "number", "named")
 

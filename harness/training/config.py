@@ -48,18 +48,19 @@ class Study(_Strict):
 
 
 class Draft(_Strict):
-    """The draft: few layers, and too little time."""
+    """The draft: the first layers of those that learn to solve, with an early exit of their own."""
 
     layers: PositiveInt
-    study: Study
+    weight: Share = 0.3
+    """Of its loss beside the solver's."""
 
 
 class Sampled(_Strict):
-    """The draft's own mistakes."""
+    """The draft's own mistakes, at one step of each story."""
 
     stories: PositiveInt
-    chains: PositiveInt
-    """A story."""
+    samples: PositiveInt
+    """Of a step."""
     temperature: PositiveFloat
 
 

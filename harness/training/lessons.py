@@ -26,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains")
 """apart: a score asked with two words behind a prompt that holds the rubric, as SpecCoT's separate verdicts are."""
 NONE = -100
 """No mark; what torch's cross entropy leaves out."""
-_MOST_CANDIDATES = 5
+_MOST_CANDIDATES, _MOST_CHAINS = 5, 3
 _OWN = 0.7
 """Share of the draft's own mistakes among the wrong."""
 _WRONG_DIGIT, _RIGHT_DIGIT = 0, 9
@@ -124,12 +124,15 @@ class Teacher:
         lesson.judge(ids, ids)
         return lesson
 
+    def _number(self, dice: random.Random, at: int) -> int:
+        """A step of a story: one that the draft got wrong, where it did."""
+        own = self._mistakes.steps(at)
+        return dice.choice(list(own)) if own and dice.random() < _OWN else dice.randrange(len(self._taught[at].steps))
+
     def _proposed(self, dice: random.Random, at: int, number: int) -> str:
         """A wrong step: the draft's own where it made one, or a slip."""
-        own = self._mistakes.steps(at, number)
-        if own and dice.random() < _OWN:
-            return dice.choice(own)
-        return slip(dice, self._taught[at], number)
+        own = self._mistakes.steps(at).get(number)
+        return dice.choice(own) if own and dice.random() < _OWN else slip(dice, self._taught[at], number)
 
     def _score(self, dice: random.Random, at: int) -> Lesson:
         return self._judged(dice, at, prompts.score_question(self._tokenizer), rubric=False)
@@ -139,7 +142,7 @@ class Teacher:
 
     def _judged(self, dice: random.Random, at: int, question: Question, *, rubric: bool) -> Lesson:
         story = self._taught[at]
-        number = dice.randrange(len(story.steps))
+        number = self._number(dice, at)
         expected = story.step(number)
         text = expected if dice.random() < 0.5 else self._proposed(dice, at, number)
         lesson = self._opened(story, number, rubric=rubric)
@@ -150,9 +153,12 @@ class Teacher:
 
     def _choose(self, dice: random.Random, at: int) -> Lesson | None:
         story = self._taught[at]
-        number = dice.randrange(len(story.steps))
+        number = self._number(dice, at)
         texts = self._candidates(
-            dice, story.steps[number], lambda: self._proposed(dice, at, number).replace(THINK_END, "").strip()
+            dice,
+            _MOST_CANDIDATES,
+            story.steps[number],
+            lambda: self._proposed(dice, at, number).replace(THINK_END, "").strip(),
         )
         question = prompts.step_choice_question(self._tokenizer, texts)
         return self._among(self._opened(story, number), question, texts, story.steps[number])
@@ -162,21 +168,18 @@ class Teacher:
         whole = "".join(story.step(i) for i in range(len(story.steps))).replace(THINK_END, "").strip()
 
         def wrong() -> str:
-            own = self._mistakes.chains(at)
-            if own and dice.random() < _OWN:
-                return dice.choice(own).replace(THINK_END, "").strip()
-            number = dice.randrange(len(story.steps))
+            number = self._number(dice, at)
             told = [story.step(i) for i in range(len(story.steps))]
-            told[number] = slip(dice, story, number)
+            told[number] = self._proposed(dice, at, number)
             return "".join(told).replace(THINK_END, "").strip()
 
-        texts = self._candidates(dice, whole, wrong)
+        texts = self._candidates(dice, _MOST_CHAINS, whole, wrong)
         question = prompts.chain_choice_question(self._tokenizer, story.problem, texts, may_reject=True)
         return self._among(Lesson(), question, texts, whole)
 
-    def _candidates(self, dice: random.Random, right: str, wrong: Callable[[], str]) -> list[str]:
+    def _candidates(self, dice: random.Random, most: int, right: str, wrong: Callable[[], str]) -> list[str]:
         """Distinct texts in random order; in two of three cases the right one is among them."""
-        n = dice.randint(1, _MOST_CANDIDATES)
+        n = dice.randint(1, most)
         texts = [right] if dice.random() < 0.67 else []
         for _ in range(4 * n):
             if len(texts) < n and (text := wrong()) and text not in [right, *texts]:

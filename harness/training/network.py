@@ -1,5 +1,7 @@
 """The pair's architecture, stock Llama, and what is learned by which layer.
 
+The draft is the solver's first layers with an early exit: a norm of its own and the common embeddings.
+
 The layers of the target have one thing each to know, read off by a linear reader that is thrown away when training has
 ended: the solver's layers which token comes next, and which stands here; the judge's layers, from what the solver
 expected, which token should stand here, whether this is the first mistake, in which candidate it stands, whether there
@@ -25,6 +27,8 @@ CONTEXT_TOKENS = 2048
 READERS = ("stands", "first", "number", "since", "named")
 """Marks, in the order of the layers behind the solver that learn them."""
 _CANDIDATES = 10
+_EPSILON = 1e-6
+"""Of every norm, Llama's default."""
 
 
 def new(shape: Shape, layers: int, vocabulary: int, end: int, seed: int) -> LlamaForCausalLM:
@@ -62,10 +66,11 @@ def deepened(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaForCausalL
 
 
 class Readers(nn.Module):
-    """Linear readers of the marks."""
+    """Linear readers of the marks, and the norms of early exits."""
 
-    def __init__(self, width: int, vocabulary: int) -> None:
+    def __init__(self, width: int, vocabulary: int, exits: Sequence[int] = ()) -> None:
         super().__init__()
+        self.exits = nn.ModuleDict({str(layer): nn.RMSNorm(width, eps=_EPSILON) for layer in exits})
         sizes = {"memory": vocabulary, "stands": vocabulary, "first": 2, "number": _CANDIDATES, "since": 2}
         sizes["named"] = _CANDIDATES
         self.norms = nn.ModuleDict({name: nn.RMSNorm(width) for name in sizes})
@@ -111,6 +116,7 @@ class Learner:
     """Layers that solve."""
     remembers: bool = False
     """Whether the solver's layers are to keep which token stands where."""
+    exit_weight: float = 0.0
     judges: bool = False
     frozen: bool = False
     """Whether the solver's layers learn nothing any more."""
@@ -127,6 +133,9 @@ def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
     found = streams(model, batch.ids, solver if frozen else 0)
     followed = batch.follow >= 0
     losses = {"follow": functional.cross_entropy(logits(model, found[-1][followed]), batch.follow[followed])}
+    for layer, norm in readers.exits.items():
+        said = model.lm_head(norm(found[int(layer)][followed]))
+        losses[f"exit{layer}"] = functional.cross_entropy(said, batch.follow[followed])
     if learner.remembers:
         here = batch.stands >= 0
         losses["memory"] = readers.loss("memory", found[solver], torch.where(here, batch.ids, batch.stands))
@@ -161,6 +170,17 @@ def verdict_loss(said: Tensor, right: Tensor) -> Tensor:
         return said.sum()
     all_right = said.masked_fill(~right, float("-inf")).logsumexp(-1)
     return (said.logsumexp(-1) - all_right).mean()
+
+
+def cut(learner: Learner, layers: int) -> LlamaForCausalLM:
+    """The model of the first layers alone, with the early exit behind them as its end."""
+    whole, config = learner.model, learner.model.config
+    shape = Shape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
+    model = new(shape, layers, config.vocab_size, config.eos_token_id, 0)
+    kept = {name: weights for name, weights in whole.state_dict().items() if name in model.state_dict()}
+    kept["model.norm.weight"] = learner.readers.exits.get_submodule(str(layers)).get_parameter("weight")
+    model.load_state_dict(kept)
+    return model
 
 
 def compile_layers(model: LlamaForCausalLM) -> None:

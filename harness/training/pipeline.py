@@ -1,4 +1,5 @@
-"""The whole training of the demo's pair: draft, its mistakes, a target that solves, judges, and is deep; results, card.
+"""The whole training of the demo's pair: layers that solve, the draft cut from them, its mistakes, layers that judge
+these, and depth; results and card.
 
 Every part leaves its state in a folder and is skipped or resumed by the next start.
 """
@@ -7,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from harness.training.stories import Story
 from harness.training.study import Course
 
 _MISTAKES_AT_ONCE = 512
+_EXITS = (2, 3, 4)
 _LOOKED_AT = 60
 """Checked problems between two parts."""
 
@@ -57,10 +60,13 @@ class Training:
             self._claim()
             self._tokenizer = vocabulary.build(self._state / "tokenizer")
             self._taught = demo_set.taught(self._config)
-            draft = self._draft()
-            self._mistakes = self._made_by(draft, self._taught[: self._config.mistakes.stories], "mistakes")
+            solver, draft = self._solved()
             self._publish("draft", draft)
-            self._publish("target", self._target())
+            dice = random.Random(self._config.seed)
+            some = self._taught[: self._config.mistakes.stories]
+            asked = [(story, [dice.randrange(len(story.steps))]) for story in some]
+            self._mistakes = self._made_by(draft, asked, "mistakes")
+            self._publish("target", self._target(solver))
             found = self._results()
             (self._folder / "results.json").write_text(json.dumps(found, indent=2) + "\n")
             write_card(self._folder, self._config, found)
@@ -79,16 +85,21 @@ class Training:
                 f"{self._folder} holds a training of another configuration, wording or code: choose another --out"
             )
 
-    def _draft(self) -> LlamaForCausalLM:
-        config = self._config.draft
-        return self._studied("draft", config.study, self._learner(self._new(config.layers, 0), config.layers))
+    def _solved(self) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
+        """The layers that solve, and the draft, which is the first of them."""
+        draft, depth = self._config.draft, self._config.target.solver_layers
+        learner = self._learner(self._new(depth), exits=_EXITS or [draft.layers])
+        learner.exit_weight = draft.weight
+        solver = self._studied("solve", self._config.target.solve, learner)
+        cut = self._copy(network.cut(learner, draft.layers))
+        self._look("draft", cut)
+        return solver, cut
 
-    def _target(self) -> LlamaForCausalLM:
+    def _target(self, solver: LlamaForCausalLM) -> LlamaForCausalLM:
         config, seed = self._config.target, self._config.seed
         depth = config.solver_layers
-        model = self._studied("solve", config.solve, self._learner(self._new(depth, 1), depth))
-        judge = network.deepened(model, depth + config.judge_layers, seed + 2).to(self._device)
-        learner = self._learner(judge, depth)
+        judge = network.deepened(solver, depth + config.judge_layers, seed + 2).to(self._device)
+        learner = self._learner(judge)
         learner.judges = learner.frozen = True
         judge = self._studied("judge", config.judge, learner)
         elder = self._copy(judge)
@@ -96,15 +107,15 @@ class Training:
         learner.elder, learner.digits = elder, prompts.score_question(self._tokenizer).option_ids
         return self._studied("refine", config.refine, learner)
 
-    def _new(self, layers: int, number: int) -> LlamaForCausalLM:
+    def _new(self, layers: int) -> LlamaForCausalLM:
         size, end = vocabulary.size(self._state / "tokenizer"), self._tokenizer.eos_token_id
         assert end is not None
-        return network.new(self._config.shape, layers, size, end, self._config.seed + number).to(self._device)
+        return network.new(self._config.shape, layers, size, end, self._config.seed).to(self._device)
 
-    def _learner(self, model: LlamaForCausalLM, solver: int) -> Learner:
+    def _learner(self, model: LlamaForCausalLM, exits: Sequence[int] = ()) -> Learner:
         torch.manual_seed(self._config.seed)
-        readers = Readers(model.config.hidden_size, model.config.vocab_size).to(self._device)
-        return Learner(model, readers, solver)
+        readers = Readers(model.config.hidden_size, model.config.vocab_size, exits).to(self._device)
+        return Learner(model, readers, self._config.target.solver_layers)
 
     def _studied(self, name: str, study: Study, learner: Learner) -> LlamaForCausalLM:
         """The model behind a study; a copy, because its layers are compiled for the study's shapes."""
@@ -114,29 +125,35 @@ class Training:
         batches = Batches(teacher, study.batch_tokens, learner.model.config.vocab_size, end, self._device)
         Course(name, study, learner, batches, self._state / f"{name}.pt").run(self._tell)
         model = self._copy(learner.model)
-        if name in {"draft", "solve", "judge"}:
-            some = demo_set.checked(self._config)[:_LOOKED_AT]
-            solved = results.greedy(model, self._tokenizer, some)
-            self._tell(f"{name}: solves {100 * solved:.0f} % of {len(some)} checked problems")
+        self._look(name, model)
         return model
+
+    def _look(self, name: str, model: LlamaForCausalLM) -> None:
+        some = demo_set.checked(self._config)[:_LOOKED_AT]
+        solved = results.greedy(model, self._tokenizer, some)
+        self._tell(f"{name}: solves {100 * solved:.0f} % of {len(some)} checked problems")
 
     def _copy(self, model: LlamaForCausalLM) -> LlamaForCausalLM:
         copy = LlamaForCausalLM(model.config).to(self._device)
         copy.load_state_dict(model.state_dict())
         return copy.eval()
 
-    def _made_by(self, draft: LlamaForCausalLM, asked: list[Story], name: str) -> Mistakes:
+    def _made_by(self, draft: LlamaForCausalLM, asked: list[tuple[Story, list[int]]], name: str) -> Mistakes:
+        """The draft's mistakes at these steps of these stories."""
         path = self._state / f"{name}.json"
         if path.exists():
             return Mistakes.load(path)
         config, found = self._config.mistakes, Mistakes()
         for start in range(0, len(asked), _MISTAKES_AT_ONCE):
             some = asked[start : start + _MISTAKES_AT_ONCE]
-            written = pupil.write(
-                draft, self._tokenizer, some, n=config.chains, temperature=config.temperature, seed=start
+            steps = [(story, number) for story, numbers in some for number in numbers]
+            proposed = iter(
+                pupil.propose(
+                    draft, self._tokenizer, steps, n=config.samples, temperature=config.temperature, seed=start
+                )
             )
-            for story, chains in zip(some, written, strict=True):
-                found.add(story, chains)
+            for story, numbers in some:
+                found.add(story, {number: next(proposed) for number in numbers})
             self._tell(f"{name}: of {len(found)} of {len(asked)} stories")
         found.save(path)
         return found
@@ -160,6 +177,7 @@ class Training:
                 "checked": asdict(results.accuracy(model, self._tokenizer, asked, seed)),
                 "demo": asdict(results.accuracy(model, self._tokenizer, demo_set.demo(), seed)),
             }
-        mistakes = self._made_by(models["draft"], asked, "checked_mistakes")
+        every = [(story, list(range(len(story.steps)))) for story in asked]
+        mistakes = self._made_by(models["draft"], every, "checked_mistakes")
         found["verdicts"] = asdict(results.verdicts(models["target"], self._tokenizer, asked, mistakes, seed))
         return found

@@ -13,30 +13,67 @@ from harness.engine import Tokenizer
 from harness.training import network
 from harness.training.stories import Story
 
-MAX_TOKENS = 200
+MAX_TOKENS = 320
 _ROWS = 128
 
 
-@torch.no_grad()
-def write(
+def solve(
     model: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], *, n: int, temperature: float, seed: int
 ) -> list[list[str]]:
-    """`n` replies to each problem, up to their end; temperature 0 is greedy. (stories, n) texts."""
+    """`n` whole replies to each problem; temperature 0 is greedy. (stories, n) texts."""
+    prompt_ids = [prompts.opening(tokenizer, story.problem)[0] for story in asked]
+    return _written(model, tokenizer, prompt_ids, [], n=n, temperature=temperature, seed=seed)
+
+
+def propose(
+    model: LlamaForCausalLM,
+    tokenizer: Tokenizer,
+    asked: Sequence[tuple[Story, int]],
+    *,
+    n: int,
+    temperature: float,
+    seed: int,
+) -> list[list[str]]:
+    """`n` proposals for a step of each story behind the right ones before it. (stories, n) texts."""
+    prompt_ids = [before(tokenizer, story, number) for story, number in asked]
+    step_end = tokenizer.encode(prompts.STEP_END)
+    return _written(model, tokenizer, prompt_ids, step_end, n=n, temperature=temperature, seed=seed)
+
+
+def before(tokenizer: Tokenizer, story: Story, steps: int) -> list[int]:
+    """Problem and the first steps of its solution, as a model is shown them."""
+    ids = prompts.opening(tokenizer, story.problem)[0]
+    for number in range(steps):
+        ids = ids + tokenizer.encode(story.step(number))
+    return ids
+
+
+@torch.no_grad()
+def _written(
+    model: LlamaForCausalLM,
+    tokenizer: Tokenizer,
+    asked: Sequence[Sequence[int]],
+    stop: Sequence[int],
+    *,
+    n: int,
+    temperature: float,
+    seed: int,
+) -> list[list[str]]:
+    """What is written behind prompts of ids, up to a token of `stop`, which is part of it, or to the end."""
     torch.manual_seed(seed)
     end = tokenizer.eos_token_id
-    written: list[list[str]] = []
     sampling: dict[str, Any] = {"do_sample": False}
     if temperature > 0:
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    written: list[list[str]] = []
     for start in range(0, len(asked), _ROWS):
-        opened = [prompts.opening(tokenizer, story.problem)[0] for story in asked[start : start + _ROWS]]
-        width = max(map(len, opened))
-        device = model.device
-        ids = torch.tensor([[end] * (width - len(row)) + row for row in opened], device=device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in opened], device=device)
+        rows = asked[start : start + _ROWS]
+        width = max(map(len, rows))
+        ids = torch.tensor([[end] * (width - len(row)) + [*row] for row in rows], device=model.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
         out = model.generate(
             input_ids=ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, num_return_sequences=n,
-            pad_token_id=end, eos_token_id=end, **sampling,
+            pad_token_id=end, eos_token_id=[end, *stop], **sampling,
         )  # fmt: skip
         texts = [tokenizer.decode([i for i in row[width:].tolist() if i != end]) for row in out]
         written += [texts[i : i + n] for i in range(0, len(texts), n)]

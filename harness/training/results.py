@@ -52,13 +52,13 @@ class Verdicts:
 
 def accuracy(model: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], seed: int) -> Accuracy:
     """Solve problems alone."""
-    sampled = pupil.write(model, tokenizer, asked, n=4, temperature=TEMPERATURE, seed=seed)
+    sampled = pupil.solve(model, tokenizer, asked, n=4, temperature=TEMPERATURE, seed=seed)
     return Accuracy(greedy(model, tokenizer, asked), _solved(asked, sampled))
 
 
 def greedy(model: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story]) -> float:
     """Share of problems solved at temperature 0."""
-    return _solved(asked, pupil.write(model, tokenizer, asked, n=1, temperature=0.0, seed=0))
+    return _solved(asked, pupil.solve(model, tokenizer, asked, n=1, temperature=0.0, seed=0))
 
 
 def _solved(asked: Sequence[Story], written: Sequence[Sequence[str]]) -> float:
@@ -85,8 +85,8 @@ def _scores(
     texts: list[tuple[str, list[int]]] = []
     for at, story in enumerate(asked):
         for number in range(len(story.steps)):
-            own = mistakes.steps(at, number)
-            before = _before(tokenizer, story, number)
+            own = mistakes.steps(at).get(number)
+            before = pupil.before(tokenizer, story, number)
             made = {"right": story.step(number), "slip": slip(dice, story, number)}
             if own:
                 made["own"] = dice.choice(own)
@@ -112,24 +112,19 @@ def _auroc(right: Sequence[float], wrong: Sequence[float]) -> float:
     return float(mannwhitneyu(right, wrong).statistic) / (len(right) * len(wrong))
 
 
-def _before(tokenizer: Tokenizer, story: Story, steps: int) -> list[int]:
-    ids = prompts.opening(tokenizer, story.problem)[0]
-    for number in range(steps):
-        ids = ids + tokenizer.encode(story.step(number))
-    return ids
-
-
 def _choices(
     dice: random.Random, target: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], mistakes: Mistakes
 ) -> tuple[float, float]:
     prompts_and_options, right = [], []
     for at, story in enumerate(asked):
         for number in range(len(story.steps)):
-            wrong = [*mistakes.steps(at, number), *(slip(dice, story, number) for _ in range(2 * _CANDIDATES))]
+            wrong = [*mistakes.steps(at).get(number, ()), *(slip(dice, story, number) for _ in range(2 * _CANDIDATES))]
             for with_right in (True, False):
                 texts, place = _offered(dice, story.steps[number], wrong, with_right=with_right)
                 question = prompts.step_choice_question(tokenizer, texts)
-                prompts_and_options.append(([*_before(tokenizer, story, number), *question.ids], question.option_ids))
+                prompts_and_options.append(
+                    ([*pupil.before(tokenizer, story, number), *question.ids], question.option_ids)
+                )
                 right.append(place)
     return _named(pupil.judge(target, prompts_and_options), right)
 
@@ -140,10 +135,10 @@ def _chain_choices(
     prompts_and_options, right = [], []
     for at, story in enumerate(asked):
         told = [story.step(number) for number in range(len(story.steps))]
-        wrong = list(mistakes.chains(at))
-        for _ in range(2 * _CANDIDATES):
-            number = dice.randrange(len(told))
-            wrong.append("".join([*told[:number], slip(dice, story, number), *told[number + 1 :]]))
+        own = [(number, text) for number, texts in mistakes.steps(at).items() for text in texts]
+        dice.shuffle(own)
+        slips = [(number, slip(dice, story, number)) for number in dice.choices(range(len(told)), k=2 * _CANDIDATES)]
+        wrong = ["".join([*told[:number], text, *told[number + 1 :]]) for number, text in own + slips]
         for with_right in (True, False):
             texts, place = _offered(dice, _shown("".join(told)), wrong, with_right=with_right)
             question = prompts.chain_choice_question(tokenizer, story.problem, texts, may_reject=True)

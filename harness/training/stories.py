@@ -2,8 +2,8 @@
 
 A story tells what happens to somebody's things; every event is a step of the solution, every result a number from 1 to
 999. Easy stories have one or two events with two-digit numbers, medium ones two or three with numbers up to three
-digits, hard ones three or four, and sentences about other people or other things, which change nothing. Some problems
-are plain arithmetic.
+digits, hard ones three, and sentences about other people or other things, which change nothing. Some problems are plain
+arithmetic. Numbers are reckoned in columns, from the right, as at school: a small model cannot do it at one go.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOSSES = ("breaks", "gives away", "loses", "sells", "uses")
 FACTORS = {"doubles": 2, "triples": 3}
 CONCLUSION = "The answer is \\boxed{"
 _MOST = 999
-_EVENTS: dict[Level, tuple[int, int]] = {"easy": (1, 2), "medium": (2, 3), "hard": (3, 4)}
+_EVENTS: dict[Level, tuple[int, int]] = {"easy": (1, 2), "medium": (2, 3), "hard": (3, 3)}
 _ARITHMETIC = 0.15
 """Share of problems without a story, at the two lower levels."""
 
@@ -101,7 +101,7 @@ def _story(dice: random.Random, level: Level) -> Story:
 
 
 def _number(dice: random.Random, level: Level) -> int:
-    return dice.randint(10, 99) if level == "easy" or dice.random() < 0.6 else dice.randint(100, 399)
+    return dice.randint(10, 99) if level == "easy" or dice.random() < 0.75 else dice.randint(100, 399)
 
 
 def _arithmetic(dice: random.Random, level: Level) -> tuple[str, _Account | None]:
@@ -137,7 +137,7 @@ def _opening(dice: random.Random, level: Level, name: str, thing: str, account: 
         bags, number, each = dice.choice(BAGS), dice.randint(2, 9), dice.randint(11, 49)
         account.value = number * each
         told = f"{name} has {number} {bags} with {each} {thing} each"
-        account.steps.append(f"{told}: {number} × {each} = {account.value}.")
+        account.steps.append(f"{told}: {_worked(number, '×', each)}")
         return f"{told}."
     account.value = _number(dice, level)
     account.steps.append(f"{name} has {account.value} {thing}.")
@@ -152,10 +152,10 @@ def _event(dice: random.Random, level: Level, name: str, thing: str, account: _A
         return f"{told}." if _reckon(account, "×", FACTORS[verb], f"{told}: ") else None
     sign, verbs = ("+", GAINS) if dice.random() < 0.5 else ("-", LOSSES)
     verb = dice.choice(verbs)
-    if kind < 0.3 and level != "easy":
+    if kind < 0.24 and level != "easy":
         bags, number, each = dice.choice(BAGS), dice.randint(2, 9), dice.randint(11, 29)
         told = f"{number} {bags} with {each} {thing} each"
-        account.steps.append(f"{told}: {number} × {each} = {number * each}.")
+        account.steps.append(f"{told}: {_worked(number, '×', each)}")
         done = _reckon(account, sign, number * each, f"{name} {verb} {number * each} {thing}: ")
         return f"{name} {verb} {told}." if done else None
     number = _number(dice, level)
@@ -175,5 +175,26 @@ def _reckon(account: _Account, sign: str, number: int, told: str) -> bool:
     """Take a number to the account and write the step; False where the result leaves the range."""
     before = account.value
     account.value = {"+": before + number, "-": before - number, "×": before * number}[sign]
-    account.steps.append(f"{told}{before} {sign} {number} = {account.value}.")
-    return 1 <= account.value <= _MOST
+    if not 1 <= account.value <= _MOST:
+        return False
+    account.steps.append(told + (_worked(number, sign, before) if sign == "×" else _worked(before, sign, number)))
+    return True
+
+
+def _worked(a: int, sign: str, b: int) -> str:
+    """A calculation in columns from the right, such as `58 + 65, 8 + 5 = 13, 5 + 6 + 1 = 12, so 123.`; a × b with one
+    digit in a."""
+    columns: list[str] = []
+    kept = 0
+    for place in range(len(str(b)) if sign == "×" else len(str(max(a, b)))):
+        x, y = (a if sign == "×" else a // 10**place % 10), b // 10**place % 10
+        if sign == "-":
+            value = x - y - kept
+            columns.append(f"{x} - {y}" + " - 1" * kept + " + 10" * (value < 0) + f" = {value % 10}")
+            kept = int(value < 0)
+        else:
+            value = (x * y if sign == "×" else x + y) + kept
+            columns.append(f"{x} {sign} {y}" + (f" + {kept}" if kept else "") + f" = {value}")
+            kept = value // 10
+    result = {"+": a + b, "-": a - b, "×": a * b}[sign]
+    return f"{a} {sign} {b}, {', '.join(columns)}, so {result}."

@@ -68,7 +68,7 @@ class Course:
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
         losses = network.losses(learner, batch)
-        weights = {"memory": self._study.memory}
+        weights = {"memory": self._study.memory, **{name: learner.exit_weight for name in losses if "exit" in name}}
         # A batch may hold no mark of a kind; the mean over none of them is not a number.
         total = sum(weights.get(name, 1.0) * loss for name, loss in losses.items() if bool(loss.isfinite()))
         assert isinstance(total, torch.Tensor)

@@ -92,12 +92,9 @@ def test_what_is_named_behind_the_candidates_is_the_verdict(
     assert 5 < rejected < 40
 
 
-def test_the_drafts_own_mistakes_are_sorted_by_the_step_that_they_spoil(taught: list[Story]) -> None:
+def test_what_the_draft_got_wrong_is_kept_by_its_step(taught: list[Story]) -> None:
     story = next(s for s in taught if len(s.steps) >= 3)
-    right = [story.step(number) for number in range(len(story.steps))]
-    spoilt = [right[0], "Somebody eats it all.\n\n", *right[2:]]
     found = Mistakes()
-    found.add(story, ["".join(right) + story.conclusion, "".join(spoilt), "".join(right[:1])])
-    assert found.steps(0, 1) == ["Somebody eats it all.\n\n"]
-    assert found.steps(0, 0) == []
-    assert len(found.chains(0)) == 2, "the one without an end too"
+    found.add(story, {0: [story.step(0)], 1: [story.step(1), "Somebody eats it all.\n\n", story.step(0)]})
+    assert found.steps(0) == {1: sorted(["Somebody eats it all.\n\n", story.step(0)])}
+    assert found.steps(1) == {}
