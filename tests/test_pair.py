@@ -107,10 +107,25 @@ def test_a_killed_run_goes_on_behind_the_steps_it_had_accepted(interrupted: Inte
 def test_the_target_is_better_than_its_draft_and_speccot_is_near_the_target(
     interrupted: Interrupted, output: Path
 ) -> None:
-    rows = asked(output, "SELECT method, draft_model IS NULL, pass_at_1 FROM pass_at_1 ORDER BY ALL")
-    print(rows)
-    assert len(rows) == 3
+    rows = asked(
+        output,
+        "SELECT run.method, run.target_name IS NOT NULL, pass_at_1, num_samples, num_not_run "
+        "FROM pass_at_1 JOIN run USING (run_id)",
+    )
+    assert {(samples, not_run) for *_, samples, not_run in rows} == {(80, 0)}
+    accuracy = {(method, has_target): score for method, has_target, score, *_ in rows}
+    target, draft = accuracy["vanilla", True], accuracy["vanilla", False]
+    assert target >= 0.8
+    assert 0.25 <= draft <= 0.75
+    assert accuracy["speccot", True] >= max(draft + 0.1, target - 0.15)
 
 
 def test_most_tokens_are_the_drafts_and_some_steps_are_refused(interrupted: Interrupted, output: Path) -> None:
-    print(asked(output, "SELECT * FROM fallback_rate"), asked(output, "SELECT * FROM token_split"))
+    run_id = interrupted.run.path.name
+    [(verdicts, rate)] = asked(
+        output, f"SELECT num_verdicts, fallback_rate FROM fallback_rate WHERE run_id = '{run_id}'"
+    )
+    assert verdicts > 100
+    assert 0.02 <= rate <= 0.5
+    [(share,)] = asked(output, f"SELECT emitted_share FROM token_split WHERE run_id = '{run_id}' AND model = 'draft'")
+    assert share > 0.5
