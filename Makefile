@@ -38,10 +38,10 @@ endif
 train-demo: $(STAMP) ## Train the bundled pair anew, into runs/demo-pair; an hour and a half on two cores
 	$(VENV)/bin/python -m harness.training
 
-test: $(STAMP) $(SMOLLM_STAMP) ## Run the tests
+test: $(SMOLLM_STAMP) ## Run the tests
 	$(VENV)/bin/python -m pytest $(TESTS)
 
-test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
+test-slurm: $(SMOLLM_STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null || slurm/local-cluster install
 	slurm/local-cluster down
 	slurm/local-cluster up
@@ -52,7 +52,7 @@ check: $(STAMP) ## Lint, formatting, types
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy
 
-bench: $(STAMP) ## Measure the harness itself
+bench: $(SMOLLM_STAMP) ## Measure the harness itself
 	$(VENV)/bin/python -m harness.bench
 
 bench-grading: $(STAMP) ## Measure the grader against bare math-verify; needs MATH-500 (HARNESS_DATA_DIR or the hub)
