@@ -38,7 +38,7 @@ class Batch:
     @property
     def tokens(self) -> int:
         """Padding included."""
-        return self.ids.numel()
+        return int(self.ids.numel())
 
 
 @dataclass

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness import prompts
-from harness.engine import Tokenizer
 from harness.prompts import THINK_END, Question
+from harness.tokenizer import HFTokenizer
 from harness.training.mistakes import Mistakes, slip
 from harness.training.stories import Story
 
@@ -88,7 +88,12 @@ class Teacher:
     """Makes lessons of stories and of mistakes."""
 
     def __init__(
-        self, tokenizer: Tokenizer, taught: Sequence[Story], mistakes: Mistakes, shares: Mapping[Kind, float], seed: int
+        self,
+        tokenizer: HFTokenizer,
+        taught: Sequence[Story],
+        mistakes: Mistakes,
+        shares: Mapping[Kind, float],
+        seed: int,
     ) -> None:
         """`shares`: of the kinds in all lessons."""
         self._tokenizer, self._taught, self._mistakes, self._seed = tokenizer, taught, mistakes, seed

@@ -68,16 +68,18 @@ def deepened(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaForCausalL
     return deeper
 
 
-class Readers(nn.Module):
+class Readers:
     """Linear readers of the marks, and the norms of early exits."""
 
     def __init__(self, width: int, vocabulary: int, exits: Sequence[int] = ()) -> None:
-        super().__init__()
         self.exits = nn.ModuleDict({str(layer): nn.RMSNorm(width, eps=_EPSILON) for layer in exits})
         sizes = {"memory": vocabulary, "stands": vocabulary, "first": 2, "number": _CANDIDATES, "since": 2}
         sizes["named"] = _CANDIDATES
         self.norms = nn.ModuleDict({name: nn.RMSNorm(width) for name in sizes})
         self.heads = nn.ModuleDict({name: nn.Linear(width, size) for name, size in sizes.items()})
+
+        self.modules = nn.ModuleDict({"exits": self.exits, "norms": self.norms, "heads": self.heads})
+        """All of them: what is saved, and what an optimiser changes."""
 
     def loss(self, name: str, stream: Tensor, marks: Tensor, rare: Tensor | None = None) -> Tensor:
         """Cross entropy of what can be read from a layer's stream, over the tokens that have a mark.
@@ -157,13 +159,13 @@ def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
     return losses
 
 
-@torch.no_grad()
 def graded(elder: LlamaForCausalLM, digits: Sequence[int], batch: Batch) -> Tensor:
     """`batch.right` with the digit for how sure the elder is of a step, in place of 9 for right and 0 for wrong.
 
     Who was taught 9 and 0 alone says nothing in between, and every threshold is the same to it.
     """
-    said = logits(elder, streams(elder, batch.ids)[-1][batch.asked, batch.last])[:, list(digits)].softmax(-1)
+    with torch.no_grad():
+        said = logits(elder, streams(elder, batch.ids)[-1][batch.asked, batch.last])[:, list(digits)].softmax(-1)
     tens = torch.arange(len(digits), device=said.device)
     sure = (said * tens).sum(-1).round().long()
     token = torch.tensor(digits, device=said.device)[sure]
@@ -214,7 +216,7 @@ def parameters(model: LlamaForCausalLM) -> int:
 
 def learned(learner: Learner) -> list[nn.Parameter]:
     """What an optimiser may change. Where the solver is frozen, so are the embeddings."""
-    readers = list(learner.readers.parameters())
+    readers = list(learner.readers.modules.parameters())
     if not learner.frozen:
         return [*learner.model.parameters(), *readers]
     base: Any = learner.model.model

@@ -114,7 +114,8 @@ class Training:
 
     def _learner(self, model: LlamaForCausalLM, exits: Sequence[int] = ()) -> Learner:
         torch.manual_seed(self._config.seed)
-        readers = Readers(model.config.hidden_size, model.config.vocab_size, exits).to(self._device)
+        readers = Readers(model.config.hidden_size, model.config.vocab_size, exits)
+        readers.modules.to(self._device)
         return Learner(model, readers, self._config.target.solver_layers)
 
     def _studied(self, name: str, study: Study, learner: Learner) -> LlamaForCausalLM:

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.engine import Tokenizer
+from harness.tokenizer import HFTokenizer
 from harness.training import network
 from harness.training.stories import Story
 
@@ -18,7 +18,7 @@ _ROWS = 128
 
 
 def solve(
-    model: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], *, n: int, temperature: float, seed: int
+    model: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story], *, n: int, temperature: float, seed: int
 ) -> list[list[str]]:
     """`n` whole replies to each problem; temperature 0 is greedy. (stories, n) texts."""
     prompt_ids = [prompts.opening(tokenizer, story.problem)[0] for story in asked]
@@ -27,7 +27,7 @@ def solve(
 
 def propose(
     model: LlamaForCausalLM,
-    tokenizer: Tokenizer,
+    tokenizer: HFTokenizer,
     asked: Sequence[tuple[Story, int]],
     *,
     n: int,
@@ -40,7 +40,7 @@ def propose(
     return _written(model, tokenizer, prompt_ids, step_end, n=n, temperature=temperature, seed=seed)
 
 
-def before(tokenizer: Tokenizer, story: Story, steps: int) -> list[int]:
+def before(tokenizer: HFTokenizer, story: Story, steps: int) -> list[int]:
     """Problem and the first steps of its solution, as a model is shown them."""
     ids = prompts.opening(tokenizer, story.problem)[0]
     for number in range(steps):
@@ -48,10 +48,9 @@ def before(tokenizer: Tokenizer, story: Story, steps: int) -> list[int]:
     return ids
 
 
-@torch.no_grad()
 def _written(
     model: LlamaForCausalLM,
-    tokenizer: Tokenizer,
+    tokenizer: HFTokenizer,
     asked: Sequence[Sequence[int]],
     stop: Sequence[int],
     *,
@@ -71,7 +70,7 @@ def _written(
         width = max(map(len, rows))
         ids = torch.tensor([[end] * (width - len(row)) + [*row] for row in rows], device=model.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
-        out = model.generate(
+        out: Any = model.generate(
             input_ids=ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, num_return_sequences=n,
             pad_token_id=end, eos_token_id=[end, *stop], **sampling,
         )  # fmt: skip
@@ -80,7 +79,6 @@ def _written(
     return written
 
 
-@torch.no_grad()
 def judge(model: LlamaForCausalLM, asked: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
     """For each prompt and its options, in ids: the options' probabilities among themselves."""
     order = sorted(range(len(asked)), key=lambda i: len(asked[i][0]))
@@ -90,7 +88,8 @@ def judge(model: LlamaForCausalLM, asked: Sequence[tuple[Sequence[int], Sequence
         width = max(len(asked[i][0]) for i in rows)
         ids = torch.tensor([[*asked[i][0], *[0] * (width - len(asked[i][0]))] for i in rows], device=model.device)
         last = torch.tensor([len(asked[i][0]) - 1 for i in rows], device=model.device)
-        said = network.logits(model, network.streams(model, ids)[-1][torch.arange(len(rows)), last])
+        with torch.no_grad():
+            said = network.logits(model, network.streams(model, ids)[-1][torch.arange(len(rows)), last])
         for row, i in enumerate(rows):
             found[i] = said[row, list(asked[i][1])].softmax(-1).tolist()
     return [found[i] for i in range(len(asked))]

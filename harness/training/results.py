@@ -10,8 +10,8 @@ from scipy.stats import mannwhitneyu
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.engine import Tokenizer
 from harness.prompts import THINK_END
+from harness.tokenizer import HFTokenizer
 from harness.training import pupil
 from harness.training.mistakes import Mistakes, slip
 from harness.training.stories import Story
@@ -50,13 +50,13 @@ class Verdicts:
     chains_rejected: float
 
 
-def accuracy(model: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], seed: int) -> Accuracy:
+def accuracy(model: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story], seed: int) -> Accuracy:
     """Solve problems alone."""
     sampled = pupil.solve(model, tokenizer, asked, n=4, temperature=TEMPERATURE, seed=seed)
     return Accuracy(greedy(model, tokenizer, asked), _solved(asked, sampled))
 
 
-def greedy(model: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story]) -> float:
+def greedy(model: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story]) -> float:
     """Share of problems solved at temperature 0."""
     return _solved(asked, pupil.solve(model, tokenizer, asked, n=1, temperature=0.0, seed=0))
 
@@ -68,7 +68,7 @@ def _solved(asked: Sequence[Story], written: Sequence[Sequence[str]]) -> float:
 
 
 def verdicts(
-    target: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], mistakes: Mistakes, seed: int
+    target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story], mistakes: Mistakes, seed: int
 ) -> Verdicts:
     """Ask for verdicts on steps, candidates and chains. `mistakes`: the draft's, of these stories."""
     dice = random.Random(seed)
@@ -79,7 +79,7 @@ def verdicts(
 
 
 def _scores(
-    dice: random.Random, target: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], mistakes: Mistakes
+    dice: random.Random, target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story], mistakes: Mistakes
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     question = prompts.score_question(tokenizer)
     texts: list[tuple[str, list[int]]] = []
@@ -113,7 +113,7 @@ def _auroc(right: Sequence[float], wrong: Sequence[float]) -> float:
 
 
 def _choices(
-    dice: random.Random, target: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], mistakes: Mistakes
+    dice: random.Random, target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story], mistakes: Mistakes
 ) -> tuple[float, float]:
     prompts_and_options, right = [], []
     for at, story in enumerate(asked):
@@ -130,7 +130,7 @@ def _choices(
 
 
 def _chain_choices(
-    dice: random.Random, target: LlamaForCausalLM, tokenizer: Tokenizer, asked: Sequence[Story], mistakes: Mistakes
+    dice: random.Random, target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: Sequence[Story], mistakes: Mistakes
 ) -> tuple[float, float]:
     prompts_and_options, right = [], []
     for at, story in enumerate(asked):

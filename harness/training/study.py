@@ -95,7 +95,7 @@ class Course:
         part = self._state.with_suffix(".part")
         content = {
             "model": learner.model.state_dict(),
-            "readers": learner.readers.state_dict(),
+            "readers": learner.readers.modules.state_dict(),
             "optimizer": {} if self.finished else self._optimizer.state_dict(),
             "seen": self._seen,
             "place": json.dumps([place.next_lesson, place.waiting]),
@@ -106,7 +106,7 @@ class Course:
     def _resume(self) -> None:
         kept: dict[str, Any] = torch.load(self._state, weights_only=True, map_location=self._device)
         self._learner.model.load_state_dict(kept["model"])
-        self._learner.readers.load_state_dict(kept["readers"])
+        self._learner.readers.modules.load_state_dict(kept["readers"])
         self._seen = kept["seen"]
         self.batches.place.next_lesson, waiting = json.loads(kept["place"])
         self.batches.place.waiting = {int(width): numbers for width, numbers in waiting.items()}
