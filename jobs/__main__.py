@@ -169,18 +169,19 @@ def launch_suite(file: Path, tag: str | None) -> None:
     """Launch the runs of a file one after the other; where they end here, compare them and write a report."""
     from jobs import submissions
     from jobs import suite as suites
+    from jobs.conclude import conclude_together
 
     try:
         chosen = suites.read(file)
     except suites.BadSuite as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    runs = suites.launch(chosen, tag)
+    runs, page = suites.launch(chosen, tag), chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):
         folders = " ".join(str(run.path) for run in runs)
         click.echo(f"When their jobs have ended:\n  python -m warehouse.compare {folders}")
-        click.echo(f"  python -m warehouse.report {folders} -o {chosen.output / chosen.name}.html")
+        click.echo(f"  python -m warehouse.report {folders} -o {page}")
         return
-    page = suites.conclude(chosen, runs)
+    conclude_together(runs, page)
     click.echo(f"Report, with a viewer of every trace: {page}")
 
 

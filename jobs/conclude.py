@@ -3,6 +3,7 @@ next."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -50,3 +51,14 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
     problem = run.problems()[0].id
     console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)
+
+
+def conclude_together(runs: Sequence[RunFolder], page: Path) -> None:
+    """Print a comparison of ended runs with the first of them, and write a report on them."""
+    from warehouse.compare import main as compare
+    from warehouse.report.__main__ import main as report
+
+    folders = [str(run.path) for run in runs]
+    if len(folders) > 1:
+        compare.main(folders)
+    report.main([*folders, "-o", str(page)])

@@ -78,15 +78,3 @@ def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> 
         with contextlib.redirect_stdout(io.StringIO()):
             main.main([*given, "--dry-run"])
     return [main.main(given) for given in chosen]
-
-
-def conclude(suite: Suite, runs: Sequence[RunFolder]) -> Path:
-    """Print a comparison of a suite's ended runs with its first, and write a report on them; returns its path."""
-    from warehouse.compare import main as compare
-    from warehouse.report.__main__ import main as report
-
-    page, folders = suite.output / f"{suite.name}.html", [str(run.path) for run in runs]
-    if len(runs) > 1:
-        compare.main(folders)
-    report.main([*folders, "-o", str(page)])
-    return page
