@@ -44,6 +44,19 @@ def test_a_suite_runs_under_a_tag_and_another_night_is_another_run(tmp_path: Pat
     assert [run.path for run in suite.launch(chosen, "2026-01-02")] == [run.path for run in nights[1]]
 
 
+def test_the_runs_of_a_file_are_launched_compared_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jobs.__main__ import main
+
+    main.main(["suite", str(written(tmp_path))])
+    printed = capsys.readouterr().out
+    assert "What differs:" in printed
+    assert "small.html" in printed
+    page = tmp_path / "runs" / "small.html"
+    assert "speccot" in page.read_text(encoding="utf-8")
+
+
 def test_some_of_a_suite(tmp_path: Path) -> None:
     [run] = suite.launch(suite.read(written(tmp_path)), "x", [1])
     assert run.spec().method == "speccot"
