@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# smollm: the demo with SmolLM2-135M in both roles, which pip brings along, in place of the bundled pair
-MODELS ?= pair
+# smollm: SmolLM2-135M in both roles, which pip brings along; pair: the draft and target that train-demo makes
+MODELS ?= smollm
 SMOLLM := --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8 --token-budget 256
 SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Further arguments for pytest, e.g. make test TESTS=tests/grading
@@ -25,7 +25,7 @@ help: ## This list
 venv: $(STAMP) ## Build .venv with everything
 
 ifeq ($(MODELS),smollm)
-demo: $(SMOLLM_STAMP) ## Run target, draft, speccot and specreason on this machine, compare them, write a report
+demo: $(SMOLLM_STAMP) ## Run a small evaluation on this machine, with models that pip brings along
 	$(VENV)/bin/python -m harness.launch $(SMOLLM)
 else ifeq ($(MODELS),pair)
 demo: $(STAMP)
@@ -35,7 +35,7 @@ demo:
 	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2
 endif
 
-train-demo: $(STAMP) ## Train the bundled pair anew, into runs/demo-pair; an hour and a half on two cores
+train-demo: $(STAMP) ## Train a small draft and target for MODELS=pair, into runs/demo-pair; an hour and a half on two cores
 	$(VENV)/bin/python -m harness.training
 
 test: $(SMOLLM_STAMP) ## Run the tests

