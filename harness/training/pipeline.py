@@ -30,7 +30,6 @@ from harness.training.stories import Story
 from harness.training.study import Course
 
 _MISTAKES_AT_ONCE = 512
-_EXITS = (2, 3, 4)
 _LOOKED_AT = 60
 """Checked problems between two parts."""
 
@@ -88,7 +87,7 @@ class Training:
     def _solved(self) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
         """The layers that solve, and the draft, which is the first of them."""
         draft, depth = self._config.draft, self._config.target.solver_layers
-        learner = self._learner(self._new(depth), exits=_EXITS or [draft.layers])
+        learner = self._learner(self._new(depth), exits=[draft.layers])
         learner.exit_weight = draft.weight
         solver = self._studied("solve", self._config.target.solve, learner)
         cut = self._copy(network.cut(learner, draft.layers))

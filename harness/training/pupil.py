@@ -13,7 +13,7 @@ from harness.tokenizer import HFTokenizer
 from harness.training import network
 from harness.training.stories import Story
 
-MAX_TOKENS = 320
+MAX_TOKENS = 280
 _ROWS = 128
 
 
