@@ -17,6 +17,9 @@ _OTHER_VOCABULARY = "use_heterogeneous_vocab"
 _WHOLE_VOCABULARY = -1
 LISTED = (20, _WHOLE_VOCABULARY)
 """How many of the most probable tokens are asked for, in turn, until every option of a verdict is among them."""
+_ADAPTER_SLOTS = 2
+"""One for the adapter and a last one that stays empty: vLLM on the CPU gives tokens of the base model the last slot's
+weights where a batch also holds the adapter's (vllm-project/vllm#48421)."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> Any:
@@ -43,7 +46,7 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         "disable_log_stats": False,  # times per request come with them
     }
     if settings.adapter is not None:
-        wanted |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": settings.adapter.served_rank}
+        wanted |= {"enable_lora": True, "max_loras": _ADAPTER_SLOTS, "max_lora_rank": settings.adapter.served_rank}
     if settings.speculation is not None:
         proposing = _proposing(model_path, revision, settings.speculation)
         wanted |= {"speculative_config": proposing, "max_logprobs": _WHOLE_VOCABULARY}
