@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# smollm: SmolLM2-135M in both roles, which pip brings along; pair: the draft and target that train-demo makes
-MODELS ?= smollm
+# pair: the bundled draft and target, which train-demo made; smollm: SmolLM2-135M in both roles, which pip brings along
+MODELS ?= pair
 SMOLLM := --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8 --token-budget 256
 SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Further arguments for pytest, e.g. make test TESTS=tests/grading
@@ -24,18 +24,18 @@ help: ## This list
 
 venv: $(STAMP) ## Build .venv with everything
 
-ifeq ($(MODELS),smollm)
-demo: $(SMOLLM_STAMP) ## Run a small evaluation on this machine, with models that pip brings along
-	$(VENV)/bin/python -m harness.launch $(SMOLLM)
-else ifeq ($(MODELS),pair)
-demo: $(STAMP)
+ifeq ($(MODELS),pair)
+demo: $(STAMP) ## Compare target alone, draft alone, speccot and specreason on this machine, with the bundled toy models
 	$(VENV)/bin/python -m jobs suite harness/data/demo.toml
+else ifeq ($(MODELS),smollm)
+demo: $(SMOLLM_STAMP)
+	$(VENV)/bin/python -m harness.launch $(SMOLLM)
 else
 demo:
 	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2
 endif
 
-train-demo: $(STAMP) ## Train a small draft and target for MODELS=pair, into runs/demo-pair; an hour and a half on two cores
+train-demo: $(STAMP) ## Train the demo's draft and target anew, into runs/demo-pair; an hour on two cores
 	$(VENV)/bin/python -m harness.training
 
 test: $(SMOLLM_STAMP) ## Run the tests

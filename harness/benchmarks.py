@@ -103,7 +103,7 @@ _TABLE = (
     # Rein et al. 2023, arXiv 2311.12022. Gated: the user's own access. Copies in plain text pair wrong options.
     Benchmark("gpqa", "GPQA-Diamond", 198, "Idavidrein/gpqa", "gpqa_diamond", "train",
               "633f5ee89ab8ad4522a9f850766b73f62147ffdd", kind="choice", record=hub_rows.gpqa),
-    Benchmark("demo", "Demo: 40 problems written for this project", 40),
+    Benchmark("demo", "Demo: 40 stories that the bundled pair never saw", 40),
 )  # fmt: skip
 DATASETS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 

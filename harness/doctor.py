@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from harness import environment, launch, models, options
+from harness import environment, launch, models, options, smollm
 from harness.checks.check import Check, Question, Status
 from harness.command import OneLineErrors
 from harness.engine import Role
@@ -105,7 +105,7 @@ def _absolute(name: str) -> str:
     """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name."""
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser().absolute())
-    if name.lower() not in {models.BUNDLED_NAME, *models.PAIR}:
+    if name.lower() not in {smollm.NAME, *models.PAIR}:
         models.resolve(name)
     return name
 

@@ -169,7 +169,8 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
         _submit(console, run, chosen)
         return
     if pending:
-        _follow(console, run, submit_here(run, ended.unfinished_shards, chosen["cluster"]))
+        jobs = submit_here(run, ended.unfinished_shards, chosen["cluster"])
+        _follow(console, run, jobs, elsewhere=chosen["cluster"] != "debug")
     elif chosen["cluster"] == "slurm":
         _clear(run)
     _report(console, run)
@@ -214,10 +215,10 @@ def _clear(run: RunFolder) -> None:
         clear(run)
 
 
-def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:
+def _follow(console: Console, run: RunFolder, jobs: list[Any], *, elsewhere: bool) -> None:
     from jobs.follow import follow
 
-    follow(run, jobs, console)
+    follow(run, jobs, console, elsewhere=elsewhere)
     failed = [job for job in jobs if job.exception() is not None]
     if failed:
         console.print(
@@ -284,7 +285,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{dataset.name:14} {dataset.count:5} problems  {dataset.title}")
     elif what == "models":
         for name in models.PAIR:
-            click.echo(f"{name:28} made by make train-demo; knows the problems of demo, nothing else")
+            click.echo(f"{name:28} bundled, a toy: knows stories like those of demo, nothing else")
         for model in models.MODELS.values():
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a hub id org/name, or a folder")

@@ -17,11 +17,15 @@ _LOOK_SECONDS = 1.0
 _PLAIN_LINE_SECONDS = 15.0
 
 
-def follow(run: RunFolder, jobs: Sequence[Job], console: Console) -> None:
-    """Show progress until every job has ended; ends the jobs where it is interrupted itself."""
+def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
+    """Show progress until every job has ended; ends the jobs where it is interrupted itself.
+
+    A job in this very process, not `elsewhere`, is at work while it is asked whether it has ended: then only the
+    beginning shows.
+    """
     follower = Follower(run)
     try:
-        if console.is_terminal:
+        if console.is_terminal and elsewhere:
             with Live(console=console, refresh_per_second=2, transient=True) as live:
                 while not _all_done(jobs):
                     live.update(Text(line(follower.poll())))
@@ -36,6 +40,7 @@ def follow(run: RunFolder, jobs: Sequence[Job], console: Console) -> None:
 
 
 def _plain(follower: Follower, jobs: Sequence[Job], console: Console) -> None:
+    console.print(line(follower.poll()), highlight=False, soft_wrap=True)
     last = time.monotonic()
     while not _all_done(jobs):
         time.sleep(_LOOK_SECONDS)

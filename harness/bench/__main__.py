@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import click
 
-from harness import benchmarks, environment, models
+from harness import benchmarks, environment, models, smollm
 from harness.bench import cache, flight, latency, own, vanilla, verdict
 from harness.bench.drive import Engines
 from harness.bench.setting import Bench, say
@@ -61,8 +61,8 @@ _SIZE = click.IntRange(1)
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--draft", default=models.BUNDLED_NAME, help="Draft model: a known name, a hub id, or a folder.")
-@click.option("--target", default=models.BUNDLED_NAME, help="Target model, likewise.")
+@click.option("--draft", default=smollm.NAME, help="Draft model: a known name, a hub id, or a folder.")
+@click.option("--target", default=smollm.NAME, help="Target model, likewise.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k")
 @click.option("--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl.")
 @click.option("--only", default=",".join(NAMES), callback=_names(NAMES), help="Sections, with commas.")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import benchmarks, models
+from harness import benchmarks, models, smollm
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 from harness.engines import adapter
@@ -38,15 +38,15 @@ def find(role: Role, name: str, question: Question) -> Found:
         return _look(role, name, Path(name).expanduser(), question)
     if Path(name).is_absolute():
         return Found([failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")])
-    if name.lower() == models.BUNDLED_NAME:
-        return _bundled(role, question)
-    if name.lower() in models.PAIR:
-        return _of_the_pair(role, name.lower(), question)
+    if name.lower() == smollm.NAME:
+        return _smollm(role, question)
+    if folder := models.PAIR.get(name.lower()):
+        return _look(role, name.lower(), folder, question)
     reference = models.resolve(name)
-    folder = _cached(reference.path_or_hub_id, reference.revision)
-    if folder is None:
+    cached = _cached(reference.path_or_hub_id, reference.revision)
+    if cached is None:
         return Found([_not_cached(role, reference)])
-    return _look(role, reference.name, folder, question)
+    return _look(role, reference.name, cached, question)
 
 
 def check_adapter(name: str) -> Check:
@@ -144,22 +144,15 @@ def _broken(path: Path) -> str | None:
     return None if size >= whole else f"is cut off at {size} of {whole} bytes"
 
 
-def _of_the_pair(role: Role, name: str, question: Question) -> Found:
-    try:
-        return _look(role, name, models.pair_folder(name), question)
-    except models.ModelUnavailable as unavailable:
-        return Found([failure(role, str(unavailable))])
-
-
-def _bundled(role: Role, question: Question) -> Found:
-    folder = models.bundled_folder()
+def _smollm(role: Role, question: Question) -> Found:
+    folder = smollm.made()
     if (folder / "config.json").is_file():
-        return _look(role, models.BUNDLED_NAME, folder, question)
+        return _look(role, smollm.NAME, folder, question)
     try:
-        models.bundled_gguf()
-    except models.ModelUnavailable as unavailable:
+        smollm.gguf_file()
+    except smollm.ModelUnavailable as unavailable:
         return Found([failure(role, str(unavailable))])
-    return Found([warning(role, f"{models.BUNDLED_NAME} is converted at the first launch, half a minute: make demo")])
+    return Found([warning(role, f"{smollm.NAME} is converted at the first launch, half a minute")])
 
 
 def _cached(hub_id: str, revision: str | None) -> Path | None:

@@ -33,7 +33,7 @@ def write_card(folder: Path, config: Config, found: dict[str, Any]) -> None:
         target_layers=target.layers,
         solver_layers=target.solver_layers,
         working_layers=target.solver_layers + target.judge_layers,
-        draft_tokens=f"{target.solve.tokens / 1e6:g}",
+        draft_tokens=f"{target.solve.tokens / 1e6:g} + {config.draft.alone.tokens / 1e6:g}",
         target_tokens=" + ".join(f"{s.tokens / 1e6:g}" for s in (target.solve, target.judge, target.refine)),
         **said,
     )

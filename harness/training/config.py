@@ -48,11 +48,14 @@ class Study(_Strict):
 
 
 class Draft(_Strict):
-    """The draft: the first layers of those that learn to solve, with an early exit of their own."""
+    """The draft: the first layers of those that learn to solve, then trained alone."""
 
     layers: PositiveInt
-    weight: Share = 0.3
-    """Of its loss beside the solver's."""
+    exit: PositiveInt
+    """The solver's layer with an early exit, which makes the first layers of use without the others."""
+    exit_weight: Share = 0.3
+    """Of the exit's loss beside the solver's."""
+    alone: Study
 
 
 class Sampled(_Strict):

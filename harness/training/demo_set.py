@@ -13,12 +13,12 @@ _COUNT = 40
 
 
 def demo() -> list[Story]:
-    """The stories behind harness/data/pair/demo.jsonl, in its order."""
+    """The stories behind harness/data/demo.jsonl, in its order."""
     return list(itertools.islice(stories(_SEED), _COUNT))
 
 
 def lines() -> str:
-    """The content of harness/data/pair/demo.jsonl."""
+    """The content of harness/data/demo.jsonl."""
     rows = [
         {"id": f"demo/{i}", "dataset": "demo", "split": "test", "problem": story.text, "answer": str(story.answer),
          "level": story.level}

@@ -1,6 +1,7 @@
 """The pair's architecture, stock Llama, and what is learned by which layer.
 
-The draft is the solver's first layers with an early exit: a norm of its own and the common embeddings.
+The draft begins as the solver's first layers, which an early exit (a norm of its own and the common embeddings) makes
+of use alone.
 
 The layers of the target have one thing each to know, read off by a linear reader that is thrown away when training has
 ended: the solver's layers which token comes next, and which stands here; the judge's layers, from what the solver
@@ -185,12 +186,13 @@ def verdict_loss(said: Tensor, right: Tensor) -> Tensor:
 
 
 def cut(learner: Learner, layers: int) -> LlamaForCausalLM:
-    """The model of the first layers alone, with the early exit behind them as its end."""
+    """The model of the first layers alone; its end is the early exit behind them, where they have one."""
     whole, config = learner.model, learner.model.config
     shape = Shape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
     model = new(shape, layers, config.vocab_size, config.eos_token_id, 0)
     kept = {name: weights for name, weights in whole.state_dict().items() if name in model.state_dict()}
-    kept["model.norm.weight"] = learner.readers.exits.get_submodule(str(layers)).get_parameter("weight")
+    if str(layers) in learner.readers.exits:
+        kept["model.norm.weight"] = learner.readers.exits.get_submodule(str(layers)).get_parameter("weight")
     model.load_state_dict(kept)
     return model
 

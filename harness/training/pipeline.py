@@ -85,14 +85,13 @@ class Training:
             )
 
     def _solved(self) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
-        """The layers that solve, and the draft, which is the first of them."""
+        """The layers that solve, and the draft, which begins as the first of them."""
         draft, depth = self._config.draft, self._config.target.solver_layers
-        learner = self._learner(self._new(depth), exits=[draft.layers])
-        learner.exit_weight = draft.weight
+        learner = self._learner(self._new(depth), exits=[draft.exit])
+        learner.exit_weight = draft.exit_weight
         solver = self._studied("solve", self._config.target.solve, learner)
-        cut = self._copy(network.cut(learner, draft.layers))
-        self._look("draft", cut)
-        return solver, cut
+        cut = network.cut(learner, draft.layers).to(self._device)
+        return solver, self._studied("draft", draft.alone, self._learner(cut))
 
     def _target(self, solver: LlamaForCausalLM) -> LlamaForCausalLM:
         config, seed = self._config.target, self._config.seed

@@ -81,7 +81,7 @@ def test_unit_tolerance_and_alternatives_are_kept() -> None:
 def test_the_demo_is_bundled_and_has_three_levels() -> None:
     loaded = load_recorded("demo")
     assert loaded.source == "bundled"
-    assert Counter(p.level for p in loaded.problems) == {"easy": 16, "medium": 14, "hard": 10}
+    assert Counter(p.level for p in loaded.problems) == {"easy": 14, "medium": 13, "hard": 13}
     assert len({p.content_hash for p in loaded.problems}) == 40
 
 

