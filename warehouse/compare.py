@@ -71,6 +71,10 @@ def _write_table(comparison: Comparison, said: Sequence[str], out: IO[str]) -> N
     console = Console(file=out)
     for line in said:
         console.print(plain(line, style="bold red"), soft_wrap=True)
+    names = show.names(comparison)
+    console.print(plain("Compared:", style="bold"))
+    for run_id, name in names.items():
+        console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
     console.print(plain("What differs:", style="bold"))
     for line in list(show.difference_lines(comparison)) or ["nothing"]:
         console.print(plain(f"  {line}"), soft_wrap=True)
@@ -78,21 +82,23 @@ def _write_table(comparison: Comparison, said: Sequence[str], out: IO[str]) -> N
     for header in show.HEADERS:
         table.add_column(plain(header), overflow="fold")
     for row in comparison.rows:
-        table.add_row(*(plain(cell) for cell in show.cells(row)))
+        table.add_row(*(plain(cell) for cell in show.cells(row, names[row.run.run_id])))
     print_table(table, out)
     for line in show.legend(comparison):
         console.print(plain(line), soft_wrap=True)
 
 
 def _write_document(comparison: Comparison, said: Sequence[str], out: IO[str], shape: show.Format) -> None:
-    table = [show.cells(row) for row in comparison.rows]
+    names = show.names(comparison)
+    table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
+    runs = [f"{name}: {run_id}" for run_id, name in names.items()]
     if shape == "latex":
-        lines = [*said, *show.difference_lines(comparison), *show.legend(comparison)]
+        lines = [*said, *runs, *show.difference_lines(comparison), *show.legend(comparison)]
         out.write("".join(f"% {printable(line)}\n" for line in lines))
         out.write(show.aligned(show.HEADERS, table, "latex") + "\n")
         return
     out.write("".join(f"**{show.markdown(line)}**\n\n" for line in said))
-    out.write("What differs:\n\n")
+    out.write("Compared:\n\n" + "".join(f"- {show.markdown(line)}\n" for line in runs) + "\nWhat differs:\n\n")
     out.write("".join(f"- {show.markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
     out.write("\n" + show.aligned(show.HEADERS, table, "markdown") + "\n\n")
     out.write("".join(f"{show.markdown(line)}\n" for line in show.legend(comparison)))

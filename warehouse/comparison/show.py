@@ -8,6 +8,7 @@ from typing import Literal
 
 from warehouse.comparison.contrasts import ALPHA, Comparison, Row
 from warehouse.display import printable
+from warehouse.labels import labels
 from warehouse.render import NOTHING, warnings
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.power import POWER
@@ -96,11 +97,17 @@ HEADERS = (
 )
 
 
-def cells(row: Row) -> list[str]:
-    """One row for people, under HEADERS."""
+def names(comparison: Comparison) -> dict[str, str]:
+    """A short name for each run, by run id."""
+    runs = list({row.run.run_id: row.run for row in comparison.rows}.values())
+    return dict(zip((run.run_id for run in runs), labels([run.summary for run in runs]), strict=True))
+
+
+def cells(row: Row, name: str) -> list[str]:
+    """One row for people, under HEADERS; `name`: the run's."""
     contrast, speed = row.contrast, row.speed
     rerun = None if row.rerun_standard_error is None else f"{100 * row.rerun_standard_error:.2f}"
-    opening = [row.run.run_id, row.metric, str(len(row.run.outcomes.problems))]
+    opening = [name, row.metric, str(len(row.run.outcomes.problems))]
     opening += [f"{100 * row.result.estimate:.2f}", _span(row.result, 100, 1), rerun or NOTHING]
     if contrast is None:
         return [*opening, "baseline", *[NOTHING] * 7]

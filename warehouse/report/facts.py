@@ -6,12 +6,12 @@ observation): the ratio estimator's standard error, Cochran, Sampling Techniques
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from warehouse.database import Connection, rows
+from warehouse.labels import labels
 from warehouse.records import RunSummary
 from warehouse.summary import summaries
 
@@ -161,33 +161,10 @@ class Flips:
     only_second: int
 
 
-_ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
-    lambda run: run.dataset,
-    lambda run: " → ".join(model for model in (run.draft, run.target) if model),
-    lambda run: f"({run.concurrency} in flight)",
-    lambda run: run.run_id.rpartition("-")[2],
-    lambda run: run.run_id,
-)
-
-
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:
     """The facts of runs, in the order asked. Raises UnknownRun."""
     found = summaries(connection, run_ids)
     return [_facts(connection, s, label) for s, label in zip(found, labels(found), strict=True)]
-
-
-def labels(runs: Sequence[RunSummary]) -> list[str]:
-    """Method and what tells runs of the same method apart: parameters, dataset, models, concurrency, at last the id."""
-    found = [_method(run) for run in runs]
-    for aspect in (_unlike_params(runs), *_ASPECTS):
-        groups: dict[str, set[str]] = {}
-        for run, label in zip(runs, found, strict=True):
-            groups.setdefault(label, set()).add(aspect(run))
-        found = [
-            f"{label} {aspect(run)}".rstrip() if len(groups[label]) > 1 else label
-            for run, label in zip(runs, found, strict=True)
-        ]
-    return found
 
 
 def flips(runs: Sequence[RunFacts]) -> list[Flips]:
@@ -231,20 +208,3 @@ def _facts(connection: Connection, summary: RunSummary, label: str) -> RunFacts:
         costs=[Cost(**row) for row in ask(_COST)],
         scores={(row["problem_id"], row["content_hash"]): row["score"] for row in ask(_SCORES)},
     )
-
-
-def _method(run: RunSummary) -> str:
-    return f"vanilla {run.params['model']}" if run.method == "vanilla" and "model" in run.params else run.method
-
-
-def _unlike_params(runs: Sequence[RunSummary]) -> Callable[[RunSummary], str]:
-    """Names and values of the parameters on which runs of a method differ."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for run in runs:
-        for name, value in run.params.items():
-            values.setdefault((run.method, name), set()).add(json.dumps(value, sort_keys=True))
-
-    def unlike(run: RunSummary) -> str:
-        return ", ".join(f"{n} {v}" for n, v in run.params.items() if n != "model" and len(values[run.method, n]) > 1)
-
-    return unlike

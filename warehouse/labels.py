@@ -1,0 +1,47 @@
+"""Short names of runs that stand side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from warehouse.records import RunSummary
+
+_ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
+    lambda run: run.dataset,
+    lambda run: " → ".join(model for model in (run.draft, run.target) if model),
+    lambda run: f"({run.concurrency} in flight)",
+    lambda run: run.run_id.rpartition("-")[2],
+    lambda run: run.run_id,
+)
+
+
+def labels(runs: Sequence[RunSummary]) -> list[str]:
+    """Method and what tells runs of the same method apart: parameters, dataset, models, concurrency, at last the id."""
+    found = [_method(run) for run in runs]
+    for aspect in (_unlike_params(runs), *_ASPECTS):
+        groups: dict[str, set[str]] = {}
+        for run, label in zip(runs, found, strict=True):
+            groups.setdefault(label, set()).add(aspect(run))
+        found = [
+            f"{label} {aspect(run)}".rstrip() if len(groups[label]) > 1 else label
+            for run, label in zip(runs, found, strict=True)
+        ]
+    return found
+
+
+def _method(run: RunSummary) -> str:
+    return f"vanilla {run.params['model']}" if run.method == "vanilla" and "model" in run.params else run.method
+
+
+def _unlike_params(runs: Sequence[RunSummary]) -> Callable[[RunSummary], str]:
+    """Names and values of the parameters on which runs of a method differ."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for run in runs:
+        for name, value in run.params.items():
+            values.setdefault((run.method, name), set()).add(json.dumps(value, sort_keys=True))
+
+    def unlike(run: RunSummary) -> str:
+        return ", ".join(f"{n} {v}" for n, v in run.params.items() if n != "model" and len(values[run.method, n]) > 1)
+
+    return unlike
