@@ -19,7 +19,7 @@ DRAFT, TARGET = models.PAIR.values()
 
 @pytest.fixture(scope="module")
 def asked() -> list[Story]:
-    return demo_set.checked(config.read(config.DEFAULT))[:40]
+    return demo_set.checked(config.read(config.DEFAULT))[:20]
 
 
 @pytest.fixture(scope="module")

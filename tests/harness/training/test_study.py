@@ -121,7 +121,7 @@ def test_batches_have_few_shapes_and_lose_no_lesson(tokenizer: HFTokenizer, taug
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (("layers = 2\n", "layers = 0\n"), "draft.layers: Input should be greater than 0"),
+        (("layers = 3\n", "layers = 0\n"), "draft.layers: Input should be greater than 0"),
         (("seed =", "sead ="), "seed: Field required"),
         (("solve = 0.6", "guess = 0.6"), "target.solve.shares"),
         (("[shape]", "[shape"), "not a readable TOML file"),
