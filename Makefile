@@ -35,7 +35,7 @@ demo:
 	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2
 endif
 
-train-demo: $(STAMP) ## Train the demo's draft and target anew, into runs/demo-pair; an hour on two cores
+train-demo: $(STAMP) ## Train the demo's draft and target anew, into runs/demo-pair; an hour and a quarter on two cores
 	$(VENV)/bin/python -m harness.training
 
 test: $(SMOLLM_STAMP) ## Run the tests
