@@ -289,10 +289,6 @@ def _not_found(benchmark: Benchmark, reasons: list[str]) -> DatasetNotFound:
     )
 
 
-_TRUE = {"1", "ON", "YES", "TRUE"}
-"""What huggingface_hub takes for yes."""
-
-
 @contextmanager
 def _quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
     """Keeps an unreachable hub from costing minutes: huggingface_hub retries each of its requests five times.
@@ -302,14 +298,12 @@ def _quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
     """
     wanted = {"HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "20"}
     wanted = {k: v for k, v in wanted.items() if k not in os.environ}
-    said = os.environ.get("HF_HUB_OFFLINE")
-    if said is None and not hub_answers(timeout_seconds):
-        said = wanted["HF_HUB_OFFLINE"] = "1"
-    modules = [sys.modules.get(n) for n in ("huggingface_hub.constants", "datasets.config")]
-    is_offline = (said or "").upper() in _TRUE
-    copies = [m for m in modules if m is not None and hasattr(m, "HF_HUB_OFFLINE") and is_offline]
-    before = [m.HF_HUB_OFFLINE for m in copies]
+    if os.environ.get("HF_HUB_OFFLINE") is None and not hub_answers(timeout_seconds):
+        wanted["HF_HUB_OFFLINE"] = "1"
     os.environ.update(wanted)
+    modules = [sys.modules.get(n) for n in ("huggingface_hub.constants", "datasets.config")]
+    copies = [m for m in modules if m is not None and hasattr(m, "HF_HUB_OFFLINE") and is_offline()]
+    before = [m.HF_HUB_OFFLINE for m in copies]
     for module in copies:
         module.__dict__["HF_HUB_OFFLINE"] = True
     try:
@@ -319,6 +313,11 @@ def _quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
             os.environ.pop(name, None)
         for module, value in zip(copies, before, strict=True):
             module.__dict__["HF_HUB_OFFLINE"] = value
+
+
+def is_offline() -> bool:
+    """Whether HF_HUB_OFFLINE says yes, in the words that huggingface_hub takes for it."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def hub_answers(timeout_seconds: float) -> bool:

@@ -17,9 +17,9 @@ from typing import Literal, NamedTuple
 from harness import smollm
 from harness.smollm import ModelUnavailable as ModelUnavailable
 
-_BUNDLED = Path(__file__).parent / "data" / "models"
-PAIR = {"demo-draft": _BUNDLED / "draft", "demo-target": _BUNDLED / "target"}
-"""The bundled pair, made by `make train-demo`. It knows the problems of `demo` and nothing else."""
+PAIR = {"demo-draft": "draft", "demo-target": "target"}
+"""The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
+_PAIR_FOLDER = Path(__file__).parent / "data" / "models"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     Raises ValueError on anything else, and ModelUnavailable.
     """
     if name.lower() in PAIR:
-        folder = PAIR[name.lower()]
+        folder = pair_folder(name.lower())
         return ModelRef(name.lower(), str(folder), None, folder_fingerprint(folder))
     if name.lower() == smollm.NAME:
         folder = smollm.model_folder()
@@ -145,6 +145,14 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
         )
         return Pair(draft, target, notice)
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
+
+
+def pair_folder(name: str) -> Path:
+    """Where a model of the bundled pair lies. Raises ModelUnavailable."""
+    folder = _PAIR_FOLDER / PAIR[name]
+    if not (folder / "config.json").is_file():
+        raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package")
+    return folder
 
 
 def _cached_commit(hub_id: str) -> str | None:

@@ -116,8 +116,8 @@ def test_the_target_is_better_than_its_draft_and_speccot_is_near_the_target(
     accuracy = {(method, has_target): score for method, has_target, score, *_ in rows}
     target, draft = accuracy["vanilla", True], accuracy["vanilla", False]
     assert target >= 0.65
-    assert 0.35 <= draft <= target - 0.05
-    assert accuracy["speccot", True] >= max(draft, target - 0.2)
+    assert 0.35 <= draft <= min(0.75, target - 0.05)
+    assert accuracy["speccot", True] >= max(draft + 0.05, target - 0.15)
 
 
 def test_most_tokens_are_the_drafts_and_some_steps_are_refused(interrupted: Interrupted, output: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _NUMBERED = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
 _HEADER_LIMIT = 100 << 20
-_OFFLINE = {"1", "ON", "YES", "TRUE"}
 _HUB_SECONDS = 5.0
 
 
@@ -40,13 +38,13 @@ def find(role: Role, name: str, question: Question) -> Found:
         return Found([failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")])
     if name.lower() == smollm.NAME:
         return _smollm(role, question)
-    if folder := models.PAIR.get(name.lower()):
-        return _look(role, name.lower(), folder, question)
+    if name.lower() in models.PAIR:
+        return _of_the_pair(role, name.lower(), question)
     reference = models.resolve(name)
-    cached = _cached(reference.path_or_hub_id, reference.revision)
-    if cached is None:
+    folder = _cached(reference.path_or_hub_id, reference.revision)
+    if folder is None:
         return Found([_not_cached(role, reference)])
-    return _look(role, reference.name, cached, question)
+    return _look(role, reference.name, folder, question)
 
 
 def check_adapter(name: str) -> Check:
@@ -144,6 +142,13 @@ def _broken(path: Path) -> str | None:
     return None if size >= whole else f"is cut off at {size} of {whole} bytes"
 
 
+def _of_the_pair(role: Role, name: str, question: Question) -> Found:
+    try:
+        return _look(role, name, models.pair_folder(name), question)
+    except models.ModelUnavailable as unavailable:
+        return Found([failure(role, str(unavailable))])
+
+
 def _smollm(role: Role, question: Question) -> Found:
     folder = smollm.made()
     if (folder / "config.json").is_file():
@@ -170,7 +175,7 @@ def _not_cached(role: Role, reference: models.ModelRef) -> Check:
     remedy = (
         f"on a machine that reaches the hub, with the nodes' HF_HOME: hf download {reference.path_or_hub_id}{revision}"
     )
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in _OFFLINE:
+    if benchmarks.is_offline():
         return failure(role, f"{reference.name} is not in the cache and HF_HUB_OFFLINE is set; {remedy}")
     if not benchmarks.hub_answers(_HUB_SECONDS):
         return failure(role, f"{reference.name} is not in the cache and the hub does not answer; {remedy}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import models, smollm
-from harness.models import MODELS, ModelRef, default_pair, resolve
+from harness.models import MODELS, ModelRef, ModelUnavailable, default_pair, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [name for name in MODELS if name != smollm.NAME]
@@ -110,13 +110,13 @@ def test_the_default_pair_is_the_papers_and_a_cpu_says_loudly_that_it_is_not(
     assert bundled.notice.startswith("NO GPU")
 
 
-@pytest.mark.parametrize("name", models.PAIR)
-def test_the_bundled_pair_is_found_by_name(name: str) -> None:
-    found = resolve(name.upper())
-    assert (found.name, found.path_or_hub_id, found.revision) == (name, str(models.PAIR[name]), None)
-    assert found.fingerprint == resolve(str(models.PAIR[name])).fingerprint
-
-
-def test_the_bundled_pair_is_small() -> None:
-    folder = ROOT / "harness" / "data" / "models"
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6
+def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [resolve(name.upper()) for name in models.PAIR]
+    assert [ref.name for ref in found] == list(models.PAIR)
+    assert found[0].fingerprint != found[1].fingerprint
+    assert sum(path.stat().st_size for ref in found for path in Path(ref.path_or_hub_id).iterdir()) < 20_000_000
+    monkeypatch.setattr(models, "_PAIR_FOLDER", tmp_path)
+    with pytest.raises(ModelUnavailable, match=r"demo-draft is not in .*install the whole package"):
+        resolve("demo-draft")

@@ -69,6 +69,7 @@ def test_a_step_is_judged_by_its_text_and_by_where_the_thought_ends() -> None:
 
 def test_the_demos_problems_are_what_the_generator_makes() -> None:
     assert (benchmarks.BUNDLED / "demo.jsonl").read_text(encoding="utf-8") == demo_set.lines()
+    assert len(benchmarks.load("demo")) == 40
 
 
 def test_nothing_held_out_is_taught() -> None:

@@ -6,20 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.tokenizer import HFTokenizer
 from harness.training import config as configuration
+from harness.training import network, pupil, vocabulary
+from harness.training.batches import WIDTHS, Batches
 from harness.training.config import BadConfig, Shape, Study
 from harness.training.lessons import Kind, Teacher
 from harness.training.mistakes import Mistakes
+from harness.training.network import Learner, Readers
 from harness.training.stories import Story
-
-torch = pytest.importorskip("torch")
-
-from harness.training import network, pupil, vocabulary  # noqa: E402
-from harness.training.batches import WIDTHS, Batches  # noqa: E402
-from harness.training.network import Learner, Readers  # noqa: E402
-from harness.training.study import Course  # noqa: E402
+from harness.training.study import Course
 
 SHAPE = Shape(width=32, inner=48, heads=1)
 SHARES: dict[Kind, float] = {"solve": 1.0, "score": 1.0, "choose": 1.0}
@@ -123,6 +121,7 @@ def test_batches_have_few_shapes_and_lose_no_lesson(tokenizer: HFTokenizer, taug
     [
         (("layers = 3\n", "layers = 0\n"), "draft.layers: Input should be greater than 0"),
         (("seed =", "sead ="), "seed: Field required"),
+        (("solve = 1.0", "guess = 1.0"), "draft.alone.shares"),
         (("solve = 0.6", "guess = 0.6"), "target.solve.shares"),
         (("[shape]", "[shape"), "not a readable TOML file"),
     ],
