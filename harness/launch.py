@@ -71,6 +71,7 @@ def _path(*, exists: bool = False) -> click.Path:
     help="Token-level speculation in the target's engine: who proposes.  [default: draft for specdecode, else none]",
 )
 @click.option("--spec-tokens", type=click.IntRange(1), default=5, show_default=True, help="Tokens proposed at a time.")
+@click.option("--take-turns", is_flag=True, help="Let only one of the two engines work at a time: for comparison.")
 @click.option("--dtype", default="auto", show_default=True, help="Weights' type, e.g. bfloat16, float32.")
 @click.option("--max-context", type=click.IntRange(16), help="Longest prompt plus output.  [default: what is needed]")
 @click.option("--draft-tensor-parallel", type=click.IntRange(1), default=1, show_default=True)

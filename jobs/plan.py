@@ -23,6 +23,8 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
     problems = benchmarks.select(every, chosen["limit"], chosen["problems"])
     kind, proposing = _engine_kind(chosen["engine"]), _proposer(chosen)
     roles = build(chosen["method"], dict(params)).roles
+    if chosen["take_turns"] and len(roles) < 2:
+        raise ValueError(f"--take-turns: {chosen['method']} uses one engine; speccot, specreason and scot use two")
     selection = _selection(chosen, kind, speculates=proposing is not None)
     draft, target, notices = _models(chosen, (*roles, "draft") if proposing == "draft" else roles)
     if selection is not None and target is not None:
@@ -53,6 +55,7 @@ def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec,
             target_memory=chosen["target_memory"],
             spec_decode=proposing,
             spec_tokens=chosen["spec_tokens"] if proposing else None,
+            take_turns=chosen["take_turns"],
         ),
         concurrency=chosen["concurrency"],
         prompt_hash=prompt_hash(),

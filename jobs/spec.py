@@ -67,6 +67,8 @@ class EngineSpec:
     """Who proposes tokens to the target, `draft` or `ngram`; None: no token-level speculation."""
     spec_tokens: int | None = None
     """How many at a time."""
+    take_turns: bool = False
+    """Draft and target never work at once."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ class RunSpec:
                 del weights["training"]  # follows from the weights
         if self.engine.spec_decode is None:
             del identity["engine"]["spec_decode"], identity["engine"]["spec_tokens"]
+        if not self.engine.take_turns:
+            del identity["engine"]["take_turns"]
         # Off is what runs from before these parameters did, under the same name.
         identity["params"] = {k: v for k, v in self.params.items() if v or k not in SPEED_ONLY}
         return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"

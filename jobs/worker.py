@@ -26,6 +26,7 @@ from harness.engine import Engine, Role
 from harness.engines import adapter, pair
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import Speculation, why_not
+from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.problem import Problem
 from harness.prompts import problem_text
@@ -130,8 +131,9 @@ class _Worker:
         logs = run.logs_dir / f"shard-{self.shards[0]}"
         async with pair.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
             attempt = _attempt(run, self.shards[0], engines, time.monotonic() - started)
+            asked = taking_turns(engines) if spec.engine.take_turns else engines
             journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-            samples = ShardRun(spec, method, problems, engines, journal, state, _ends_at())
+            samples = ShardRun(spec, method, problems, asked, journal, state, _ends_at())
             try:
                 await samples.all(todo)
             finally:
@@ -189,6 +191,7 @@ def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dic
         memory={"draft": engine.draft_memory, "target": engine.target_memory},
         concurrency=spec.concurrency,
         candidates=method.parallel,
+        take_turns=engine.take_turns,
         speculation=_speculation(spec),
         adapter=_adapter(spec),
     )

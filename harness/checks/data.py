@@ -20,6 +20,7 @@ KNOWN_HASHES = {
     "amc23": "82c7dfde9aa67c83",
     "aime24": "6a04042f3aa77476",
     "demo": "94fed6ccf3080869",
+    "demo-train": "e6bf2b9ca3a90417",
 }
 """Of whole datasets read from JSON Lines files whose upstream commits are known: the authors' own files for GSM8K and
 MATH, those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""

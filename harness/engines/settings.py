@@ -75,6 +75,7 @@ def pair_settings(
     memory: Mapping[Role, float | None] | None = None,
     concurrency: int = 64,
     candidates: int = 1,
+    take_turns: bool = False,
     device: Device | None = None,
     speculation: Speculation | None = None,
     adapter: Adapter | None = None,
@@ -82,7 +83,8 @@ def pair_settings(
     """Settings for the engines of one worker, resolved on its node.
 
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; `candidates` is how many completions
-    of one sample the draft may write at once; `adapter` is for the target's verdicts.
+    of one sample the draft may write at once; `adapter` is for the target's verdicts. Engines that take turns need no
+    cores of their own.
     """
     device = device or accelerator()
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
@@ -91,7 +93,7 @@ def pair_settings(
     }
     if sum(shares.values()) > 1:
         raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
-    cores = core_lists(roles, ranks, concurrency) if device == "cpu" else {}
+    cores = core_lists(roles, ranks, 1 if take_turns else concurrency) if device == "cpu" else {}
     kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
     for role in roles:

@@ -1,4 +1,4 @@
-"""The demo's 40 problems: made of stories once, held out of everything that is taught."""
+"""The demo's 40 problems and those of demo-train: made of stories once, and never among what the pair is taught."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from harness.training.stories import Story, stories
 
 _SEED = 40
 _COUNT = 40
+_TRAIN_SEED = 1000
+_TRAIN_COUNT = 1000
 
 
 def demo() -> list[Story]:
@@ -19,10 +21,20 @@ def demo() -> list[Story]:
 
 def lines() -> str:
     """The content of harness/data/demo.jsonl."""
+    return _rows("demo", "test", demo())
+
+
+def train_lines(config: Config) -> str:
+    """The content of harness/data/demo-train.jsonl: what SCoT's trainings of the pair may use."""
+    but = {story.text for story in (*demo(), *checked(config), *taught(config))}
+    return _rows("demo-train", "train", list(itertools.islice(stories(_TRAIN_SEED, but), _TRAIN_COUNT)))
+
+
+def _rows(dataset: str, split: str, told: list[Story]) -> str:
     rows = [
-        {"id": f"demo/{i}", "dataset": "demo", "split": "test", "problem": story.text, "answer": str(story.answer),
-         "level": story.level}
-        for i, story in enumerate(demo())
+        {"id": f"{dataset}/{i}", "dataset": dataset, "split": split, "problem": story.text,
+         "answer": str(story.answer), "level": story.level}
+        for i, story in enumerate(told)
     ]  # fmt: skip
     return "".join(json.dumps(row) + "\n" for row in rows)
 

@@ -30,7 +30,7 @@ from harness.problem import Problem
 from tests.harness.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED_NAMES = [name for name in DATASETS if name not in {"aime25", "gpqa", "demo"}]
+SHARED_NAMES = [name for name in DATASETS if name not in {"aime25", "gpqa", "demo", "demo-train"}]
 RIGHT = "the right one"
 
 
@@ -132,7 +132,7 @@ def test_two_problems_with_one_id_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match=r"^unknown dataset 'gsm9k'; valid: gsm8k, .*, demo$"):
+    with pytest.raises(ValueError, match=r"^unknown dataset 'gsm9k'; valid: gsm8k, .*, demo, demo-train$"):
         load("gsm9k")
 
 

@@ -101,6 +101,26 @@ def test_tokens_a_second(loaded: Loaded, ask: Ask) -> None:
     assert row["emitted_tokens_per_second"] == pytest.approx(54 / 8.5)
 
 
+def test_which_engines_are_at_work(loaded: Loaded, ask: Ask, ahead: tuple[Ask, RunFolder]) -> None:
+    """Against a count in steps of 1/64 s; all times are multiples of 1/4 s."""
+    calls = [call for trace in loaded.traces[TIMED] for call in trace.calls]
+    spans = [(c.model, c.submitted_at + c.queued_seconds, c.submitted_at + c.end_seconds) for c in calls]
+    begin, end = min(span[1] for span in spans), max(span[2] for span in spans)
+    moments = [begin + (i + 0.5) / 64 for i in range(round((end - begin) * 64))]
+    seen = [frozenset(model for model, start, stop in spans if start < moment < stop) for moment in moments]
+    [row] = ask("engine_overlap", loaded.speculative)
+    for column, engines in (
+        ("share_draft_alone", {"draft"}),
+        ("share_target_alone", {"target"}),
+        ("share_both", {"draft", "target"}),
+        ("share_idle", set()),
+    ):
+        assert row[column] == pytest.approx(seen.count(frozenset(engines)) / len(seen)), column
+    assert row["wall_seconds"] == pytest.approx(end - begin)
+    look, folder = ahead
+    assert look("engine_overlap", folder)[0]["share_both"] > 0
+
+
 def test_call_rates_are_only_given_where_calls_do_not_overlap(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, replace(runs.SPEC, concurrency=8))
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[:2]])

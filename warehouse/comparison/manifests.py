@@ -51,6 +51,7 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_target_memory": ("memory share of the target", "latency"),
     "engine_spec_decode": ("token-level speculation", "accuracy and latency"),
     "engine_spec_tokens": ("tokens proposed at a time", "latency"),
+    "engine_take_turns": ("engines take turns", "latency"),
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),

@@ -46,6 +46,7 @@ CREATE TABLE run (
     engine_target_memory DOUBLE,
     engine_spec_decode VARCHAR,
     engine_spec_tokens INTEGER,
+    engine_take_turns BOOLEAN NOT NULL,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     preset VARCHAR,
@@ -94,6 +95,7 @@ COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory for the dra
 COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the target engine; NULL: default split';
 COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target, draft or ngram; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
+COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';

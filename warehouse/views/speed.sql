@@ -72,3 +72,29 @@ SELECT run_id, run_conditions.regime, wall.num_workers, num_samples, emitted_tok
     spent_tokens / nullif(wall_seconds, 0) AS spent_tokens_per_second
 FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id);
 COMMENT ON VIEW run_throughput IS 'Tokens a second of one worker, averaged over the workers'' wall time (the sum of wall_seconds over workers)';
+
+CREATE OR REPLACE VIEW engine_overlap AS
+WITH work AS (
+    SELECT call.run_id, timed_sample.attempt_id, model,
+        submitted_at + to_microseconds((queued_seconds * 1e6)::BIGINT) AS begun_at,
+        submitted_at + to_microseconds((end_seconds * 1e6)::BIGINT) AS ended_at
+    FROM call JOIN timed_sample USING (run_id, sample_id)
+), change AS (
+    SELECT run_id, attempt_id, begun_at AS moment, (model = 'draft')::INTEGER AS draft, (model = 'target')::INTEGER AS target
+    FROM work
+    UNION ALL
+    SELECT run_id, attempt_id, ended_at, -(model = 'draft')::INTEGER, -(model = 'target')::INTEGER FROM work
+), net AS (
+    SELECT run_id, attempt_id, moment, sum(draft) AS draft, sum(target) AS target FROM change GROUP BY ALL
+), span AS (
+    SELECT run_id, attempt_id, epoch(lead(moment) OVER later - moment) AS seconds,
+        sum(draft) OVER later > 0 AS drafting, sum(target) OVER later > 0 AS targeting
+    FROM net WINDOW later AS (PARTITION BY run_id, attempt_id ORDER BY moment)
+)
+SELECT run_id, sum(seconds) AS wall_seconds,
+    coalesce(sum(seconds) FILTER (drafting AND NOT targeting), 0) / nullif(sum(seconds), 0) AS share_draft_alone,
+    coalesce(sum(seconds) FILTER (targeting AND NOT drafting), 0) / nullif(sum(seconds), 0) AS share_target_alone,
+    coalesce(sum(seconds) FILTER (drafting AND targeting), 0) / nullif(sum(seconds), 0) AS share_both,
+    coalesce(sum(seconds) FILTER (NOT drafting AND NOT targeting), 0) / nullif(sum(seconds), 0) AS share_idle
+FROM span GROUP BY run_id;
+COMMENT ON VIEW engine_overlap IS 'Which engines are at work, as shares of the workers'' wall time: requests that wait in an engine''s queue do not count';

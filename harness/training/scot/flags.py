@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness import options
+from harness import benchmarks, options
 from harness.training.scot import settings as known
 from harness.training.scot.settings import Preset, Settings, Task
 
@@ -30,7 +30,14 @@ def of(task: Task) -> Callable[[_Command], _Command]:
         click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write."),
         click.option("--preset", type=click.Choice(known.preset_names()), help="Models and settings of a machine."),
         click.option(
-            "--problems", type=click.IntRange(1), default=number, show_default=True, help=f"Problems of {DATASET}."
+            "--dataset",
+            type=click.Choice([one.name for one in benchmarks.DATASETS.values() if one.training]),
+            default=DATASET,
+            show_default=True,
+            help="Training data.",
+        ),
+        click.option(
+            "--problems", type=click.IntRange(1), default=number, show_default=True, help="Problems of the dataset."
         ),
         click.option(
             "--skip", type=click.IntRange(0), default=skipped, show_default=True, help="Problems before the first."
@@ -70,7 +77,7 @@ def for_launch(task: Task, given: Mapping[str, Any], models: Preset) -> list[str
     first = given["skip"]
     flags: dict[str, Any] = {
         "method": "vanilla" if task == "align" else "scot",
-        "dataset": DATASET,
+        "dataset": given["dataset"],
         "samples": 1,
         "problems": f"{first}-{first + given['problems'] - 1}",
         "output": given["runs"],

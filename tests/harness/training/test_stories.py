@@ -72,6 +72,15 @@ def test_the_demos_problems_are_what_the_generator_makes() -> None:
     assert len(benchmarks.load("demo")) == 40
 
 
+def test_the_training_set_is_what_the_generator_makes_and_shares_nothing_with_the_demo_or_with_what_is_taught() -> None:
+    config = read(Path(DEFAULT))
+    assert (benchmarks.BUNDLED / "demo-train.jsonl").read_text(encoding="utf-8") == demo_set.train_lines(config)
+    told = {problem.text for problem in benchmarks.load("demo-train")}
+    assert len(told) == 1000
+    assert told.isdisjoint(story.text for story in (*demo_set.demo(), *demo_set.checked(config)))
+    assert benchmarks.DATASETS["demo-train"].training
+
+
 def test_nothing_held_out_is_taught() -> None:
     config = read(Path(DEFAULT)).model_copy(update={"stories": 5000})
     held_out = {story.text for story in (*demo_set.demo(), *demo_set.checked(config))}

@@ -46,7 +46,14 @@ def test_a_presets_flags_are_valid(name: str) -> None:
     for task in ("align", "select"):
         found = preset(name, task)
         assert isinstance(found.settings, Settings)
-        given = {"skip": 3, "problems": 7, "runs": Path("runs"), "data_dir": None, "launch_flags": ("--limit", "5")}
+        given = {
+            "dataset": "gsm8k-train",
+            "skip": 3,
+            "problems": 7,
+            "runs": Path("runs"),
+            "data_dir": None,
+            "launch_flags": ("--limit", "5"),
+        }
         chosen = settled(flags.for_launch(task, given, found))
         assert (chosen["dataset"], chosen["samples"], chosen["problems"]) == ("gsm8k-train", 1, "3-9")
         assert chosen["limit"] == 5
