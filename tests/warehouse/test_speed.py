@@ -107,7 +107,7 @@ def test_which_engines_are_at_work(loaded: Loaded, ask: Ask, ahead: tuple[Ask, R
     spans = [(c.model, c.submitted_at + c.queued_seconds, c.submitted_at + c.end_seconds) for c in calls]
     begin, end = min(span[1] for span in spans), max(span[2] for span in spans)
     moments = [begin + (i + 0.5) / 64 for i in range(round((end - begin) * 64))]
-    seen = [frozenset(model for model, start, stop in spans if start < moment < stop) for moment in moments]
+    seen = [frozenset(str(model) for model, start, stop in spans if start < moment < stop) for moment in moments]
     [row] = ask("engine_overlap", loaded.speculative)
     for column, engines in (
         ("share_draft_alone", {"draft"}),
