@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -17,36 +18,35 @@ _LOOK_SECONDS = 1.0
 _PLAIN_LINE_SECONDS = 15.0
 
 
-def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
-    """Show progress until every job has ended; ends the jobs where it is interrupted itself.
-
-    A job in this very process, not `elsewhere`, is at work while it is asked whether it has ended: then only the
-    beginning shows.
-    """
-    follower = Follower(run)
+def follow(run: RunFolder, jobs: Sequence[Job], console: Console) -> None:
+    """Show progress until every job has ended; ends the jobs where it is interrupted itself."""
+    follower, ended = Follower(run), threading.Event()
+    shown = threading.Thread(target=_show, args=(follower, console, ended), name="progress", daemon=True)
     try:
-        if console.is_terminal and elsewhere:
-            with Live(console=console, refresh_per_second=2, transient=True) as live:
-                while not _all_done(jobs):
-                    live.update(Text(line(follower.poll())))
-                    time.sleep(_LOOK_SECONDS)
-        else:
-            _plain(follower, jobs, console)
-        console.print(line(follower.poll()), highlight=False)
+        shown.start()  # beside the jobs: one in this very process is at work while it is asked whether it has ended
+        try:
+            while not _all_done(jobs):
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            ended.set()
+            shown.join()
+        console.print(line(follower.poll()), highlight=False, soft_wrap=True)
     except BaseException:
         for job in jobs:
             job.cancel()
         raise
 
 
-def _plain(follower: Follower, jobs: Sequence[Job], console: Console) -> None:
-    console.print(line(follower.poll()), highlight=False, soft_wrap=True)
-    last = time.monotonic()
-    while not _all_done(jobs):
-        time.sleep(_LOOK_SECONDS)
-        if time.monotonic() - last >= _PLAIN_LINE_SECONDS:
+def _show(follower: Follower, console: Console, ended: threading.Event) -> None:
+    if not console.is_terminal:
+        console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+        while not ended.wait(_PLAIN_LINE_SECONDS):
             console.print(line(follower.poll()), highlight=False, soft_wrap=True)
-            last = time.monotonic()
+        return
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+        while not ended.is_set():
+            live.update(Text(line(follower.poll())))
+            ended.wait(_LOOK_SECONDS)
 
 
 def _all_done(jobs: Sequence[Job]) -> bool:

@@ -46,6 +46,7 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--spec-decode", "ngram"), "needs --engine vllm, not scripted"),
         (("--method", "specdecode", *DATASET, "--spec-decode", "none"), "without, it is vanilla"),
         (("--method", "vanilla", *DATASET, "--spec-decode", "ngram"), "is --method specdecode"),
+        (("--method", "vanilla", *DATASET, "--engine", "scripted", "--take-turns"), "vanilla uses one engine"),
         (
             (*SPECCOT, *DATASET, "--engine", "vllm", "--selection-adapter", "x"),
             "scot's choice of a draft, not for speccot",

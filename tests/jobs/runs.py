@@ -14,9 +14,18 @@ from jobs.spec import EngineSpec, ModelSpec, RunSpec, units
 from jobs.store import RunFolder
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
+ENGINES = EngineSpec("scripted")
 
 
-def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "speccot", **params: Any) -> RunFolder:
+def plan(
+    folder: Path,
+    *,
+    samples: int = 3,
+    shards: int = 1,
+    method: str = "speccot",
+    engine: EngineSpec = ENGINES,
+    **params: Any,
+) -> RunFolder:
     problems = benchmarks.load("demo")[:8]
     spec = RunSpec(
         method=method,
@@ -32,7 +41,7 @@ def plan(folder: Path, *, samples: int = 3, shards: int = 1, method: str = "spec
         token_budget=2048,
         draft=SCRIPTED,
         target=SCRIPTED,
-        engine=EngineSpec("scripted"),
+        engine=engine,
         concurrency=4,
         prompt_hash=prompt_hash(),
     )

@@ -31,7 +31,7 @@ from jobs.spec import Attempt
 from jobs.state import compact, read_state
 from jobs.store import RunBusyError, RunFolder
 from jobs.worker import ShardBusyError, run_shard
-from tests.jobs.runs import plan, planned_ids
+from tests.jobs.runs import ENGINES, plan, planned_ids
 
 
 def finished_ids(run: RunFolder) -> list[str]:
@@ -55,6 +55,30 @@ def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> Non
     assert finished_ids(run) == planned_ids(run)
     [grades] = run.grades_dir.glob("*.parquet")
     assert sorted(row["sample_id"] for row in parts.read_rows(grades)) == planned_ids(run)
+
+
+def test_engines_that_take_turns_write_the_same_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pair.SCRIPTED_SECONDS, "0.002")
+    freely, in_turn = plan(tmp_path), plan(tmp_path, engine=replace(ENGINES, take_turns=True))
+    assert freely.path != in_turn.path, "another run: its times mean something else"
+    for run in (freely, in_turn):
+        run_shard(str(run.path), 0)
+        compact(run)
+    assert texts(freely) == texts(in_turn)
+    spans = sorted(
+        (call["submitted_at"] + call["queued_seconds"], call["submitted_at"] + call["end_seconds"], call["model"])
+        for part in in_turn.parts_dir.glob("*.parquet")
+        for row in parts.read_rows(part)
+        for call in row["calls"]
+    )
+    together = [
+        (mine, other)
+        for i, (_, end, mine) in enumerate(spans)
+        for begin, _, other in spans[i + 1 :]
+        if begin < end - 0.001
+    ]
+    assert ("draft", "draft") in together, "samples still share an engine"
+    assert {(mine, other) for mine, other in together if mine != other} == set()
 
 
 def test_a_trace_file_holds_what_the_models_were_shown_and_when(tmp_path: Path) -> None:
