@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from jobs.store import RunFolder
     from warehouse.database import Connection
 
-_OWN = {"help", "method", "dataset", "preset", "config", "samples", "limit", "problems", "dry_run", "listing"}
-"""Options of the launcher that a suite decides, or that are spelt out below."""
+_OWN = {
+    *("help", "method", "dataset", "preset", "config", "samples", "limit", "problems"),
+    *("take_turns", "dry_run", "listing"),
+}
+"""Options of the launcher that a suite decides, that are spelt out below, or that not every method takes."""
 _DEFAULT_HARDWARE = "a100x4.toml"
 
 
@@ -187,12 +190,16 @@ def _print_plan(console: Console, chosen: suite.Suite, runs: list[Run], database
     bundled = Path(str(resources.files("harness.papers") / "hardware" / _DEFAULT_HARDWARE))
     machine = hardware.read(file or bundled)
     console.print(f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.place})", style="bold", soft_wrap=True)
-    total = 0.0
+    total, planned = 0.0, []
     for run in runs:
         label = f"{run.plan.row.label} · {chosen.columns[run.plan.column].label}"
         if run.chosen is None:
             console.print(f"  {label}: not planned, awaits {run.awaits}", soft_wrap=True, markup=False)
             continue
+        if run.chosen in planned:
+            console.print(f"  {label}: with the flags given, a run from above", soft_wrap=True, markup=False)
+            continue
+        planned.append(run.chosen)
         number = conditions.num_problems(run.chosen)
         size = f"{number} problems × {run.chosen['samples']} samples"
         estimate = _estimate(chosen, run, machine, database)

@@ -47,6 +47,15 @@ def test_the_list_names_every_suite() -> None:
     assert {line.split()[0] for line in lines} == set(suite.names())
 
 
+def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
+    flags = ("--dry-run", "--scale", "30x2", "--column", "gsm8k", "--output", str(tmp_path))
+    apart, together = (invoke("speccot-table2", *flags, *more).stdout for more in ((), ("--target", "qwq-32b")))
+    assert apart.count("a run from above") == 0
+    assert apart.count("GPU-hours (") == 5
+    assert together.count("with the flags given, a run from above") == 2
+    assert together.count("GPU-hours (") == 3
+
+
 def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
     result = invoke("speccot-table2", "--dry-run", "--output", str(tmp_path / "runs"))
     assert result.exit_code == 0, result.output
