@@ -104,7 +104,8 @@ _TABLE = (
     Benchmark("gpqa", "GPQA-Diamond", 198, "Idavidrein/gpqa", "gpqa_diamond", "train",
               "633f5ee89ab8ad4522a9f850766b73f62147ffdd", kind="choice", record=hub_rows.gpqa),
     Benchmark("demo", "Demo: 40 stories that the bundled pair never saw", 40),
-    Benchmark("demo-train", "1,000 more (training data, no benchmark)", 1000, split="train", training=True),
+    Benchmark("demo-train", "Demo: 1,000 more stories (training data, no benchmark)", 1000, split="train",
+              training=True),
 )  # fmt: skip
 DATASETS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TABLE}
 

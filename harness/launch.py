@@ -171,7 +171,7 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
         return
     if pending:
         jobs = submit_here(run, ended.unfinished_shards, chosen["cluster"])
-        _follow(console, run, jobs)
+        _follow(console, run, jobs, elsewhere=chosen["cluster"] != "debug")
     elif chosen["cluster"] == "slurm":
         _clear(run)
     _report(console, run)
@@ -216,10 +216,10 @@ def _clear(run: RunFolder) -> None:
         clear(run)
 
 
-def _follow(console: Console, run: RunFolder, jobs: list[Any]) -> None:
+def _follow(console: Console, run: RunFolder, jobs: list[Any], *, elsewhere: bool) -> None:
     from jobs.follow import follow
 
-    follow(run, jobs, console)
+    follow(run, jobs, console, elsewhere=elsewhere)
     failed = [job for job in jobs if job.exception() is not None]
     if failed:
         console.print(

@@ -64,7 +64,7 @@ class Run:
 @click.option("--database", type=click.Path(path_type=Path), help="Warehouse.  [default: in the output folder]")
 @click.pass_context
 def main(context: click.Context, /, **given: Any) -> None:
-    """Run a suite and print its table, ours beside the published values. All flags of harness.launch may be given."""
+    """Run a suite and print its table, ours beside the published values. Flags of harness.launch go on top."""
     if given["listing"]:
         for name in suite.names():
             found = suite.load(name)

@@ -85,7 +85,8 @@ def _align(given: Mapping[str, Any]) -> None:
     Session("align", given["output"], base, settings, method.chain_loss).run(examples, source, click.echo)
     click.echo(f"Aligned draft: {given['output']}. Next:")
     click.echo(
-        f"  python -m harness.train select --draft {given['output']} --target {spec.target.path} --output FOLDER"
+        f"  python -m harness.train select --draft {given['output']} --target {spec.target.path} "
+        f"--dataset {spec.dataset} --output FOLDER"
     )
 
 
@@ -117,7 +118,7 @@ def _select(given: Mapping[str, Any]) -> None:
     click.echo(f"Selection adapter: {given['output']}. Next:")
     click.echo(
         f"  python -m harness.launch --method scot --draft {spec.draft.path} --target {base.path} "
-        f"--selection-adapter {given['output']} --dataset gsm8k"
+        f"--selection-adapter {given['output']} --dataset {spec.dataset.removesuffix('-train')}"
     )
 
 
@@ -149,7 +150,8 @@ def _data_run(
     questions.training_data(asked["dataset"])
     every = benchmarks.load(asked["dataset"], asked["data_dir"], asked["seed"])
     questions.check(benchmarks.select(every, asked["limit"], asked["problems"]), asked["data_dir"])
-    _say_plan(task, settings, base, f"{given['problems']} problems behind the first {given['skip']}", dry=dry)
+    number, skipped = flags.span(task, given)
+    _say_plan(task, settings, base, f"{number} problems behind the first {skipped}", dry=dry)
     run = launch.launch({**asked, "dry_run": dry})
     if dry:
         return None

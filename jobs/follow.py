@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.live import Live
@@ -18,34 +20,50 @@ _LOOK_SECONDS = 1.0
 _PLAIN_LINE_SECONDS = 15.0
 
 
-def follow(run: RunFolder, jobs: Sequence[Job], console: Console) -> None:
-    """Show progress until every job has ended; ends the jobs where it is interrupted itself."""
+def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
+    """Show progress until every job has ended; ends the jobs where it is interrupted itself.
+
+    A job in this very process, not `elsewhere`, is at work while it is asked whether it has ended: it gets plain lines
+    from a thread, which leave the terminal to it.
+    """
     follower, ended = Follower(run), threading.Event()
-    shown = threading.Thread(target=_show, args=(follower, console, ended), name="progress", daemon=True)
-    try:
-        shown.start()  # beside the jobs: one in this very process is at work while it is asked whether it has ended
+    with contextlib.nullcontext(console) if elsewhere else _apart(console) as own:
+        shown = threading.Thread(target=_show, args=(follower, own, ended, elsewhere), name="progress", daemon=True)
+        shown.start()
         try:
             while not _all_done(jobs):
                 time.sleep(_LOOK_SECONDS)
+        except BaseException:
+            for job in jobs:
+                job.cancel()
+            raise
         finally:
             ended.set()
             shown.join()
-        console.print(line(follower.poll()), highlight=False, soft_wrap=True)
-    except BaseException:
-        for job in jobs:
-            job.cancel()
-        raise
+    console.print(line(follower.poll()), highlight=False, soft_wrap=True)
 
 
-def _show(follower: Follower, console: Console, ended: threading.Event) -> None:
-    if not console.is_terminal:
+@contextlib.contextmanager
+def _apart(console: Console) -> Iterator[Console]:
+    """A console on a copy of its descriptor: an engine that starts in this process leads the descriptor to its log."""
+    try:
+        copied = os.dup(console.file.fileno())
+    except (OSError, AttributeError):  # no descriptor: nothing leads it away
+        yield console
+        return
+    with os.fdopen(copied, "w", encoding="utf-8") as file:
+        yield Console(file=file, width=console.width)
+
+
+def _show(follower: Follower, console: Console, ended: threading.Event, live: bool) -> None:
+    if not (live and console.is_terminal):
         console.print(line(follower.poll()), highlight=False, soft_wrap=True)
         while not ended.wait(_PLAIN_LINE_SECONDS):
             console.print(line(follower.poll()), highlight=False, soft_wrap=True)
         return
-    with Live(console=console, refresh_per_second=2, transient=True) as live:
+    with Live(console=console, refresh_per_second=2, transient=True) as shown:
         while not ended.is_set():
-            live.update(Text(line(follower.poll())))
+            shown.update(Text(line(follower.poll())))
             ended.wait(_LOOK_SECONDS)
 
 

@@ -10,14 +10,16 @@ from warehouse.records import RunSummary
 _ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
     lambda run: run.dataset,
     lambda run: " → ".join(model for model in (run.draft, run.target) if model),
+    lambda run: f"(temperature {run.temperature:g})",
     lambda run: f"({run.concurrency} in flight)",
+    lambda run: "(taking turns)" if run.take_turns else "",
     lambda run: run.run_id.rpartition("-")[2],
     lambda run: run.run_id,
 )
 
 
 def labels(runs: Sequence[RunSummary]) -> list[str]:
-    """Method and what tells runs of the same method apart: parameters, dataset, models, concurrency, at last the id."""
+    """Method and what tells runs of the same method apart: parameters, dataset, models and so on, at last the id."""
     found = [_method(run) for run in runs]
     for aspect in (_unlike_params(runs), *_ASPECTS):
         groups: dict[str, set[str]] = {}

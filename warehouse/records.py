@@ -84,7 +84,10 @@ class RunSummary:
     dataset: str
     draft: str | None
     target: str | None
+    temperature: float
     concurrency: int
+    take_turns: bool
+    """Draft and target never worked at once."""
     n: int
     """Problems that are run."""
     k: int

@@ -18,7 +18,7 @@ __all__ = ["UnknownRun", "render", "summaries", "summary"]
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target,
-    run.concurrency, run.dataset_size, run.limited,
+    run.temperature, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size, run.limited,
     score.n, score.k, score.pass_at_1, score.standard_error, score.graded_pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
     fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,

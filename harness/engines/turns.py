@@ -43,7 +43,7 @@ class Turns:
         self._num_working += 1
 
     def _is_waited_for_by_another(self, role: Role) -> bool:
-        return any(other != role for other, _ in self._waiting)
+        return any(other != role and not called.done() for other, called in self._waiting)
 
     async def _wait(self, role: Role) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -51,14 +51,14 @@ class Turns:
         try:
             await called
         except asyncio.CancelledError:
-            if called.cancelled():
-                self._waiting = [one for one in self._waiting if one[1] is not called]
-            else:  # its turn had come in the same moment
+            if not called.cancelled():  # its turn had come in the same moment
                 self._num_working -= 1
             self._pass_on()
             raise
 
     def _pass_on(self) -> None:
+        # Of those cancelled in this very moment some have not yet run and are still in the list.
+        self._waiting = [one for one in self._waiting if not one[1].done()]
         if self._num_working or not self._waiting:
             return
         others = [role for role, _ in self._waiting if role != self._at_work]

@@ -31,7 +31,8 @@ def run_columns(chosen: Mapping[str, Any]) -> dict[str, Any]:
     selection = chosen["selection_adapter"] and adapter.fingerprint(
         Path(adapter.read(chosen["selection_adapter"]).path)
     )
-    return {**found, "engine_spec_decode": proposing, "selection_fingerprint": selection}
+    engines = {"engine_spec_decode": proposing, "engine_take_turns": chosen["take_turns"]}
+    return {**found, **engines, "selection_fingerprint": selection}
 
 
 def num_problems(chosen: Mapping[str, Any]) -> int:

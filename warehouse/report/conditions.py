@@ -73,6 +73,7 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
     ("tensor parallel, draft / target", _tensor_parallel),
     ("samples in flight per worker", lambda r: r.summary.concurrency),
+    ("engines at work", lambda r: "in turns" if r.summary.take_turns else "at once"),
     ("devices of a worker", lambda r: r.conditions["devices"]),
     ("nodes", lambda r: r.conditions["num_nodes"]),
     ("attempts of workers", lambda r: r.conditions["num_workers"]),

@@ -97,4 +97,4 @@ SELECT run_id, sum(seconds) AS wall_seconds,
     coalesce(sum(seconds) FILTER (drafting AND targeting), 0) / nullif(sum(seconds), 0) AS share_both,
     coalesce(sum(seconds) FILTER (NOT drafting AND NOT targeting), 0) / nullif(sum(seconds), 0) AS share_idle
 FROM span GROUP BY run_id;
-COMMENT ON VIEW engine_overlap IS 'Which engines are at work, as shares of the workers'' wall time: requests that wait in an engine''s queue do not count';
+COMMENT ON VIEW engine_overlap IS 'Which engines are at work, as shares of the time from a worker''s first work to the end of its last, over timed samples; requests that wait in an engine''s queue do not count, and where samples were resumed or failed, what they did counts as idle';

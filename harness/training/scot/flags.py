@@ -23,6 +23,7 @@ _Command = Callable[..., Any]
 def of(task: Task) -> Callable[[_Command], _Command]:
     """All flags of one training, as a decorator."""
     number, skipped = _PROBLEMS[task]
+    scaled = "; of a smaller dataset, the same share of what it has"
     own: tuple[Callable[[_Command], _Command], ...] = (
         click.option("--run", type=click.Path(path_type=Path), help="Take the data of this run; launch none."),
         click.option("--draft", help="Draft model: a known name, a hub id, or a folder."),
@@ -37,10 +38,10 @@ def of(task: Task) -> Callable[[_Command], _Command]:
             help="Training data.",
         ),
         click.option(
-            "--problems", type=click.IntRange(1), default=number, show_default=True, help="Problems of the dataset."
+            "--problems", type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"
         ),
         click.option(
-            "--skip", type=click.IntRange(0), default=skipped, show_default=True, help="Problems before the first."
+            "--skip", type=click.IntRange(0), help=f"Problems before the first.  [default: {skipped}{scaled}]"
         ),
         click.option(
             "--runs", type=click.Path(path_type=Path), default="runs", show_default=True, help="Folder of run folders."
@@ -72,14 +73,24 @@ def chosen(task: Task, given: Mapping[str, Any]) -> tuple[Preset, Settings]:
     return dataclasses.replace(preset, **models), dataclasses.replace(preset.settings, **changes)
 
 
+def span(task: Task, given: Mapping[str, Any]) -> tuple[int, int]:
+    """How many problems, and how many before them are skipped."""
+    number, skipped = _PROBLEMS[task]
+    share = min(1.0, benchmarks.DATASETS[given["dataset"]].count / sum(_PROBLEMS["select"]))
+    return (
+        round(share * number) if given["problems"] is None else given["problems"],
+        round(share * skipped) if given["skip"] is None else given["skip"],
+    )
+
+
 def for_launch(task: Task, given: Mapping[str, Any], models: Preset) -> list[str]:
     """What harness.launch is given to make the data."""
-    first = given["skip"]
+    number, first = span(task, given)
     flags: dict[str, Any] = {
         "method": "vanilla" if task == "align" else "scot",
         "dataset": given["dataset"],
         "samples": 1,
-        "problems": f"{first}-{first + given['problems'] - 1}",
+        "problems": f"{first}-{first + number - 1}",
         "output": given["runs"],
         **({"model": "target"} if task == "align" else {"drafts": 5}),
         **({"data-dir": given["data_dir"]} if given["data_dir"] else {}),

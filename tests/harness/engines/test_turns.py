@@ -73,6 +73,41 @@ async def test_whoever_is_cancelled_while_waiting_or_working_blocks_nobody() -> 
     await asyncio.wait_for(work("target", 0), 1)
 
 
+async def test_all_may_be_cancelled_in_one_moment() -> None:
+    turns = Turns()
+
+    async def work(role: Role) -> None:
+        async with turns.turn(role):
+            await asyncio.sleep(60)
+
+    order: tuple[Role, ...] = ("draft", "target", "draft", "target")
+    tasks = [asyncio.create_task(work(role)) for role in order]
+    await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ended] == [asyncio.CancelledError] * 4
+    async with asyncio.timeout(1), turns.turn("target"):
+        pass
+
+
+async def test_who_is_cancelled_as_the_turn_passes_takes_nobody_along() -> None:
+    turns = Turns()
+
+    async def work(role: Role) -> None:
+        async with turns.turn(role):
+            pass
+
+    first = turns.turn("draft")
+    await first.__aenter__()
+    tasks = [asyncio.create_task(work("target")) for _ in range(3)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()  # it has not run since when the turn passes
+    await first.__aexit__(None, None, None)
+    ended = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1)
+    assert [type(end) for end in ended] == [asyncio.CancelledError, type(None), type(None)]
+
+
 async def test_a_turn_that_is_cancelled_in_the_moment_it_comes_is_passed_on() -> None:
     turns = Turns()
 

@@ -78,6 +78,7 @@ def test_the_training_set_is_what_the_generator_makes_and_shares_nothing_with_th
     told = {problem.text for problem in benchmarks.load("demo-train")}
     assert len(told) == 1000
     assert told.isdisjoint(story.text for story in (*demo_set.demo(), *demo_set.checked(config)))
+    assert told.isdisjoint(story.text for story in demo_set.taught(config))
     assert benchmarks.DATASETS["demo-train"].training
 
 

@@ -59,6 +59,23 @@ def test_a_presets_flags_are_valid(name: str) -> None:
         assert chosen["limit"] == 5
 
 
+@pytest.mark.parametrize(
+    ("dataset", "asked", "align", "select"),
+    [
+        ("gsm8k-train", {}, (1500, 0), (500, 1500)),
+        ("demo-train", {}, (750, 0), (250, 750)),
+        ("demo-train", {"problems": 5, "skip": 0}, (5, 0), (5, 0)),
+    ],
+)
+def test_a_smaller_dataset_is_divided_as_the_papers(
+    dataset: str, asked: dict[str, int], align: tuple[int, int], select: tuple[int, int]
+) -> None:
+    from harness.training.scot import flags
+
+    given = {"dataset": dataset, "problems": None, "skip": None, **asked}
+    assert (flags.span("align", given), flags.span("select", given)) == (align, select)
+
+
 def test_a_preset_that_there_is_not_is_named() -> None:
     with pytest.raises(ValueError, match=r"--preset none: unknown; valid: r1-32b, cpu"):
         preset("none", "align")
