@@ -280,6 +280,8 @@ def _entries(
                 measured = measure(connection, metric.measure, str(found["run_id"]), base_id)
                 if name in published and run.paper is not None:
                     reasons += conditions.why_not(chosen, run.paper, found, metric.measure)
+                    if run.plan.row.model_of == "aligned":
+                        reasons += conditions.aligned_from_another(run.paper["draft"], str(run.plan.flags["draft"]))
             ours = None if measured is None else Ours(measured.value, measured.low, measured.high)
             cells[name] = Cell(ours, published.get(name))
         run_id = None if found is None else str(found["run_id"])

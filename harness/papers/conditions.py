@@ -12,6 +12,7 @@ from harness.engines import adapter
 from harness.engines.speculation import proposer
 from harness.methods import build
 from harness.papers.suite import TIMES, Measure, Suite
+from harness.training.scot import manifest
 
 TIMES_ONLY = "for the times: "
 """Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
@@ -51,6 +52,16 @@ def why_not(suite: Suite, paper: Mapping[str, Any], run: Mapping[str, Any], meas
     if measure in TIMES:
         reasons += [TIMES_ONLY + reason for reason in _machine(suite, paper, run)]
     return [*reasons, *suite.unlike]
+
+
+def aligned_from_another(folder: str, wanted: str) -> list[str]:
+    """The reason against the aligned draft in `folder` where its base is not `wanted`, the paper's draft by name."""
+    made = manifest.find(Path(folder))
+    if made is None:
+        return [f"draft {folder} does not say what it was aligned from"]
+    base = str(made.base["path"])
+    same = base == models.resolve(wanted).path_or_hub_id
+    return [] if same else [f"draft aligned from {base.rstrip('/').rpartition('/')[2]} instead of {wanted}"]
 
 
 def _models(paper: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:

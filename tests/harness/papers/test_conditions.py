@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import options
+from harness import models, options
 from harness.hardware import Hardware, Speeds
 from harness.papers import suite
-from harness.papers.conditions import TIMES_ONLY, num_problems, run_columns, why_not
+from harness.papers.conditions import TIMES_ONLY, aligned_from_another, num_problems, run_columns, why_not
 from harness.papers.estimate import from_history, from_model
+from harness.training.scot import manifest
 
 TABLE = suite.load("speccot-table2")
 PLAN = next(p for p in suite.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
@@ -90,3 +92,14 @@ def test_an_estimate_says_whether_its_tokens_are_published() -> None:
     # 1,000 tokens at 100 a second are 10 s; refused steps are drafted in vain, verdicts add a token each.
     assert 10 < published.worker_hours * 3600 / (1319 * 5) < 15
     assert published.gpu_hours == pytest.approx(2 * published.worker_hours)
+
+
+def test_an_aligned_draft_is_asked_what_it_was_made_of(tmp_path: Path) -> None:
+    wanted = "r1-distill-qwen-1.5b"
+    assert aligned_from_another(str(tmp_path), wanted) == [f"draft {tmp_path} does not say what it was aligned from"]
+    for base, says in (
+        (models.resolve(wanted).path_or_hub_id, []),
+        ("/models/Qwen-0.5B/", ["draft aligned from Qwen-0.5B instead of r1-distill-qwen-1.5b"]),
+    ):
+        manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
+        assert aligned_from_another(str(tmp_path), wanted) == says
