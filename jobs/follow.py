@@ -61,9 +61,9 @@ def _show(follower: Follower, console: Console, ended: threading.Event, live: bo
         while not ended.wait(_PLAIN_LINE_SECONDS):
             console.print(line(follower.poll()), highlight=False, soft_wrap=True)
         return
-    with Live(console=console, refresh_per_second=2, transient=True) as shown:
+    with Live(console=console, auto_refresh=False, transient=True) as shown:
         while not ended.is_set():
-            shown.update(Text(line(follower.poll())))
+            shown.update(Text(line(follower.poll())), refresh=True)
             ended.wait(_LOOK_SECONDS)
 
 
