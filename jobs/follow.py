@@ -76,13 +76,16 @@ def line(progress: Progress) -> str:
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
     shown = [f"{len(progress.ended)}/{progress.total} samples"]
     shown += [f"{progress.errors} errors"] if progress.errors else []
+    if (
+        len(progress.ended) == progress.total
+    ):  # the last steps may have left the journal unseen: no count of them is true
+        return " · ".join(shown)
     shown += [f"{progress.steps} steps"]
     shown += [rates] if rates else []
     shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
-    left = progress.total - len(progress.ended)
-    if progress.eta_seconds is not None and left:
+    if progress.eta_seconds is not None:
         shown.append(f"ETA {duration(progress.eta_seconds)}")
-    elif left:
+    else:
         shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
     return " · ".join(shown)
 

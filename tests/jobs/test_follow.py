@@ -52,6 +52,7 @@ def test_a_run_shows_its_progress(
     counts = _shown(text.getvalue())
     assert set(counts) - {0, 24}, "while it was under way"
     assert (counts[0], counts[-1], sorted(counts)) == (0, 24, counts)
+    assert text.getvalue().endswith("24/24 samples\n"), "nothing else is known for certain at the end"
     assert ("\x1b[" in text.getvalue()) == elsewhere, "a line that renews itself would draw over the worker's own lines"
 
 
