@@ -29,8 +29,17 @@ if TYPE_CHECKING:
     from warehouse.database import Connection
 
 _OWN = {
-    *("help", "method", "dataset", "preset", "config", "samples", "limit", "problems"),
-    *("take_turns", "dry_run", "listing"),
+    "help",
+    "method",
+    "dataset",
+    "preset",
+    "config",
+    "samples",
+    "limit",
+    "problems",
+    "take_turns",
+    "dry_run",
+    "listing",
 }
 """Options of the launcher that a suite decides, that are spelt out below, or that not every method takes."""
 _DEFAULT_HARDWARE = "a100x4.toml"

@@ -76,9 +76,8 @@ def line(progress: Progress) -> str:
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
     shown = [f"{len(progress.ended)}/{progress.total} samples"]
     shown += [f"{progress.errors} errors"] if progress.errors else []
-    if (
-        len(progress.ended) == progress.total
-    ):  # the last steps may have left the journal unseen: no count of them is true
+    if len(progress.ended) == progress.total:
+        # The last steps may have left the journal unseen: no count of them would be true.
         return " · ".join(shown)
     shown += [f"{progress.steps} steps"]
     shown += [rates] if rates else []

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from harness.bench.busy import Watch
 from harness.chain import Limits
-from harness.engine import Choice, Engine, Generation, Role, Sampling, Tokenizer
+from harness.engine import Choice, Engine, Generation, Role, Sampling
+from harness.engines.around import EngineAround
 from harness.methods import Method
 from harness.problem import Problem
 from harness.sample import run_sample
@@ -45,31 +46,12 @@ class Asked:
     purpose: Purpose = "verdict"
 
 
-class Tap:
+class Tap(EngineAround):
     """An engine that keeps what it is asked."""
 
     def __init__(self, engine: Engine, role: Role, asked: list[Asked]) -> None:
-        self._engine, self._role, self._asked = engine, role, asked
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """See Engine."""
-        return self._engine.tokenizer
-
-    @property
-    def context_tokens(self) -> int:
-        """See Engine."""
-        return self._engine.context_tokens
-
-    @property
-    def kv_tokens(self) -> int | None:
-        """See Engine."""
-        return self._engine.kv_tokens
-
-    @property
-    def restarts(self) -> int:
-        """See Engine."""
-        return self._engine.restarts
+        super().__init__(engine, role)
+        self._asked = asked
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """See Engine."""

@@ -12,7 +12,8 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
-from harness.engine import Choice, Engine, Generation, Role, Sampling, Timing, Tokenizer
+from harness.engine import Choice, Engine, Generation, Role, Sampling, Timing
+from harness.engines.around import EngineAround
 
 
 class Turns:
@@ -70,33 +71,12 @@ class Turns:
             future.set_result(None)
 
 
-class TurnTaking:
+class TurnTaking(EngineAround):
     """An engine that works in its turn only; the wait counts as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns) -> None:
-        self._engine = engine
-        self._role: Role = role
+        super().__init__(engine, role)
         self._turns = turns
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The engine's tokenizer."""
-        return self._engine.tokenizer
-
-    @property
-    def context_tokens(self) -> int:
-        """Longest prompt plus completion that the engine accepts."""
-        return self._engine.context_tokens
-
-    @property
-    def kv_tokens(self) -> int | None:
-        """Tokens that fit in the KV cache."""
-        return self._engine.kv_tokens
-
-    @property
-    def restarts(self) -> int:
-        """Times that its processes died and were brought back."""
-        return self._engine.restarts
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate in its turn."""
@@ -109,10 +89,6 @@ class TurnTaking:
         async with self._turns.turn(self._role) as waited:
             reply = await self._engine.choose(prompt, options)
         return replace(reply, timing=_later(reply.timing, waited))
-
-    async def close(self) -> None:
-        """End the engine."""
-        await self._engine.close()
 
 
 def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:

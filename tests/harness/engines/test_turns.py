@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from harness.engine import Generation, Role, Sampling, Timing
+from harness.engine import Engine, Generation, Role, Sampling, Timing
+from harness.engines.around import EngineAround
+from harness.engines.scripted import ScriptedEngine
 from harness.engines.turns import Turns, taking_turns
 
 
-class _Slow:
+class _Slow(EngineAround):
     """Writes down when it works."""
 
-    tokenizer = None
-    context_tokens = 100
-    kv_tokens = None
-    restarts = 0
-
     def __init__(self, role: Role, at_work: list[Role], seen: list[tuple[Role, ...]]) -> None:
-        self.role, self.at_work, self.seen = role, at_work, seen
+        super().__init__(ScriptedEngine(lambda prompt, sampling: [], lambda prompt, labels: []), role)
+        self.at_work, self.seen = at_work, seen
 
-    async def generate(self, prompt: object, sampling: object) -> Generation:
-        self.at_work.append(self.role)
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        self.at_work.append(self._role)
         await asyncio.sleep(0.02)
         self.seen.append(tuple(self.at_work))
-        self.at_work.remove(self.role)
+        self.at_work.remove(self._role)
         return Generation((), 1, 0, Timing(1000.0, 0.0, 0.01, 0.02, 1))
 
 
-async def _sample(engines: dict[Role, _Slow], order: tuple[Role, ...]) -> list[Generation]:
+async def _sample(engines: Mapping[Role, Engine], order: tuple[Role, ...]) -> list[Generation]:
     return [await engines[role].generate([1], Sampling(1)) for role in order]
 
 
 async def test_never_two_engines_at_work_and_a_batch_of_one_works_together() -> None:
+    roles: tuple[Role, ...] = ("draft", "target")
     at_work: list[Role] = []
     seen: list[tuple[Role, ...]] = []
-    raw: dict[Role, _Slow] = {role: _Slow(role, at_work, seen) for role in ("draft", "target")}
-    engines = taking_turns(raw)  # type: ignore[arg-type]
+    raw: dict[Role, Engine] = {role: _Slow(role, at_work, seen) for role in roles}
+    engines = taking_turns(raw)
     orders: list[tuple[Role, ...]] = [("draft", "target") * 3, ("target", "draft") * 3, ("draft",) * 4, ("target",) * 4]
-    replies = await asyncio.wait_for(asyncio.gather(*(_sample(engines, o) for o in orders)), 5)  # type: ignore[arg-type]
+    replies = await asyncio.wait_for(asyncio.gather(*(_sample(engines, o) for o in orders)), 5)
     assert all(len(set(working)) == 1 for working in seen)
     assert {len(working) for working in seen} >= {1, 2}, "samples that ask the same engine share its turn"
     assert len(seen) == sum(map(len, orders)), "nobody waits for ever"
@@ -91,16 +91,16 @@ async def test_all_may_be_cancelled_in_one_moment() -> None:
         pass
 
 
+async def _nothing(turns: Turns, role: Role) -> None:
+    async with turns.turn(role):
+        pass
+
+
 async def test_who_is_cancelled_as_the_turn_passes_takes_nobody_along() -> None:
     turns = Turns()
-
-    async def work(role: Role) -> None:
-        async with turns.turn(role):
-            pass
-
     first = turns.turn("draft")
     await first.__aenter__()
-    tasks = [asyncio.create_task(work("target")) for _ in range(3)]
+    tasks = [asyncio.create_task(_nothing(turns, "target")) for _ in range(3)]
     await asyncio.sleep(0)
     tasks[0].cancel()  # it has not run since when the turn passes
     await first.__aexit__(None, None, None)
@@ -110,17 +110,12 @@ async def test_who_is_cancelled_as_the_turn_passes_takes_nobody_along() -> None:
 
 async def test_a_turn_that_is_cancelled_in_the_moment_it_comes_is_passed_on() -> None:
     turns = Turns()
-
-    async def work(role: Role) -> None:
-        async with turns.turn(role):
-            pass
-
     first = turns.turn("draft")
     await first.__aenter__()
-    called = asyncio.create_task(work("target"))
+    called = asyncio.create_task(_nothing(turns, "target"))
     await asyncio.sleep(0)
     await first.__aexit__(None, None, None)
     called.cancel()  # its turn has come, it has not run since
     with pytest.raises(asyncio.CancelledError):
         await called
-    await asyncio.wait_for(work("draft"), 1)
+    await asyncio.wait_for(_nothing(turns, "draft"), 1)
