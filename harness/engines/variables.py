@@ -15,6 +15,9 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     wanted: dict[str, str | None] = {
         parent_watch.PARENT: str(os.getpid()),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        # On CUDA vLLM forks by default. A forked engine shares the worker's signal descriptor, so that on Python 3.11
+        # ending the engine cancels the worker, and it takes plug-ins for loaded, so that nothing ends it with its worker.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_CPU_KVCACHE_SPACE": None,  # would overrule kv_cache_bytes in both engines
