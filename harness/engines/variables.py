@@ -15,8 +15,8 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     wanted: dict[str, str | None] = {
         parent_watch.PARENT: str(os.getpid()),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-        # On CUDA vLLM forks by default. A forked engine shares the worker's signal descriptor, so that on Python 3.11
-        # ending the engine cancels the worker, and it takes plug-ins for loaded, so that nothing ends it with its worker.
+        # On CUDA vLLM forks by default. A forked engine shares the worker's signal descriptor, so on Python 3.11 ending
+        # the engine cancels the worker; and it takes plug-ins for loaded, so nothing ends it when its worker is killed.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_COLOR": "0",
