@@ -30,6 +30,10 @@ RECORDED = (
 )  # fmt: skip
 
 
+GIT_COMMIT = "HARNESS_GIT_COMMIT"
+"""Environment variable: the commit of code that runs outside of its checkout."""
+
+
 def versions() -> dict[str, str]:
     """Python's version and those of the installed packages that can change a result; nothing is imported."""
     found = {"python": platform.python_version()}
@@ -40,10 +44,13 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, `-dirty` where tracked files differ; None outside of one."""
+    """The commit of the checkout this package runs from, `-dirty` where tracked files differ; None outside of one.
+
+    A Slurm job runs an archive of the code and is told the commit that the archive was made from.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
-        return None
+        return os.environ.get(GIT_COMMIT)
     commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
     if commit is None:
         return None

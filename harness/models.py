@@ -19,7 +19,8 @@ from harness.smollm import ModelUnavailable as ModelUnavailable
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
 """The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
-_PAIR_FOLDER = Path(__file__).parent / "data" / "models"
+PAIR_FOLDER = "HARNESS_BUNDLED_MODELS"
+"""Environment variable: where the bundled models lie, for code that runs without them, as a Slurm job's does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,14 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
 
 
+def bundled_folder() -> Path:
+    """Where the models of the bundled pair lie, each in a folder of its own."""
+    return Path(os.environ.get(PAIR_FOLDER) or Path(__file__).parent / "data" / "models")
+
+
 def pair_folder(name: str) -> Path:
     """Where a model of the bundled pair lies. Raises ModelUnavailable."""
-    folder = _PAIR_FOLDER / PAIR[name]
+    folder = bundled_folder() / PAIR[name]
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package")
     return folder

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jobs import profiles, slurm, snapshot, submissions, submit
@@ -100,6 +99,4 @@ def _portions(items: Sequence[Any], size: int) -> list[list[Any]]:
 
 
 def _with_code(run: RunFolder, code: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    archive = (run.path / code).resolve()
-    setup = [*parameters.get("setup", ()), *snapshot.unpacking(Path(archive), submit.python())]
-    return {**parameters, "setup": setup}
+    return snapshot.running((run.path / code).resolve(), submit.python(), parameters)

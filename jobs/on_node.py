@@ -101,11 +101,9 @@ def _held(folder: Path) -> Check:
 
 def _parameters(words: Mapping[str, Any]) -> dict[str, Any]:
     parameters = profiles.submitit_parameters({**words, "time": _MINUTES})
-    root = Path(__file__).resolve().parents[1]
-    setup = [*parameters.get("setup", ()), f'export PYTHONPATH="{root}${{PYTHONPATH:+:$PYTHONPATH}}"']
     parameters.pop("array_parallelism", None)
     further = {word: value for word, value in parameters["additional_parameters"].items() if word != "requeue"}
-    return {**parameters, "setup": setup, "signal_delay_s": 5, "additional_parameters": further}
+    return {**parameters, "signal_delay_s": 5, "additional_parameters": further}
 
 
 def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:

@@ -1,18 +1,26 @@
 """The code as it is now, in one file of the run folder: what runs is what was submitted, whatever is edited meanwhile.
 
-One archive and not a copied tree: shared filesystems hate small files, and equal code is kept once.
+One archive and not a copied tree: shared filesystems hate small files, and equal code is kept once. The weights of the
+bundled models stay where they are installed: they are larger than all the code, and a job only needs to know where.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import shlex
 import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from harness import environment, models
 from jobs.store import RunFolder, write_atomically
 
-_PACKAGES = ("harness", "jobs", "grading", "warehouse")
+_FOLDERS = ("harness", "jobs", "grading", "warehouse", "slurm/clusters")
+"""The packages, and the profiles that a job which launches runs again asks for by name."""
+_LEFT_OUT = Path("harness/data/models")
+"""Weights of the bundled models."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of every file in the archive, so that equal code makes equal bytes."""
 
@@ -26,21 +34,41 @@ def take(run: RunFolder) -> str:
     return name
 
 
-def unpacking(archive: Path, python: str) -> list[str]:
+def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Submitit's parameters of a job, with a setup that makes the job run the code of this archive."""
+    return {**parameters, "setup": [*parameters.get("setup", ()), *_setup(archive, python)]}
+
+
+def _setup(archive: Path, python: str) -> list[str]:
     """Lines of a batch script that run the rest of it from this code, unpacked on the node's own disk."""
+    commit = environment.git_commit()
     return [
+        # `python -m` puts the working directory first, which is often the checkout, edited since.
+        "export PYTHONSAFEPATH=1",
         'code=$(mktemp -d "${TMPDIR:-/tmp}/harness-code-XXXXXX") || exit 1',
         "trap 'rm -rf \"$code\"' EXIT",
-        f'"{python}" -m zipfile -e "{archive}" "$code" || exit 1',
+        f'{shlex.quote(python)} -m zipfile -e {shlex.quote(str(archive))} "$code" || exit 1',
         'export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}"',
+        # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
+        "export SLURM_EXPORT_ENV=ALL",
+        # What the unpacked code cannot know: where the bundled models lie, and which commit it is of.
+        f"export {models.PAIR_FOLDER}={shlex.quote(str(models.bundled_folder()))}",
+        *([f"export {environment.GIT_COMMIT}={shlex.quote(commit)}"] if commit else []),
     ]
 
 
 def _archive(root: Path) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in _PACKAGES:
-            for path in sorted((root / package).rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    archive.writestr(zipfile.ZipInfo(str(path.relative_to(root)), _EPOCH), path.read_bytes())
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path in _files(root):
+            name = zipfile.ZipInfo(str(path.relative_to(root)), _EPOCH)
+            archive.writestr(name, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder in _FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            left_out = "__pycache__" in path.parts or path.is_relative_to(root / _LEFT_OUT)
+            if path.is_file() and not left_out:
+                yield path

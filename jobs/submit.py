@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from jobs import slurm, submissions
+from jobs import slurm, snapshot, submissions
 from jobs.conclude import conclude
 from jobs.store import RunFolder
 from jobs.submissions import Submission
@@ -134,11 +134,13 @@ def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters:
 def submit_call(
     folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: Any
 ) -> str:
-    """Submit one call of a module's function as a job of its own; returns its id. `parameters` are submitit's.
+    """Submit one call of a module's function as a job of its own, in the code as it is now; returns the job's id.
 
-    Raises slurm.SlurmRefused.
+    `parameters` are submitit's. Raises slurm.SlurmRefused.
     """
-    return _submit(RunFolder(folder), name, parameters, function, *arguments)
+    run = RunFolder(folder)
+    archive = (folder / snapshot.take(run)).resolve()
+    return _submit(run, name, snapshot.running(archive, python(), parameters), function, *arguments)
 
 
 def _submit(

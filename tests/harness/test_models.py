@@ -117,6 +117,6 @@ def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
     assert [ref.name for ref in found] == list(models.PAIR)
     assert found[0].fingerprint != found[1].fingerprint
     assert sum(path.stat().st_size for ref in found for path in Path(ref.path_or_hub_id).iterdir()) < 20_000_000
-    monkeypatch.setattr(models, "_PAIR_FOLDER", tmp_path)
+    monkeypatch.setenv(models.PAIR_FOLDER, str(tmp_path))
     with pytest.raises(ModelUnavailable, match=r"demo-draft is not in .*install the whole package"):
         resolve("demo-draft")

@@ -1,0 +1,62 @@
+"""Jobs run the code that was submitted, though the checkout that they start in is edited while they wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.engines.pair import SCRIPTED_SECONDS
+from jobs import parts
+from jobs.store import RunFolder
+from tests.slurm.conftest import ROOT, Launched, wait_for
+
+pytestmark = pytest.mark.slurm
+_EDIT = "raise SystemExit('the edited code runs')\n"
+
+
+def committed_copy(folder: Path) -> str:
+    """A checkout of this code in a repository of its own; returns its commit."""
+    for package in ("harness", "jobs", "grading", "warehouse"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "models"))
+    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "as submitted"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("further", [[], ["--slurm", "export=NONE"]], ids=["exported", "export=NONE"])
+def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
+    tmp_path: Path, further: list[str]
+) -> None:
+    checkout = tmp_path / "checkout"
+    commit = committed_copy(checkout)
+    arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
+    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs"), "--slurm", "begin=now+8"]
+    environment = {**os.environ, SCRIPTED_SECONDS: "0"}
+    subprocess.run(
+        [sys.executable, "-m", "harness.launch", *arguments, *further],
+        cwd=checkout,
+        env=environment,
+        check=True,
+        timeout=120,
+        stdout=subprocess.DEVNULL,
+    )
+    for module in ("jobs/worker.py", "jobs/conclude.py", "grading/grade.py"):
+        (checkout / module).write_text(_EDIT)
+    [path] = (tmp_path / "runs").glob("demo-*")
+    launched = Launched(RunFolder(path), arguments, environment)
+    wait_for(launched.ended, "the end", 180)
+    said = "".join(log.read_text() for log in sorted((path / "logs" / "jobs").glob("*_log.*")))
+    assert "the edited code runs" not in said
+    assert launched.status().finished == launched.status().planned == 4
+    assert "pass@1" in said, "the job that grades and reports ran too"
+    [trace_file] = launched.run.parts_dir.glob("*.parquet")
+    attempt = json.loads(parts.read_metadata(trace_file)["attempt"])
+    assert attempt["git_commit"] == commit
