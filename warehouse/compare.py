@@ -23,7 +23,7 @@ from harness.command import OneLineErrors
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Run, Settings, compare
 from warehouse.comparison.manifests import read_manifests
-from warehouse.comparison.outcomes import read_outcomes, resolve, warehouse_of
+from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve, warehouse_of
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader
 from warehouse.display import plain, print_table, printable
@@ -34,11 +34,12 @@ from warehouse.summary import summaries
 def read_runs(connection: Connection, given: Sequence[str], *, votes: bool) -> list[Run]:
     """Everything that a comparison needs of runs, in the order given. Raises WarehouseError."""
     ids = list(dict.fromkeys(resolve(connection, name) for name in given))
-    manifests = read_manifests(connection, ids)
+    manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
     return [
         Run(
             summary,
             manifests[run_id],
+            folders[run_id],
             read_outcomes(connection, run_id),
             read_votes(connection, run_id) if votes else None,
         )

@@ -11,10 +11,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import numpy as np
 import psutil
 import pyarrow as pa
+from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from warehouse.files import (
@@ -42,6 +45,7 @@ __all__ = [
     "WarehouseMissing",
     "WarehouseOutdated",
     "arrow",
+    "columns",
     "former_runs",
     "literal",
     "memory_mebibytes",
@@ -162,6 +166,15 @@ def rows(connection: Connection, sql: str, parameters: dict[str, object] | None 
     result = connection.execute(sql, parameters)
     names = [column[0] for column in result.description or ()]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def columns(connection: Connection, sql: str, parameters: dict[str, object]) -> dict[str, NDArray[Any]]:
+    """The answer to a query as arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
+    found = connection.execute(sql, parameters).fetchnumpy()
+    return {
+        name: values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
+        for name, values in found.items()
+    }
 
 
 def arrow(connection: Connection, sql: str) -> pa.Table:

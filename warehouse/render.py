@@ -33,8 +33,6 @@ def warnings(run: RunSummary) -> list[str]:
     """What makes these numbers something else than a result, one loud line each."""
     total = run.n * run.k
     found = []
-    if run.limited:
-        found.append(f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; no benchmark result.")
     if run.num_not_run:
         found.append(
             f"INCOMPLETE RUN: {run.num_not_run} of {total} samples have not been run; pass@1 counts them as not correct"
@@ -44,8 +42,19 @@ def warnings(run: RunSummary) -> list[str]:
         found.append(
             f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
         )
-    found += [f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped]
-    return found
+    return [*limited(run), *found, *unreadable(run)]
+
+
+def limited(run: RunSummary) -> list[str]:
+    """The line that a run over some of its dataset's problems needs."""
+    if not run.limited:
+        return []
+    return [f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; no benchmark result."]
+
+
+def unreadable(run: RunSummary) -> list[str]:
+    """One line for each file of the run that was left out."""
+    return [f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped]
 
 
 def lines(run: RunSummary) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -37,11 +37,15 @@ def finished(
     wrong: str = "wrong",
     extracted: Sequence[str] = ("7",),
     missing: int = 0,
+    has_run: Callable[[int, int], bool] = lambda problem, sample: True,
+    has_grade: Callable[[int, int], bool] = lambda problem, sample: True,
     grader: str = "1",
 ) -> RunFolder:
     """A run of which `correct[i]` samples of problem i are right; the others get the verdict `wrong`.
 
-    extracted: the answers of what is not right, in turn; missing: how many of the last samples never ran.
+    extracted: the answers of what is not right, in turn; missing: how many of the last samples never ran; has_run and
+    has_grade: by problem and sample index, which of the others ran and were graded. A problem's later samples take
+    longer than its earlier ones.
     """
     problems = PROBLEMS[: len(correct)]
     spec = replace(spec, dataset_hash=dataset_hash(problems), num_problems=len(problems))
@@ -49,17 +53,22 @@ def finished(
     planned = units(spec, problems)
     folder.create(spec, problems, [planned])
     number = {problem.id: i for i, problem in enumerate(problems)}
-    ran = planned[: len(planned) - missing]
-    traces = [runs.vanilla(unit, latency=latency * (1 + number[unit.problem_id] / 10)) for unit in ran]
+    ran = [unit for unit in planned[: len(planned) - missing] if has_run(number[unit.problem_id], unit.sample_index)]
+    traces = [runs.vanilla(unit, latency=latency * _slower(number[unit.problem_id], unit.sample_index)) for unit in ran]
     attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
     attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": "a processor"})
     metadata = {"attempt": json.dumps(asdict(attempt))}
     parts.write_table(folder.parts_dir / "a0.parquet", parts.TRACES, [asdict(trace) for trace in traces], metadata)
     grades = []
-    for i, unit in enumerate(ran):
+    for i, unit in enumerate(unit for unit in ran if has_grade(number[unit.problem_id], unit.sample_index)):
         is_right = unit.sample_index < correct[number[unit.problem_id]]
         verdict, answer = ("correct", "right") if is_right else (wrong, extracted[i % len(extracted)])
         grade = {"sample_id": unit.sample_id, "grader_version": grader, "verdict": verdict, "extracted": answer}
         grades.append(grade | {"rule": "boxed", "detail": "", "seconds": 0.1})
     parts.write_table(folder.grades_dir / f"{grader}.parquet", parts.GRADES, grades)
     return folder
+
+
+def _slower(problem: int, sample: int) -> float:
+    """How many times as long as the first sample of the first problem this one takes."""
+    return 1 + problem / 10 + sample / 4

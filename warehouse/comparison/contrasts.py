@@ -1,18 +1,20 @@
 """The comparison itself: every run's results, and every run against the baseline of its dataset.
 
 One problem is one observation, runs are paired by problem, and Holm's correction covers every test of the table.
+Missing samples count nowhere: a run's own result is over what it has, a difference over what both runs have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import comb
+from math import comb, lcm
+from shlex import quote
 
 import numpy as np
 
 from warehouse.comparison.manifests import Difference, Manifest, differences, same_subject, unlike_for_latency
-from warehouse.comparison.outcomes import Outcomes, common
+from warehouse.comparison.outcomes import Outcomes, Pair, paired
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
 from warehouse.records import RunSummary
@@ -34,7 +36,10 @@ class Run:
 
     summary: RunSummary
     manifest: Manifest
+    folder: str
+    """Path of the run folder when it was loaded."""
     outcomes: Outcomes
+    """Everything that is planned."""
     votes: Mapping[str, Votes] | None
     """By problem id; None where no majority vote was asked for."""
 
@@ -42,6 +47,17 @@ class Run:
     def run_id(self) -> str:
         """Name of the run folder."""
         return self.summary.run_id
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a planned sample is not finished or not graded."""
+        return self.outcomes.num_missing > 0
+
+    @property
+    def remedy(self) -> str:
+        """The command that runs or grades what is missing."""
+        what = "resume" if self.summary.num_not_run else "finalize"
+        return f"python -m jobs {what} {quote(self.folder)}"
 
 
 @dataclass(frozen=True)
@@ -58,10 +74,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A run against its baseline on the problems that both have; fractions, run − baseline."""
+    """A run against its baseline on the problems and samples that both have; fractions, run − baseline."""
 
     baseline: str
     n: int
+    """Problems that are compared."""
+    pair: Pair
+    """What both runs have, for this metric: problems with fewer than k common samples are left out."""
+    is_unfinished: bool
+    """Whether a sample of either run is missing."""
     difference: Interval
     test: str
     p: float
@@ -74,8 +95,8 @@ class Contrast:
 
     @property
     def is_non_inferior(self) -> bool | None:
-        """Whether the 95 % interval lies above −margin; None where there is no interval."""
-        return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
+        """Whether the 95 % interval lies above −margin; None where there is no interval or a sample is missing."""
+        return None if self.p_non_inferior is None or self.is_unfinished else self.p_non_inferior < ALPHA / 2
 
 
 @dataclass(frozen=True)
@@ -97,6 +118,8 @@ class Row:
     run: Run
     metric: str
     k: int
+    outcomes: Outcomes
+    """The problems and samples that the result is over: what is not missing."""
     result: Interval
     rerun_standard_error: float | None
     contrast: Contrast | None
@@ -117,7 +140,8 @@ class Comparison:
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
     """Compare runs; the baseline of a dataset is the run named `baseline`, else its first one.
 
-    Raises WarehouseError where a run shares no problem with its baseline, or has too few samples for some k.
+    Raises WarehouseError where a run shares no problem or no sample with its baseline, has no finished and graded
+    sample at all, or has too few samples for some k.
     """
     bases = {run.summary.dataset: run for run in reversed(runs)}
     bases |= {run.summary.dataset: run for run in runs if run.run_id == baseline}
@@ -136,55 +160,89 @@ def _rows(run: Run, base: Run, settings: Settings) -> list[Row]:
     metrics += [("pass@k", wanted) for wanted in settings.ks if wanted > 1]
     if settings.majority:
         metrics += [("maj@k", wanted) for wanted in settings.ks or (k,)]
-    return [_row(run, base, metric, wanted, settings) for metric, wanted in metrics]
+    pair = None if run is base else _pair(run, base)
+    return [_row(run, base, pair, metric, wanted, settings) for metric, wanted in metrics]
 
 
-def _row(run: Run, base: Run, metric: str, k: int, settings: Settings) -> Row:
-    scores = _scores(run, metric, k)
-    own = run.outcomes
-    is_first = metric == "pass@1"
-    name = f"pass@1[avg-of-{int(own.samples.max())}]" if is_first else metric.replace("@k", f"@{k}")
-    is_base = run is base
+def _pair(run: Run, base: Run) -> Pair:
+    pair = paired(run.outcomes, base.outcomes)
+    if not pair.num_shared_problems:
+        raise WarehouseError(
+            f"{run.run_id} and {base.run_id} have no problem in common: compare runs over the same problems"
+        )
+    return pair
+
+
+def _row(run: Run, base: Run, pair: Pair | None, metric: str, k: int, settings: Settings) -> Row:
+    own, is_first = _own(run, metric, k), metric == "pass@1"
+    details = [f"avg-of-{int(run.outcomes.samples.max())}"] if is_first else []
+    if run.is_unfinished:
+        details.append(f"{own.num_samples} of {run.outcomes.num_samples} samples")
+    name = metric.replace("@k", f"@{k}") + (f"[{', '.join(details)}]" if details else "")
     return Row(
         run,
         name,
         k,
-        accuracy(scores),
+        own,
+        accuracy(_scores(run, own, metric, k)),
         rerun_standard_error(own.correct, own.samples) if is_first else None,
-        None if is_base else _contrast(run, base, metric, k, settings),
-        _speed(run, base, settings) if is_first and not is_base else None,
+        None if pair is None else _contrast(run, base, pair, metric, k, settings),
+        _speed(run, base, pair, settings) if is_first and pair is not None else None,
     )
 
 
-def _scores(run: Run, metric: str, k: int) -> Floats:
-    outcomes = run.outcomes
+def _own(run: Run, metric: str, k: int) -> Outcomes:
+    """What the run's own result is over."""
+    planned, name = run.outcomes, metric.replace("@k", f"@{k}")
+    if planned.num_missing == planned.num_samples:
+        raise WarehouseError(
+            f"{run.run_id}: none of its {planned.num_samples} samples is finished and graded, so there is nothing to "
+            f"compare: {run.remedy}"
+        )
+    fewest = int(planned.samples.min())
+    if not 1 <= k <= fewest:
+        raise WarehouseError(f"{run.run_id}: {name} needs 1 ≤ k ≤ samples per problem, of which there are {fewest}")
+    own = planned.present().holding(k)
+    if not own.problems:
+        raise WarehouseError(
+            f"{run.run_id}: {name} needs {k} finished and graded samples of a problem, and no problem has so many: "
+            f"{run.remedy}"
+        )
+    return own
+
+
+def _scores(run: Run, outcomes: Outcomes, metric: str, k: int) -> Floats:
+    """Scores (n,) of the counted samples in `outcomes`, which are some of the run's."""
     if metric == "pass@1":
         return outcomes.scores
-    try:
-        if metric == "pass@k":
-            return pass_at_k(outcomes.correct, outcomes.samples, k)
-        assert run.votes is not None
-        cast = [run.votes[problem] for problem in outcomes.problem_ids]
-        return np.array([maj_at_k(votes.counts, votes.is_right, votes.abstained, k) for votes in cast])
-    except ValueError as error:
-        raise WarehouseError(f"{run.run_id}: {error}") from error
+    if metric == "pass@k":
+        return pass_at_k(outcomes.correct, outcomes.samples, k)
+    assert run.votes is not None
+    counted = [set(np.flatnonzero(row).tolist()) for row in outcomes.is_counted]
+    cast = [run.votes[name].among(kept) for name, kept in zip(outcomes.problem_ids, counted, strict=True)]
+    return np.array([maj_at_k(votes.counts, votes.is_right, votes.abstained, k) for votes in cast])
 
 
-def _contrast(run: Run, base: Run, metric: str, k: int, settings: Settings) -> Contrast:
-    here, there = common(run.outcomes, base.outcomes)
-    if not len(here):
+def _contrast(run: Run, base: Run, pair: Pair, metric: str, k: int, settings: Settings) -> Contrast:
+    _own(base, metric, k)
+    kept = pair.holding(k)
+    if not kept.n:
+        commands = "; ".join(one.remedy for one in (run, base) if one.is_unfinished)
         raise WarehouseError(
-            f"{run.run_id} and {base.run_id} have no problem in common: compare runs over the same problems"
+            f"{run.run_id} and {base.run_id}: {metric.replace('@k', f'@{k}')} needs {k} finished and graded samples "
+            f"that both runs have of a problem, and no problem has so many: {commands}"
         )
-    first, second = _scores(run, metric, k)[here], _scores(base, metric, k)[there]
-    smallest = 1 / int(max(run.outcomes.samples[here].max(), base.outcomes.samples[there].max()))
+    first, second = _scores(run, kept.first, metric, k), _scores(base, kept.second, metric, k)
+    smallest = 1 / int(max(kept.first.samples.max(), kept.second.samples.max()))
     difference = paired_difference(first, second, smallest)
-    n = len(here)
-    test, p = _test(run, base, metric, k)
+    is_same = metric == "pass@1" and same_subject(run.manifest, base.manifest)
+    test, p = _changed(kept) if is_same else _better(kept, first - second, metric, k)
     error, degrees = difference.standard_error, difference.degrees
     return Contrast(
         base.run_id,
-        n,
+        kept.n,
+        kept,
+        run.is_unfinished or base.is_unfinished,
         difference,
         test,
         p,
@@ -195,29 +253,28 @@ def _contrast(run: Run, base: Run, metric: str, k: int, settings: Settings) -> C
     )
 
 
-def _test(run: Run, base: Run, metric: str, k: int) -> tuple[str, float]:
-    """The same method on the same problems is asked «did it change», anything else «which is better»."""
-    here, there = common(run.outcomes, base.outcomes)
-    own, other = run.outcomes, base.outcomes
-    samples = np.concatenate([own.samples[here], other.samples[there]])
-    if metric == "pass@1" and same_subject(run.manifest, base.manifest):
-        found = stratified(own.correct[here], own.samples[here], other.correct[there], other.samples[there])
-        return "stratified", found.p
-    shown = _scores(run, metric, k)[here] - _scores(base, metric, k)[there]
+def _changed(pair: Pair) -> tuple[str, float]:
+    """Test and p-value for the same method on the same problems: did it change?"""
+    own, other = pair.first, pair.second
+    return "stratified", stratified(own.correct, own.samples, other.correct, other.samples).p
+
+
+def _better(pair: Pair, shown: Floats, metric: str, k: int) -> tuple[str, float]:
+    """Test and p-value for two methods: which is better? shown: differences (n,)."""
+    samples = sorted({int(number) for number in np.concatenate([pair.first.samples, pair.second.samples])})
     units = None
     if metric == "pass@1":
-        units = int(np.lcm.reduce(np.unique(samples)))
-    elif metric == "pass@k" and len(np.unique(samples)) == 1:
-        units = comb(int(samples[0]), k)
-    if units is not None and units * np.count_nonzero(shown) ** 2 > _EXACT_WORK:
+        units = lcm(*samples)
+    elif metric == "pass@k" and len(samples) == 1:
+        units = comb(samples[0], k)
+    if units is not None and units * int(np.count_nonzero(shown)) ** 2 > _EXACT_WORK:
         units = None
     return ("permutation" if units != 1 else "permutation (McNemar mid-p)"), sign_flip(shown, units)
 
 
-def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
+def _speed(run: Run, base: Run, pair: Pair, settings: Settings) -> SpeedRatio:
     unlike = unlike_for_latency(run.manifest, base.manifest)
-    here, there = common(run.outcomes, base.outcomes)
-    own, other = run.outcomes.latency_seconds[here], base.outcomes.latency_seconds[there]
+    own, other = pair.first.latency_seconds, pair.second.latency_seconds
     timed = np.isfinite(own) & np.isfinite(other)
     n = int(timed.sum())
     refused = bool(unlike) and not settings.is_latency_forced

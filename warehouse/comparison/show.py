@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from warehouse.comparison.contrasts import ALPHA, Comparison, Row
+from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, Run
 from warehouse.display import printable
 from warehouse.labels import labels
-from warehouse.render import NOTHING, warnings
+from warehouse.render import NOTHING, limited, unreadable
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.power import POWER
 
@@ -23,18 +23,54 @@ def loud(comparison: Comparison) -> Iterator[str]:
     """What makes these numbers something else than a result; one line each."""
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
-        yield from (f"{run.run_id}: {line}" for line in warnings(run.summary))
+        said = [*limited(run.summary), *_missing(run), *unreadable(run.summary)]
+        yield from (f"{run.run_id}: {line}" for line in said)
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed
-        if contrast is not None and contrast.n < len(row.run.outcomes.problems):
-            yield (
-                f"{row.run.run_id}, {row.metric}: compared on the {contrast.n} problems it shares with "
-                f"{contrast.baseline}; the run itself has {len(row.run.outcomes.problems)}."
-            )
+        if contrast is not None:
+            yield from _left_out(row, contrast)
         if speed is not None and speed.unlike:
             what = "LATENCY FORCED" if speed.ratio else "LATENCY REFUSED"
             more = "" if speed.ratio else " (--force compares all the same)"
             yield f"{what}: {row.run.run_id} against {speed.baseline}: {'; '.join(speed.unlike)}{more}"
+
+
+def _missing(run: Run) -> Iterator[str]:
+    """What a run lacks and the command for it."""
+    summary, total = run.summary, run.outcomes.num_samples
+    if summary.num_not_run:
+        yield (
+            f"INCOMPLETE RUN: {summary.num_not_run} of {total} samples have not been run. They are left out here, while"
+            f" the run's summary counts them as not correct. They are run by: {run.remedy}"
+        )
+    if summary.num_ungraded:
+        by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
+        more = "" if summary.num_not_run else f" The newest version grades them with: {run.remedy}"
+        yield (
+            f"NOT GRADED: {summary.num_ungraded} of {total} samples are finished but not graded{by}. They are left out "
+            f"here, while the run's summary counts them as not correct.{more}"
+        )
+
+
+def _left_out(row: Row, contrast: Contrast) -> Iterator[str]:
+    """What a comparison is not over although the run has planned it."""
+    run, pair = row.run, contrast.pair
+    num_problems, against = len(run.outcomes.problems), f"{run.run_id} against {contrast.baseline}"
+    if row.k == 1 and pair.num_shared_problems < num_problems:
+        yield (
+            f"{run.run_id}: it shares {pair.num_shared_problems} problems with {contrast.baseline}; the run itself has "
+            f"{num_problems}."
+        )
+    if row.k == 1 and pair.num_missing_samples:
+        yield (
+            f"COMPARED IN PART: {against}: both have {pair.num_common_samples} of {pair.num_planned_samples} samples,"
+            f" on {contrast.n} of {pair.num_shared_problems} problems; only these are compared."
+        )
+    if row.k > 1 and contrast.n < pair.num_shared_problems:
+        yield (
+            f"COMPARED IN PART: {against}, {row.metric.partition('[')[0]}: {contrast.n} of {pair.num_shared_problems} "
+            f"problems have {row.k} samples or more that both runs have; only these problems are compared."
+        )
 
 
 def difference_lines(comparison: Comparison) -> Iterator[str]:
@@ -73,6 +109,11 @@ def legend(comparison: Comparison) -> Iterator[str]:
             f"Not worse: the interval lies above −{100 * comparison.settings.margin:g} points. MDE: the smallest true "
             f"difference found with {100 * POWER:.0f} % chance at p < {ALPHA:g}, without Holm."
         )
+    if any(row.contrast is not None and row.contrast.is_unfinished for row in comparison.rows):
+        yield (
+            "Unfinished: a run is called not worse only when both runs are complete. Missing samples are not missing "
+            "at random, because long chains finish last."
+        )
     if ratios:
         yield f"Speed-up: latency of the baseline over the run's, geometric mean over problems; {', '.join(ratios)}."
         if any(row.run.summary.concurrency > 1 for row in comparison.rows):
@@ -107,12 +148,14 @@ def cells(row: Row, name: str) -> list[str]:
     """One row for people, under HEADERS; `name`: the run's."""
     contrast, speed = row.contrast, row.speed
     rerun = None if row.rerun_standard_error is None else f"{100 * row.rerun_standard_error:.2f}"
-    opening = [name, row.metric, str(len(row.run.outcomes.problems))]
+    n, planned = len(row.outcomes.problems), len(row.run.outcomes.problems)
+    opening = [name, row.metric, str(n) if n == planned else f"{n} of {planned}"]
     opening += [f"{100 * row.result.estimate:.2f}", _span(row.result, 100, 1), rerun or NOTHING]
     if contrast is None:
         return [*opening, "baseline", *[NOTHING] * 7]
     effect = contrast.minimum_detectable_effect
     verdict = {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
+    verdict = "unfinished" if contrast.is_unfinished else verdict
     middle = [
         _signed(100 * contrast.difference.estimate),
         _span(contrast.difference, 100, 1),
@@ -159,7 +202,12 @@ def record(row: Row) -> dict[str, Cell]:
         }
     found |= {"num_timed_problems": speed.n if speed else None}
     found |= {"latency_unlike": "; ".join(speed.unlike) if speed and speed.unlike else None}
-    return found | _interval("speed_up", speed.ratio if speed else None)
+    found |= _interval("speed_up", speed.ratio if speed else None)
+    found |= {"num_result_problems": len(row.outcomes.problems), "num_result_samples": row.outcomes.num_samples}
+    pair = contrast.pair if contrast else None
+    common = pair.num_common_samples if pair else None
+    missing = pair.num_missing_samples if pair else None
+    return found | {"num_common_samples": common, "num_missing_samples": missing}
 
 
 def latex(text: str) -> str:

@@ -6,7 +6,7 @@ output, so they are compared in the grader's own killable processes; what cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grading.choice import chosen_letter
@@ -15,46 +15,62 @@ from grading.pool import Item, grade_many
 from warehouse.database import Connection, rows
 
 _ANSWERS = """
-SELECT problem_id, verdict, extracted, problem.kind, problem.choices, problem.unit, problem.tolerance
-FROM sample_grade JOIN problem USING (run_id, problem_id) WHERE run_id = $run_id ORDER BY sample_index
+SELECT problem_id, sample_index, verdict, extracted, problem.kind, problem.choices, problem.unit, problem.tolerance
+FROM sample_grade JOIN problem USING (run_id, problem_id) WHERE run_id = $run_id AND graded ORDER BY sample_index
 """
 
 
-@dataclass
+@dataclass(frozen=True)
 class Votes:
-    """One problem's samples by answer."""
+    """One problem's finished and graded samples by answer; a sample is given by its index within the problem."""
 
-    counts: list[int]
-    """Samples per distinct answer; the right answer comes first where it was given."""
-    is_right: list[bool]
-    abstained: int
+    groups: Sequence[Sequence[int]]
+    """Samples by distinct answer; the right answer comes first where it was given."""
+    is_right: Sequence[bool]
+    """Whether that answer is right, one for each group."""
+    silent: Sequence[int]
     """Samples without an answer."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Samples per distinct answer."""
+        return [len(group) for group in self.groups]
+
+    @property
+    def abstained(self) -> int:
+        """How many samples have no answer."""
+        return len(self.silent)
+
+    def among(self, kept: Container[int]) -> Votes:
+        """The votes of these samples alone."""
+        left = [[sample for sample in group if sample in kept] for group in self.groups]
+        is_right = [right for group, right in zip(left, self.is_right, strict=True) if group]
+        return Votes([group for group in left if group], is_right, [sample for sample in self.silent if sample in kept])
 
 
 @dataclass
 class _Open:
-    """A problem whose wrong answers are still to be compared."""
+    """A problem whose wrong answers are still to be compared; samples are given by their indices."""
 
     gold: Gold
-    num_correct: int = 0
-    abstained: int = 0
-    wrong: dict[str, int] = field(default_factory=dict)
-    groups: list[int] = field(default_factory=list)
+    correct: list[int] = field(default_factory=list)
+    silent: list[int] = field(default_factory=list)
+    wrong: dict[str, list[int]] = field(default_factory=dict)
+    groups: list[list[int]] = field(default_factory=list)
 
 
 def read_votes(connection: Connection, run_id: str, workers: int | None = None) -> Mapping[str, Votes]:
-    """Votes by problem id."""
+    """Votes by problem id; a problem without a finished and graded sample has none."""
     problems: dict[str, _Open] = {}
     for row in rows(connection, _ANSWERS, {"run_id": run_id}):
         problem = problems.setdefault(str(row["problem_id"]), _Open(_empty_gold(row)))
-        extracted = row["extracted"]
+        extracted, sample = row["extracted"], int(str(row["sample_index"]))
         if row["verdict"] == "correct":
-            problem.num_correct += 1
+            problem.correct.append(sample)
         elif extracted is None or not str(extracted).strip():
-            problem.abstained += 1
+            problem.silent.append(sample)
         else:
-            key = _key(str(extracted), problem.gold)
-            problem.wrong[key] = problem.wrong.get(key, 0) + 1
+            problem.wrong.setdefault(_key(str(extracted), problem.gold), []).append(sample)
     _group(problems.values(), workers)
     return {name: _votes(problem) for name, problem in problems.items()}
 
@@ -82,7 +98,7 @@ def _group(problems: Iterable[_Open], workers: int | None) -> None:
     """
     left: list[tuple[_Open, list[str]]] = []
     for problem in problems:
-        if problem.num_correct and len(problem.wrong) > 1 and problem.gold.kind == "math":
+        if problem.correct and len(problem.wrong) > 1 and problem.gold.kind == "math":
             left.append((problem, list(problem.wrong)))
         else:
             problem.groups = list(problem.wrong.values())
@@ -96,7 +112,7 @@ def _split(problem: _Open, answers: list[str], same: Iterator[bool]) -> tuple[_O
     """Take the first answer's group out; returns what is left. same: whether each following answer belongs to it."""
     first, *others = answers
     alike = {other for other in others if next(same)}
-    problem.groups.append(sum(problem.wrong[answer] for answer in (first, *alike)))
+    problem.groups.append([sample for answer in (first, *alike) for sample in problem.wrong[answer]])
     return problem, [other for other in others if other not in alike]
 
 
@@ -106,5 +122,5 @@ def _items(gold: Gold, answers: list[str]) -> list[Item]:
 
 
 def _votes(problem: _Open) -> Votes:
-    right = [problem.num_correct] if problem.num_correct else []
-    return Votes(right + problem.groups, [True] * len(right) + [False] * len(problem.groups), problem.abstained)
+    right = [problem.correct] if problem.correct else []
+    return Votes(right + problem.groups, [True] * len(right) + [False] * len(problem.groups), problem.silent)

@@ -1,0 +1,192 @@
+"""`python -m warehouse.compare` where samples are missing: they count nowhere, and nothing is called not worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs.spec import RunSpec
+from tests.warehouse import cells
+from tests.warehouse.test_compare import compare, load, records
+
+RIGHT = (3, 2, 3, 1, 2, 3, 0, 2, 1, 3, 2, 3)
+VANILLA, SPECCOT = (replace(spec, samples=3) for spec in (cells.VANILLA, cells.SPEC))
+AT_RANDOM = frozenset(np.random.default_rng(0).permutation(36)[:12].tolist())
+HAS: dict[str, Callable[[int, int], bool]] = {
+    "last samples": lambda problem, sample: sample < 2,
+    "whole problems": lambda problem, sample: problem < 8,
+    "at random": lambda problem, sample: 3 * problem + sample not in AT_RANDOM,
+}
+"""What a run has that lacks a third: 24 of 36 samples."""
+HEADING = ["run_id", "method", "dataset", "limited", "num_not_run", "num_ungraded", "grader_version", "metric", "n"]
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder with a warehouse, and the runs in it by name: copies of one run that lack a third in several ways."""
+    where, found = tmp_path_factory.mktemp("unfinished runs"), {}
+
+    def add(name: str, spec: RunSpec, right: tuple[int, ...] = RIGHT, **missing: Callable[[int, int], bool]) -> None:
+        [found[name]] = load(where, cells.finished(where, replace(spec, seed=len(found)), right, **missing))
+
+    add("complete", VANILLA)
+    add("complete speccot", SPECCOT)
+    for name, has in HAS.items():
+        add(name, VANILLA, has_run=has)
+        add(f"{name}, ungraded", VANILLA, has_grade=has)
+    add("first samples only", VANILLA, has_run=lambda problem, sample: sample < 1)
+    add("without first samples", VANILLA, has_run=lambda problem, sample: sample > 0)
+    add("nothing", VANILLA, has_run=lambda problem, sample: False)
+    add("no grade", VANILLA, has_grade=lambda problem, sample: False)
+    add("five samples", replace(SPECCOT, samples=5))
+    add("five samples, last missing", replace(SPECCOT, samples=5), has_run=lambda problem, sample: sample < 4)
+    return where, found
+
+
+@pytest.mark.parametrize("how", HAS)
+@pytest.mark.parametrize("what", ["", ", ungraded"])
+@pytest.mark.parametrize(("other", "test"), [("complete", "stratified"), ("complete speccot", "permutation")])
+@pytest.mark.parametrize("is_baseline", [True, False], ids=["baseline", "run"])
+def test_a_copy_that_lacks_a_third_does_not_differ(
+    warehouse: tuple[Path, dict[str, str]], how: str, what: str, other: str, test: str, is_baseline: bool
+) -> None:
+    where, runs = warehouse
+    pair = [runs[how + what], runs[other]]
+    _, row = records(compare(where, *(pair if is_baseline else pair[::-1]), "--margin", "90", "--format", "json"))
+    assert (row["difference"], row["test"]) == (0, test)
+    assert row["p"] == pytest.approx(1)
+    assert (row["num_common_samples"], row["num_missing_samples"]) == (24, 12)
+    assert row["difference_low_95"] < 0 < row["difference_high_95"]
+    assert row["is_non_inferior"] is None
+    assert row["speed_up"] == pytest.approx(1, abs=1e-12)
+
+
+def test_a_complete_copy_is_not_worse(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    both = records(compare(where, runs["complete"], runs["complete speccot"], "--margin", "90", "--format", "json"))
+    assert [row["is_non_inferior"] for row in both] == [None, True]
+    assert [row["metric"] for row in both] == ["pass@1[avg-of-3]"] * 2
+    assert [row["num_missing_samples"] for row in both] == [None, 0]
+
+
+@pytest.mark.parametrize("what", ["", ", ungraded"])
+def test_a_result_of_an_unfinished_run_is_over_what_it_has_and_says_so(
+    warehouse: tuple[Path, dict[str, str]], what: str
+) -> None:
+    where, runs = warehouse
+    for name, has in HAS.items():
+        row, _ = records(compare(where, runs[name + what], runs["complete"], "--k", "2", "--format", "json"))[::2]
+        kept = [[sample < right for sample in range(3) if has(i, sample)] for i, right in enumerate(RIGHT)]
+        scores = [np.mean(samples) for samples in kept if samples]
+        assert row["result"] == pytest.approx(np.mean(scores))
+        assert row["metric"] == "pass@1[avg-of-3, 24 of 36 samples]"
+        assert (row["n"], row["num_result_problems"], row["num_result_samples"]) == (12, len(scores), 24)
+
+
+@pytest.mark.parametrize("shape", ["table", "markdown", "latex"])
+def test_what_is_compared_and_how_to_complete_it_is_said_once(
+    warehouse: tuple[Path, dict[str, str]], shape: str
+) -> None:
+    where, runs = warehouse
+    run, base = runs["whole problems"], runs["complete"]
+    text = compare(where, base, run, "--format", shape).stdout.replace("\\", "")
+    for said in (
+        f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, while the run's summary",
+        f"They are run by: python -m jobs resume '{where / run}'",
+        f"COMPARED IN PART: {run} against {base}: both have 24 of 36 samples, on 8 of 12 problems; only these",
+        "Missing samples are not missing at random, because long chains finish last.",
+        "8 of 12 ",
+        " unfinished ",
+    ):
+        assert text.count(said) == 1, said
+    assert "counts them as not correct (over graded" not in text
+
+
+def test_the_command_that_grades_is_named_for_ungraded_samples(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    text = compare(where, runs["complete"], runs["last samples, ungraded"]).stdout
+    assert "NOT GRADED: 12 of 36 samples are finished but not graded by grader version 1." in text
+    assert f"python -m jobs finalize '{where / runs['last samples, ungraded']}'" in text
+    assert "INCOMPLETE RUN" not in text
+
+
+def test_only_an_index_that_the_other_run_planned_is_left_out(warehouse: tuple[Path, dict[str, str]]) -> None:
+    """Of 3 samples the baseline lacks the last; of 5 the run keeps the others, the two that only it has included."""
+    where, runs = warehouse
+    _, row = records(compare(where, runs["last samples"], runs["five samples"], "--format", "json"))
+    right = np.array(RIGHT)
+    assert row["difference"] == pytest.approx(np.mean(np.minimum(right, 2) / 4 - np.minimum(right, 2) / 2))
+    assert (row["num_common_samples"], row["num_missing_samples"]) == (48, 12)
+
+
+def test_a_run_that_lacks_what_the_other_never_planned_is_unfinished_all_the_same(
+    warehouse: tuple[Path, dict[str, str]],
+) -> None:
+    where, runs = warehouse
+    names = [runs["complete"], runs["five samples, last missing"]]
+    _, row = records(compare(where, *names, "--margin", "90", "--format", "json"))
+    assert row["difference"] == pytest.approx(np.mean(np.array(RIGHT) / 4 - np.array(RIGHT) / 3))
+    assert (row["is_non_inferior"], row["num_missing_samples"]) == (None, 12)
+
+
+def test_pass_at_k_and_majority_are_over_problems_with_k_common_samples(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    names = runs["complete speccot"], runs["at random"]
+    enough = sum(sum(HAS["at random"](i, sample) for sample in range(3)) >= 2 for i in range(12))
+    assert 0 < enough < 12
+    for row in records(compare(where, *names, "--k", "2", "--maj", "--format", "json"))[4:]:
+        assert (row["difference"], row["p"], row["is_non_inferior"]) == (0, 1, None)
+        assert (row["num_common_problems"], row["num_result_problems"]) == (enough, enough)
+    text = compare(where, *names, "--k", "2", "--maj").stdout
+    for metric in ("pass@2", "maj@2"):
+        assert f"{metric}: {enough} of 12 problems have 2 samples or more that both runs have" in text
+
+
+def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]]) -> None:
+    """The first two samples of a problem with two right ones agree; a third that abstained could not outvote them."""
+    where, runs = warehouse
+    rows = records(compare(where, runs["last samples"], runs["complete"], "--k", "2", "--maj", "--format", "json"))
+    right = np.minimum(RIGHT, 2)
+    assert [row["result"] for row in rows[1:3]] == pytest.approx([np.mean(right > 0), np.mean(right / 2)])
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments", "says"),
+    [
+        (("complete", "nothing"), (), "none of its 36 samples is finished and graded, so there is nothing to compare"),
+        (("nothing", "complete"), (), "python -m jobs resume"),
+        (("complete", "no grade"), (), "python -m jobs finalize"),
+        (("complete", "first samples only"), ("--k", "2"), "pass@2 needs 2 finished and graded samples of a problem"),
+        (("complete", "first samples only"), ("--maj",), "maj@3 needs 3 finished and graded samples of a problem"),
+        (("last samples", "without first samples"), ("--k", "2"), "finished and graded samples that both runs have"),
+        (("first samples only", "without first samples"), (), "finished and graded samples that both runs have"),
+    ],
+)
+def test_where_nothing_is_left_one_line_says_so(
+    warehouse: tuple[Path, dict[str, str]], names: tuple[str, str], arguments: tuple[str, ...], says: str
+) -> None:
+    where, runs = warehouse
+    result = compare(where, *(runs[name] for name in names), *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+    assert "python -m jobs " in line
+
+
+def test_new_columns_stand_behind_the_old_ones(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    header, *_ = compare(where, runs["complete"], runs["at random"], "--format", "csv").stdout.splitlines()
+    names = header.split(",")
+    assert names[:9] == HEADING
+    assert names[-5:] == [
+        "speed_up_interval",
+        "num_result_problems",
+        "num_result_samples",
+        "num_common_samples",
+        "num_missing_samples",
+    ]
