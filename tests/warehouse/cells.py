@@ -39,13 +39,14 @@ def finished(
     missing: int = 0,
     has_run: Callable[[int, int], bool] = lambda problem, sample: True,
     has_grade: Callable[[int, int], bool] = lambda problem, sample: True,
+    has_failed: Callable[[int, int], bool] = lambda problem, sample: False,
     grader: str = "1",
 ) -> RunFolder:
     """A run of which `correct[i]` samples of problem i are right; the others get the verdict `wrong`.
 
-    extracted: the answers of what is not right, in turn; missing: how many of the last samples never ran; has_run and
-    has_grade: by problem and sample index, which of the others ran and were graded. A problem's later samples take
-    longer than its earlier ones.
+    extracted: the answers of what is not right, in turn; missing: how many of the last samples never ran; has_run,
+    has_grade and has_failed: by problem and sample index, which of the others ran, were graded, and ended in an error.
+    A problem's later samples take longer than its earlier ones.
     """
     problems = PROBLEMS[: len(correct)]
     spec = replace(spec, dataset_hash=dataset_hash(problems), num_problems=len(problems))
@@ -55,6 +56,9 @@ def finished(
     number = {problem.id: i for i, problem in enumerate(problems)}
     ran = [unit for unit in planned[: len(planned) - missing] if has_run(number[unit.problem_id], unit.sample_index)]
     traces = [runs.vanilla(unit, latency=latency * _slower(number[unit.problem_id], unit.sample_index)) for unit in ran]
+    for trace in traces:
+        if has_failed(number[trace.problem_id], trace.sample_index):
+            runs.ended(trace, "error", "RequestRefused: too long")
     attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
     attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": "a processor"})
     metadata = {"attempt": json.dumps(asdict(attempt))}

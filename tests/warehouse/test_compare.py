@@ -25,6 +25,28 @@ from warehouse.load import load_run
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
 BAD = (3, 2, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
+RECORDED = [
+    (
+        "pass@1[avg-of-4]",
+        -0.2916666666666667,
+        -0.44057140886645063,
+        -0.14276192446688274,
+        0.00390625,
+        0.06588078458684124,
+    ),
+    ("pass@2", -0.19444444444444442, -0.3683499272163514, -0.02053896167253741, 0.015625, None),
+    ("maj@2", -0.2916666666666667, -0.44057140886645063, -0.14276192446688274, 0.0078125, None),
+    (
+        "pass@1[avg-of-2]",
+        -0.041666666666666664,
+        -0.17427580346901245,
+        0.09094247013567913,
+        0.53125,
+        0.07216878364870322,
+    ),
+    ("pass@2", -0.02777777777777778, -0.18879807029921855, 0.14117902268017093, 1.0, None),
+    ("maj@2", -0.041666666666666664, -0.17427580346901245, 0.09094247013567913, 0.75, None),
+]
 
 
 def compare(where: Path, *arguments: str) -> Result:
@@ -106,6 +128,24 @@ def test_the_same_method_is_asked_whether_it_changed(tmp_path: Path, pair: list[
     again = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, seed=1), GOOD))
     _, run = records(compare(tmp_path, pair[0], *again, "--format", "json"))
     assert (run["test"], run["difference"]) == ("stratified", 0)
+
+
+def test_complete_runs_with_equal_and_unequal_numbers_of_samples_are_compared_as_ever(tmp_path: Path) -> None:
+    """Recorded before samples were paired: difference, its interval, p, and the noise of running again."""
+    two = replace(cells.SPEC, samples=2)
+    names = load(
+        tmp_path,
+        cells.finished(tmp_path, cells.VANILLA, GOOD),
+        cells.finished(tmp_path, cells.SPEC, BAD, wrong="truncated"),
+        cells.finished(tmp_path, two, tuple(min(right, 2) for right in BAD)),
+    )
+    rows = records(compare(tmp_path, *names, "--k", "2", "--maj", "--format", "json"))
+    assert [_numbers(row) for row in rows if row["p"] is not None] == RECORDED
+
+
+def _numbers(row: dict[str, Any]) -> tuple[Any, ...]:
+    names = ("difference", "difference_low_95", "difference_high_95", "p", "rerun_standard_error")
+    return row["metric"], *(row[name] for name in names)
 
 
 @pytest.mark.parametrize(

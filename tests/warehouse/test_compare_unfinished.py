@@ -16,7 +16,9 @@ from tests.warehouse.test_compare import compare, load, records
 RIGHT = (3, 2, 3, 1, 2, 3, 0, 2, 1, 3, 2, 3)
 VANILLA, SPECCOT = (replace(spec, samples=3) for spec in (cells.VANILLA, cells.SPEC))
 AT_RANDOM = frozenset(np.random.default_rng(0).permutation(36)[:12].tolist())
-HAS: dict[str, Callable[[int, int], bool]] = {
+Has = Callable[[int, int], bool]
+"""Whether the run has something, by problem and sample index."""
+HAS: dict[str, Has] = {
     "last samples": lambda problem, sample: sample < 2,
     "whole problems": lambda problem, sample: problem < 8,
     "at random": lambda problem, sample: 3 * problem + sample not in AT_RANDOM,
@@ -25,13 +27,26 @@ HAS: dict[str, Callable[[int, int], bool]] = {
 HEADING = ["run_id", "method", "dataset", "limited", "num_not_run", "num_ungraded", "grader_version", "metric", "n"]
 
 
+def every_one(problem: int, sample: int) -> bool:
+    return True
+
+
+def none(problem: int, sample: int) -> bool:
+    return False
+
+
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A folder with a warehouse, and the runs in it by name: copies of one run that lack a third in several ways."""
-    where, found = tmp_path_factory.mktemp("unfinished runs"), {}
+    where = tmp_path_factory.mktemp("unfinished runs")
+    found: dict[str, str] = {}
 
-    def add(name: str, spec: RunSpec, right: tuple[int, ...] = RIGHT, **missing: Callable[[int, int], bool]) -> None:
-        [found[name]] = load(where, cells.finished(where, replace(spec, seed=len(found)), right, **missing))
+    def add(
+        name: str, spec: RunSpec, has_run: Has = every_one, has_grade: Has = every_one, has_failed: Has = none
+    ) -> None:
+        spec = replace(spec, seed=len(found))
+        made = cells.finished(where, spec, RIGHT, has_run=has_run, has_grade=has_grade, has_failed=has_failed)
+        [found[name]] = load(where, made)
 
     add("complete", VANILLA)
     add("complete speccot", SPECCOT)
@@ -40,16 +55,23 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
         add(f"{name}, ungraded", VANILLA, has_grade=has)
     add("first samples only", VANILLA, has_run=lambda problem, sample: sample < 1)
     add("without first samples", VANILLA, has_run=lambda problem, sample: sample > 0)
-    add("nothing", VANILLA, has_run=lambda problem, sample: False)
-    add("no grade", VANILLA, has_grade=lambda problem, sample: False)
+    add("nothing", VANILLA, has_run=none)
+    add("no grade", VANILLA, has_grade=none)
+    add("failed", VANILLA, has_failed=lambda problem, sample: sample == 2, has_grade=HAS["last samples"])
     add("five samples", replace(SPECCOT, samples=5))
     add("five samples, last missing", replace(SPECCOT, samples=5), has_run=lambda problem, sample: sample < 4)
     return where, found
 
 
 @pytest.mark.parametrize("how", HAS)
-@pytest.mark.parametrize("what", ["", ", ungraded"])
-@pytest.mark.parametrize(("other", "test"), [("complete", "stratified"), ("complete speccot", "permutation")])
+@pytest.mark.parametrize(
+    ("what", "other", "test"),
+    [
+        ("", "complete", "stratified"),
+        ("", "complete speccot", "permutation"),
+        (", ungraded", "complete", "stratified"),
+    ],
+)
 @pytest.mark.parametrize("is_baseline", [True, False], ids=["baseline", "run"])
 def test_a_copy_that_lacks_a_third_does_not_differ(
     warehouse: tuple[Path, dict[str, str]], how: str, what: str, other: str, test: str, is_baseline: bool
@@ -71,6 +93,13 @@ def test_a_complete_copy_is_not_worse(warehouse: tuple[Path, dict[str, str]]) ->
     assert [row["is_non_inferior"] for row in both] == [None, True]
     assert [row["metric"] for row in both] == ["pass@1[avg-of-3]"] * 2
     assert [row["num_missing_samples"] for row in both] == [None, 0]
+
+
+def test_an_error_is_a_result(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    _, row = records(compare(where, runs["complete"], runs["failed"], "--format", "json"))
+    assert row["difference"] == pytest.approx(np.mean(np.minimum(RIGHT, 2) / 3 - np.array(RIGHT) / 3))
+    assert (row["num_missing_samples"], row["is_non_inferior"]) == (0, False)
 
 
 @pytest.mark.parametrize("what", ["", ", ungraded"])
@@ -99,10 +128,10 @@ def test_what_is_compared_and_how_to_complete_it_is_said_once(
         f"They are run by: python -m jobs resume '{where / run}'",
         f"COMPARED IN PART: {run} against {base}: both have 24 of 36 samples, on 8 of 12 problems; only these",
         "Missing samples are not missing at random, because long chains finish last.",
-        "8 of 12 ",
         " unfinished ",
     ):
         assert text.count(said) == 1, said
+    assert "pass@1[avg-of-3, 24 of 36 samples]" in text
     assert "counts them as not correct (over graded" not in text
 
 

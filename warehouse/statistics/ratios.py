@@ -20,7 +20,8 @@ def geometric_mean_ratio(
 ) -> Interval:
     """Geometric mean of first/second over problems with its interval; first, second (n,), both above 0, one unit.
 
-    Fewer than 5 problems are too few to resample and get the t interval on logarithms. standard_error is that of the
+    Fewer than 5 problems are too few to resample, and ratios that differ by rounding alone have no spread to resample:
+    both get the t interval on logarithms. standard_error is that of the
     logarithm. Raises ValueError where a time is not above 0.
     """
     if np.any(first <= 0) or np.any(second <= 0):
@@ -34,8 +35,9 @@ def geometric_mean_ratio(
     low, high, kind = plain.low, plain.high, "t on logarithms"
     if len(logs) >= 5 and error > 0:
         pivots = _pivots(logs, resamples, np.random.default_rng(seed))
-        upper, lower = np.quantile(pivots, [(1 + level) / 2, (1 - level) / 2])
-        low, high, kind = mean - float(upper) * error, mean - float(lower) * error, "studentised bootstrap"
+        if len(pivots):
+            upper, lower = np.quantile(pivots, [(1 + level) / 2, (1 - level) / 2])
+            low, high, kind = mean - float(upper) * error, mean - float(lower) * error, "studentised bootstrap"
     return Interval(ratio, float(np.exp(low)), float(np.exp(high)), error, kind)
 
 

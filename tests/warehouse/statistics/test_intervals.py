@@ -127,3 +127,10 @@ def test_a_ratio_needs_times_above_zero() -> None:
 def test_equal_ratios_have_an_interval_of_no_width() -> None:
     found = geometric_mean_ratio(np.full(8, 3.0), np.full(8, 2.0))
     assert (found.low, found.high) == pytest.approx((1.5, 1.5))
+
+
+def test_ratios_that_differ_by_rounding_alone_have_an_interval_of_no_width() -> None:
+    times = 1 + np.arange(12) / 10
+    found = geometric_mean_ratio(20 * times, 13 * times)
+    assert found.standard_error != 0
+    assert (found.low, found.high) == pytest.approx((20 / 13, 20 / 13))

@@ -1,0 +1,76 @@
+"""Comparisons of made-up outcomes: how often a test rejects, and numbers of samples that no run of a test has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.random import Generator
+
+from tests.warehouse import cells
+from tests.warehouse.test_compare import load
+from warehouse.compare import read_runs
+from warehouse.comparison.contrasts import Run, Settings, compare
+from warehouse.comparison.outcomes import Outcomes
+from warehouse.database import reader
+from warehouse.statistics.intervals import Floats
+
+REPETITIONS = 300
+NUM_PROBLEMS = 40
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """The target alone, speculation, and the target alone once more; only their manifests matter."""
+    where = tmp_path_factory.mktemp("both")
+    specs = (cells.VANILLA, cells.SPEC, replace(cells.VANILLA, seed=1))
+    names = load(where, *(cells.finished(where, spec, (1, 0)) for spec in specs))
+    with reader(where / "w.duckdb") as connection:
+        return read_runs(connection, names, votes=False)
+
+
+def drawn(rng: Generator, chances: Floats, samples: int, share_missing: float = 0.0) -> Outcomes:
+    """Samples of problems that are right by chances (n,), of which a share is missing at random."""
+    shape = len(chances), samples
+    is_missing = rng.random(shape) < share_missing
+    names = [f"sums/{i}" for i in range(len(chances))]
+    return Outcomes(
+        names,
+        names,
+        np.ones(shape, dtype=bool),
+        is_missing,
+        (rng.random(shape) < chances[:, None]) & ~is_missing,
+        np.full(shape, np.nan),
+        np.full(len(chances), np.nan),
+    )
+
+
+@pytest.mark.parametrize(("other", "test"), [(1, "permutation"), (2, "stratified")])
+def test_a_third_missing_at_random_does_not_make_a_test_reject_more_often(
+    both: list[Run], other: int, test: str
+) -> None:
+    """At 5 % and four standard errors of so few repetitions."""
+    rng, rejected = np.random.default_rng(0), 0
+    for _ in range(REPETITIONS):
+        chances = rng.beta(0.6, 0.6, NUM_PROBLEMS)
+        base = replace(both[0], outcomes=drawn(rng, chances, 3))
+        run = replace(both[other], outcomes=drawn(rng, chances, 3, 1 / 3))
+        contrast = compare([base, run], Settings()).rows[1].contrast
+        assert contrast is not None
+        assert (contrast.test, contrast.is_non_inferior) == (test, None)
+        rejected += contrast.p < 0.05
+    assert rejected / REPETITIONS == pytest.approx(0.05, abs=4 * (0.05 * 0.95 / REPETITIONS) ** 0.5)
+
+
+@pytest.mark.parametrize(("k", "share_missing"), [(1, 0.3), (32, 0.0), (32, 0.3)])
+def test_many_samples_are_no_obstacle_to_the_permutation_test(both: list[Run], k: int, share_missing: float) -> None:
+    """With 64 samples a problem, differences have no common unit that a 64-bit number could hold."""
+    rng = np.random.default_rng(1)
+    chances = rng.beta(0.6, 0.6, NUM_PROBLEMS)
+    base = replace(both[0], outcomes=drawn(rng, chances, 64))
+    run = replace(both[1], outcomes=drawn(rng, 0.5 * chances, 64, share_missing))
+    contrast = compare([base, run], Settings(ks=(k,))).rows[-1].contrast
+    assert contrast is not None
+    assert (contrast.test, contrast.n) == ("permutation", NUM_PROBLEMS)
+    assert contrast.p < 0.05
