@@ -54,22 +54,24 @@ def _missing(run: Run) -> Iterator[str]:
 
 def _left_out(row: Row, contrast: Contrast) -> Iterator[str]:
     """What a comparison is not over although the run has planned it."""
-    run, pair = row.run, contrast.pair
-    num_problems, against = len(run.outcomes.problems), f"{run.run_id} against {contrast.baseline}"
-    if row.k == 1 and pair.num_shared_problems < num_problems:
+    run, pair, n = row.run, contrast.pair, contrast.n
+    against, metric = f"{run.run_id} against {contrast.baseline}", row.metric.partition("[")[0]
+    shared, num_problems = pair.num_shared_problems, len(run.outcomes.problems)
+    if shared < num_problems:
+        which = f"the {n} problems" if n == shared else f"{n} of the {shared} problems"
         yield (
-            f"{run.run_id}: it shares {pair.num_shared_problems} problems with {contrast.baseline}; the run itself has "
+            f"{run.run_id}, {row.metric}: compared on {which} it shares with {contrast.baseline}; the run itself has "
             f"{num_problems}."
         )
-    if row.k == 1 and pair.num_missing_samples:
+    if row.speed is not None and pair.num_missing_samples:
         yield (
             f"COMPARED IN PART: {against}: both have {pair.num_common_samples} of {pair.num_planned_samples} samples,"
-            f" on {contrast.n} of {pair.num_shared_problems} problems; only these are compared."
+            f" on {n} of {shared} problems; only these are compared."
         )
-    if row.k > 1 and contrast.n < pair.num_shared_problems:
+    if row.k > 1 and n < shared:
         yield (
-            f"COMPARED IN PART: {against}, {row.metric.partition('[')[0]}: {contrast.n} of {pair.num_shared_problems} "
-            f"problems have {row.k} samples or more that both runs have; only these problems are compared."
+            f"COMPARED IN PART: {against}, {metric}: {n} of {shared} problems have {row.k} samples or more that both "
+            f"runs have; only these problems are compared."
         )
 
 
