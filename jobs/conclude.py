@@ -59,6 +59,8 @@ def conclude_together(runs: Sequence[RunFolder], page: Path) -> None:
     from warehouse.report.__main__ import main as report
 
     folders = [str(run.path) for run in runs]
-    if len(folders) > 1:
-        compare.main(folders)
-    report.main([*folders, "-o", str(page)])
+    try:
+        if len(folders) > 1:
+            compare.main(folders)
+    finally:  # a run without a finished sample cannot be compared, but the others can be read
+        report.main([*folders, "-o", str(page)])
