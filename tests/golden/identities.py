@@ -1,0 +1,102 @@
+"""Run ids and sample ids of everything that the harness plans by itself: the demo, and every row of every suite.
+
+The benchmarks are stood in for by files of as many problems; the ids of a real run differ from these by the problems'
+contents alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import benchmarks, options, reproduce
+from harness.papers import suite as papers
+from harness.problem import Problem
+from jobs import suite
+from jobs.plan import plan
+from jobs.spec import AdapterSpec, ModelSpec, RunSpec, units
+from tests.golden import digests
+
+_LISTED = 100
+"""Samples up to which every id is listed; of larger runs the first three, and a digest of all."""
+_DEMO = benchmarks.BUNDLED / "demo.toml"
+_ALIGNED = "org/aligned"
+_ADAPTER = AdapterSpec("adapter", "/models/adapter", "0123456789abcdef", 16)
+"""Stand in for what a reader has to train."""
+
+
+def write_stand_ins(folder: Path) -> None:
+    """As many problems of every benchmark as it has, each with a text of its own."""
+    for benchmark in benchmarks.DATASETS.values():
+        if (benchmarks.BUNDLED / f"{benchmark.name}.jsonl").is_file():
+            continue
+        records = (_record(benchmark, index) for index in range(benchmark.count))
+        lines = "".join(f"{json.dumps(record)}\n" for record in records)
+        (folder / f"{benchmark.name}.jsonl").write_text(lines, encoding="utf-8")
+
+
+def _record(benchmark: benchmarks.Benchmark, index: int) -> dict[str, object]:
+    asked = {"problem": f"{benchmark.name} {index}: what is {index} + {benchmark.count}?"}
+    if benchmark.kind == "choice":
+        return {**asked, "answer": "A", "choices": [str(index + benchmark.count + i) for i in range(4)]}
+    return {**asked, "answer": str(index + benchmark.count)}
+
+
+def every(stand_ins: Path) -> dict[str, dict[str, Any]]:
+    """By name of the planned run, its id and its samples' ids."""
+    found: dict[str, dict[str, Any]] = {}
+    known: dict[str, dict[str, Any]] = {}
+    for name, spec, problems in (*_demo(), *_suites(stand_ins)):
+        planned = spec.to_json()  # a baseline stands in several tables
+        if planned not in known:
+            known[planned] = _ids(spec, problems)
+        found[name] = known[planned]
+    return found
+
+
+def _ids(spec: RunSpec, problems: list[Problem]) -> dict[str, Any]:
+    ids = [unit.sample_id for unit in units(spec, problems)]
+    return {
+        "run_id": spec.run_id,
+        "num_samples": len(ids),
+        "sample_ids": ids if len(ids) <= _LISTED else ids[:3],
+        "sha256": digests.of_lines(ids),
+    }
+
+
+def _demo() -> Iterator[tuple[str, RunSpec, list[Problem]]]:
+    for number, flags in enumerate(suite.read(_DEMO).launches):
+        spec, problems = _planned(papers.settled(options.arguments(flags)))
+        yield f"demo/{number}", replace(spec, draft=_placed(spec.draft), target=_placed(spec.target)), problems
+
+
+def _placed(model: ModelSpec | None) -> ModelSpec | None:
+    """A model that lies where it lies on no machine: a bundled one's path is the checkout's."""
+    return model and replace(model, path=f"/models/{model.name}")
+
+
+def _suites(stand_ins: Path) -> Iterator[tuple[str, RunSpec, list[Problem]]]:
+    """Rows that the harness lacks something for are left out; they have no ids."""
+    loaded = functools.cache(benchmarks.load)  # a hundred rows have the same problems
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmarks, "load", loaded)
+        for name in papers.names():
+            for row in papers.planned(papers.load(name)):
+                chosen = reproduce._run(row, ["--selection-adapter=adapter"], _ALIGNED).chosen
+                if chosen is not None:
+                    adapter = _ADAPTER if chosen["selection_adapter"] else None
+                    spec, problems = _planned({**chosen, "data_dir": stand_ins, "selection_adapter": None})
+                    yield f"{name}/{row.row.label}/{row.column}", replace(spec, selection=adapter), problems
+
+
+def _planned(chosen: Mapping[str, Any]) -> tuple[RunSpec, list[Problem]]:
+    """As `harness.launch` plans it, on a cluster with vLLM, whatever this machine has."""
+    params = options.method_parameters(chosen["method"], chosen)
+    spec, problems, _ = plan({**chosen, "engine": "vllm", "cluster": "slurm"}, params)
+    return spec, problems
