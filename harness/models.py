@@ -150,7 +150,8 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
 
 def bundled_folder() -> Path:
     """Where the models of the bundled pair lie, each in a folder of its own."""
-    return Path(os.environ.get(PAIR_FOLDER) or Path(__file__).parent / "data" / "models")
+    elsewhere = os.environ.get(PAIR_FOLDER)
+    return Path(elsewhere).absolute() if elsewhere else Path(__file__).parent / "data" / "models"
 
 
 def pair_folder(name: str) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from jobs import snapshot
 from jobs.endings import by_shard, read_endings
 from jobs.finish import finish
 from jobs.store import RunFolder
@@ -18,6 +19,7 @@ _WAIT_SECONDS = 3600.0
 
 def conclude(folder: str, database: str | None = None) -> bool:
     """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseError."""
+    snapshot.require()
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     report(run, console, Path(database) if database else None, _WAIT_SECONDS)

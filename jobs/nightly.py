@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from jobs import profiles, slurm, submissions, submit, suite
+from jobs import profiles, slurm, snapshot, submissions, submit, suite
 from jobs.store import RunFolder, write_atomically
 from jobs.suite import Suite
 
@@ -67,6 +67,7 @@ def conclude(path: str, night: str, confirmed: bool = False) -> None:
     """
     from warehouse import regress
 
+    snapshot.require()
     chosen, evening = suite.read(Path(path)), date.fromisoformat(night)
     verdict = regress.judged(chosen.output / "warehouse.duckdb", evening)
     report = _folder(chosen) / f"{night}.md"

@@ -25,7 +25,7 @@ from filelock import FileLock
 
 from harness.checks import every, storage
 from harness.checks.check import Check, Question, failure, ok
-from jobs import profiles, slurm, submit
+from jobs import profiles, slurm, snapshot, submit
 from jobs.slurm_checks import check_slurm
 from jobs.store import write_atomically
 
@@ -78,6 +78,7 @@ def check_here(folder: str) -> None:
     """On the node: look at everything and leave the answer in the folder."""
     # Slurm may send the signal that submitit takes for a time-out up to a minute early: at once, for this job
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    snapshot.require()
     where = Path(folder)
     question = Question.read(where / "question.json")
     found = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_held(where)]})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import shlex
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -17,12 +18,18 @@ from typing import Any
 from harness import environment, models
 from jobs.store import RunFolder, write_atomically
 
-_FOLDERS = ("harness", "jobs", "grading", "warehouse", "slurm/clusters")
-"""The packages, and the profiles that a job which launches runs again asks for by name."""
+CODE = "HARNESS_CODE"
+"""Environment variable: the folder that a job's code was unpacked into."""
+_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml")
+"""The packages; the profiles, for a job that launches runs again; what the checks of a node compare packages with."""
 _LEFT_OUT = Path("harness/data/models")
 """Weights of the bundled models."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """Of every file in the archive, so that equal code makes equal bytes."""
+
+
+class WrongCode(RuntimeError):
+    """A job would run other code than was submitted."""
 
 
 def take(run: RunFolder) -> str:
@@ -34,6 +41,18 @@ def take(run: RunFolder) -> str:
     return name
 
 
+def require() -> None:
+    """In a job: raises WrongCode unless this process runs the code that was submitted."""
+    code = os.environ.get(CODE)
+    root = Path(__file__).resolve().parents[1]
+    if code is not None and Path(code).resolve() != root:
+        raise WrongCode(
+            f"the code in {root} runs instead of what was submitted, which was unpacked into {code} on the node: "
+            "mount that folder into the job's container, or set TMPDIR in the profile's setup to one without a colon "
+            "that the job's tasks see"
+        )
+
+
 def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Submitit's parameters of a job, with a setup that makes the job run the code of this archive."""
     return {**parameters, "setup": [*parameters.get("setup", ()), *_setup(archive, python)]}
@@ -42,13 +61,14 @@ def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[s
 def _setup(archive: Path, python: str) -> list[str]:
     """Lines of a batch script that run the rest of it from this code, unpacked on the node's own disk."""
     commit = environment.git_commit()
+    failed = "echo 'error: the code cannot be unpacked: set TMPDIR in the profile to a folder with room' >&2; exit 1"
     return [
         # `python -m` puts the working directory first, which is often the checkout, edited since.
         "export PYTHONSAFEPATH=1",
-        'code=$(mktemp -d "${TMPDIR:-/tmp}/harness-code-XXXXXX") || exit 1',
-        "trap 'rm -rf \"$code\"' EXIT",
-        f'{shlex.quote(python)} -m zipfile -e {shlex.quote(str(archive))} "$code" || exit 1',
-        'export PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}"',
+        f'{CODE}=$(mktemp -d "${{TMPDIR:-/tmp}}/harness-code-XXXXXX") || {{ {failed}; }}',
+        f"trap 'rm -rf \"${CODE}\"' EXIT",
+        f'{shlex.quote(python)} -m zipfile -e {shlex.quote(str(archive))} "${CODE}" || {{ {failed}; }}',
+        f'export {CODE} PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
         "export SLURM_EXPORT_ENV=ALL",
         # What the unpacked code cannot know: where the bundled models lie, and which commit it is of.
@@ -67,8 +87,11 @@ def _archive(root: Path) -> bytes:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    for folder in _FOLDERS:
-        for path in sorted((root / folder).rglob("*")):
-            left_out = "__pycache__" in path.parts or path.is_relative_to(root / _LEFT_OUT)
-            if path.is_file() and not left_out:
+    """What belongs to the code: no hidden files, and nothing that a link brings in from elsewhere."""
+    for name in _CONTENT:
+        top = root / name
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            inner = path.relative_to(root)
+            left_out = inner.is_relative_to(_LEFT_OUT) or any(p.startswith((".", "__pycache__")) for p in inner.parts)
+            if path.is_file() and path.resolve().is_relative_to(root) and not left_out:
                 yield path

@@ -30,7 +30,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.problem import Problem
 from harness.prompts import problem_text
-from jobs import slurm
+from jobs import slurm, snapshot
 from jobs import state as run_state
 from jobs.endings import attempt_name
 from jobs.journal import JournalWriter
@@ -77,6 +77,7 @@ def run_shards(folder: str, shards: list[int]) -> int:
 
     Where Slurm's time limit comes first, what is under way is written down and the job is queued again.
     """
+    snapshot.require()
     run = RunFolder(Path(folder))
     _follow_launcher()
     with contextlib.ExitStack() as held:

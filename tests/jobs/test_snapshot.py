@@ -12,7 +12,9 @@ import pytest
 
 from harness import environment, models
 from jobs import snapshot
+from jobs.conclude import conclude
 from jobs.store import RunFolder
+from jobs.worker import run_shards
 
 _ASK = """
 import json, os, pathlib, sys
@@ -40,10 +42,51 @@ def test_the_archive_is_compressed_and_leaves_the_bundled_weights_where_they_are
         members = packed.infolist()
     names = {member.filename for member in members}
     assert {"jobs/snapshot.py", "harness/data/demo.jsonl", "warehouse/views/speed.sql"} <= names
-    assert "slurm/clusters/example.toml" in names
+    assert {"slurm/clusters/example.toml", "pyproject.toml"} <= names
     assert not [name for name in names if name.startswith("harness/data/models")]
     assert archive.stat().st_size < sum(member.file_size for member in members) / 2
     assert archive.stat().st_size < 2_000_000
+
+
+def test_hidden_files_and_links_to_elsewhere_are_not_archived(tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "checkout", tmp_path / "secret"
+    elsewhere.write_text("secret")
+    for name in ("harness/code.py", "harness/.env", "harness/.hidden/code.py", "jobs/__pycache__/code.pyc"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+    (root / "jobs" / "outside.py").symlink_to(elsewhere)
+    (root / "jobs" / "inside.py").symlink_to(root / "harness" / "code.py")
+    found = [str(path.relative_to(root)) for path in snapshot._files(root)]
+    assert found == ["harness/code.py", "jobs/inside.py"]
+
+
+@pytest.mark.parametrize("folder", ["a:colon", "not there"])
+def test_a_task_that_would_run_other_code_stops(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.delenv(snapshot.CODE, raising=False)
+    snapshot.require()
+    monkeypatch.setenv(snapshot.CODE, str(Path(snapshot.__file__).resolve().parents[1]))
+    snapshot.require()
+    monkeypatch.setenv(snapshot.CODE, str(tmp_path / folder))
+    with pytest.raises(snapshot.WrongCode, match="runs instead of what was submitted"):
+        run_shards(str(run.path), [0])
+    with pytest.raises(snapshot.WrongCode, match="runs instead of what was submitted"):
+        conclude(str(run.path))
+
+
+def test_a_node_without_room_for_the_code_says_so(run: RunFolder) -> None:
+    setup = snapshot.running(run.path / "code.zip", sys.executable, {})["setup"]
+    for folder in ("/nonexistent", str(run.path)):
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(setup)],
+            check=False,
+            env={"TMPDIR": folder, "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("error: the code cannot be unpacked: set TMPDIR")
 
 
 def test_equal_code_is_archived_once(run: RunFolder) -> None:
