@@ -21,8 +21,9 @@ from rich.table import Table
 
 from harness.command import OneLineErrors
 from warehouse.comparison import show
-from warehouse.comparison.contrasts import Comparison, Run, Settings, compare
+from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
+from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve, warehouse_of
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader

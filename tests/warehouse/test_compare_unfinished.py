@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 
 from jobs.spec import RunSpec
 from tests.warehouse import cells
@@ -125,7 +127,7 @@ def test_what_is_compared_and_how_to_complete_it_is_said_once(
     text = compare(where, base, run, "--k", "1", "--maj", "--format", shape).stdout.replace("\\", "")
     for said in (
         f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, while the run's summary",
-        f"They are run by: python -m jobs resume '{where / run}'",
+        f"counts them as not correct; complete it with: python -m jobs resume '{where / run}'",
         f"COMPARED IN PART: {run} against {base}: both have 24 of 36 samples, on 8 of 12 problems; only these",
         "Missing samples are not missing at random, because long chains finish last.",
     ):
@@ -186,25 +188,93 @@ def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]
 @pytest.mark.parametrize(
     ("names", "arguments", "says"),
     [
-        (("complete", "nothing"), (), "none of its 36 samples is finished and graded, so there is nothing to compare"),
+        (("complete", "nothing"), (), "none of its 36 samples is finished and graded; complete it with: python -m"),
         (("nothing", "complete"), (), "python -m jobs resume"),
         (("complete", "no grade"), (), "python -m jobs finalize"),
-        (("complete", "first samples only"), ("--k", "2"), "pass@2 needs 2 finished and graded samples of a problem"),
-        (("complete", "first samples only"), ("--maj",), "maj@3 needs 3 finished and graded samples of a problem"),
-        (("last samples", "without first samples"), ("--k", "2"), "finished and graded samples that both runs have"),
-        (("first samples only", "without first samples"), (), "finished and graded samples that both runs have"),
+        (("first samples only", "without first samples"), (), "no finished and graded sample in common with"),
+        (("nothing", "no grade", "complete"), ("--maj",), "fewer than two runs are left to compare"),
     ],
 )
-def test_where_nothing_is_left_one_line_says_so(
-    warehouse: tuple[Path, dict[str, str]], names: tuple[str, str], arguments: tuple[str, ...], says: str
+def test_where_fewer_than_two_runs_are_left_one_line_says_so(
+    warehouse: tuple[Path, dict[str, str]], names: tuple[str, ...], arguments: tuple[str, ...], says: str
 ) -> None:
     where, runs = warehouse
-    result = compare(where, *(runs[name] for name in names), *arguments)
+    assert_refused(compare(where, *(runs[name] for name in names), *arguments), says)
+
+
+def assert_refused(result: Result, says: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     [line] = result.stderr.splitlines()
     assert line.startswith("error: ")
     assert says in line
     assert "python -m jobs " in line
+
+
+def test_a_named_baseline_that_has_nothing_is_refused(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    names = [runs[name] for name in ("complete", "complete speccot")]
+    assert_refused(compare(where, *names, "--baseline", runs["nothing"]), "the baseline has nothing to compare")
+
+
+def test_a_run_that_has_nothing_is_left_out_and_the_others_are_compared(
+    warehouse: tuple[Path, dict[str, str]],
+) -> None:
+    where, runs = warehouse
+    names = [runs[name] for name in ("complete", "nothing", "complete speccot")]
+    why = f"{names[1]}: none of its 36 samples is finished and graded; complete it with: python -m jobs resume"
+    line = f"NOT COMPARED: {why} '{where / names[1]}'"
+    assert compare(where, *names).stdout.splitlines()[0] == line
+    found = json.loads(compare(where, *names, "--format", "json").stdout)
+    assert [row["run_id"] for row in found["rows"]] == [names[0], names[2]]
+    assert found["warnings"][0] == line
+    assert found["differences"] == json.loads(compare(where, *names[::2], "--format", "json").stdout)["differences"]
+    assert compare(where, *names, "--format", "csv").stdout == compare(where, *names[::2], "--format", "csv").stdout
+
+
+def test_after_an_empty_baseline_the_next_run_is_the_baseline(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    names = [runs[name] for name in ("no grade", "complete", "complete speccot")]
+    rows = records(compare(where, *names, "--format", "json"))
+    assert [row["baseline_run_id"] for row in rows] == [None, names[1]]
+    first = compare(where, *names).stdout.splitlines()[0]
+    assert first.startswith(
+        f"NOT COMPARED: {names[0]}: none of its 36 samples is finished and graded, so {names[1]} is"
+    )
+    assert "the baseline; complete it with: python -m jobs finalize" in first
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments", "left", "says"),
+    [
+        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 finished"),
+        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 finished and"),
+        (("first samples only", "complete"), ("--maj",), 2, "{1}, maj@3: no problem of {0} has 3 finished and graded"),
+        (("last samples", "without first samples"), ("--k", "2"), 3, "{1}, pass@2: no problem has 2 samples that {0}"),
+    ],
+)
+def test_a_metric_that_too_few_samples_are_there_for_is_left_out_alone(
+    warehouse: tuple[Path, dict[str, str]],
+    names: tuple[str, str],
+    arguments: tuple[str, ...],
+    left: int,
+    says: str,
+) -> None:
+    where, runs = warehouse
+    chosen = [runs[name] for name in names]
+    found = json.loads(compare(where, *chosen, *arguments, "--format", "json").stdout)
+    assert len(found["rows"]) == left
+    assert {row["run_id"] for row in found["rows"]} == set(chosen)
+    [line] = [line for line in found["warnings"] if line.startswith(f"NOT COMPARED: {says.format(*chosen)}")]
+    assert "complete it with: python -m jobs resume" in line
+
+
+def test_k_beyond_what_is_planned_is_refused_for_unfinished_runs_as_well(
+    warehouse: tuple[Path, dict[str, str]],
+) -> None:
+    where, runs = warehouse
+    result = compare(where, runs["complete"], runs["last samples"], "--k", "4")
+    assert result.exit_code == 2
+    assert "pass@4 needs 1 ≤ k ≤ samples per problem, of which there are 3" in result.stderr
 
 
 def test_new_columns_stand_behind_the_old_ones(warehouse: tuple[Path, dict[str, str]]) -> None:

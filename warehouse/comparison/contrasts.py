@@ -9,55 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb, lcm
-from shlex import quote
 
 import numpy as np
 
-from warehouse.comparison.manifests import Difference, Manifest, differences, same_subject, unlike_for_latency
+from warehouse.comparison.manifests import Difference, differences, same_subject, unlike_for_latency
+from warehouse.comparison.metrics import Metric, Run, counted, scores
 from warehouse.comparison.outcomes import Outcomes, Pair, paired
-from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
-from warehouse.records import RunSummary
 from warehouse.statistics.intervals import Floats, Interval, accuracy, paired_difference, rerun_standard_error
 from warehouse.statistics.multiple import holm
 from warehouse.statistics.paired import non_inferiority, sign_flip, stratified
 from warehouse.statistics.power import minimum_detectable_effect
 from warehouse.statistics.ratios import geometric_mean_ratio
-from warehouse.statistics.samples import maj_at_k, pass_at_k
 
 ALPHA = 0.05
 _EXACT_WORK = 500_000_000
 """Steps of the exact permutation distribution above which flips are drawn instead."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run as it is compared."""
-
-    summary: RunSummary
-    manifest: Manifest
-    folder: str
-    """Path of the run folder when it was loaded."""
-    outcomes: Outcomes
-    """Everything that is planned."""
-    votes: Mapping[str, Votes] | None
-    """By problem id; None where no majority vote was asked for."""
-
-    @property
-    def run_id(self) -> str:
-        """Name of the run folder."""
-        return self.summary.run_id
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether a planned sample is not finished or not graded."""
-        return self.outcomes.num_missing > 0
-
-    @property
-    def remedy(self) -> str:
-        """The command that runs or grades what is missing."""
-        what = "resume" if self.summary.num_not_run else "finalize"
-        return f"python -m jobs {what} {quote(self.folder)}"
 
 
 @dataclass(frozen=True)
@@ -135,33 +102,69 @@ class Comparison:
     rows: Sequence[Row]
     differences: Sequence[Difference]
     settings: Settings
+    left_out: Sequence[str]
+    """Runs, and metrics of runs, for which samples are missing: which one, why, and what to do about it."""
 
 
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
-    """Compare runs; the baseline of a dataset is the run named `baseline`, else its first one.
+    """Compare runs; the baseline of a dataset is the run named `baseline`, else its first one that has a sample.
 
-    Raises WarehouseError where a run shares no problem or no sample with its baseline, has no finished and graded
-    sample at all, or has too few samples for some k.
+    What too many samples are missing for is left out. Raises WarehouseError where that leaves fewer than two runs or
+    concerns `baseline`, where a run shares no problem with its baseline, or has planned too few samples for some k.
     """
-    bases = {run.summary.dataset: run for run in reversed(runs)}
+    bases = {run.summary.dataset: run for run in reversed(runs) if not run.is_empty}
     bases |= {run.summary.dataset: run for run in runs if run.run_id == baseline}
-    found = [row for run in runs for row in _rows(run, bases[run.summary.dataset], settings)]
-    tested = [row for row in found if row.contrast is not None]
-    adjusted = dict(zip(map(id, tested), holm([row.contrast.p for row in tested if row.contrast]), strict=True))
-    corrected = [
-        replace(row, contrast=replace(row.contrast, p_holm=adjusted[id(row)])) if row.contrast else row for row in found
+    found: list[Row] = []
+    left_out = _empty(runs, bases)
+    if any(run.is_empty for run in bases.values()):
+        raise WarehouseError(f"the baseline has nothing to compare: {'; '.join(left_out)}")
+    for run in runs:
+        if not run.is_empty:
+            rows, lines = _rows(run, bases[run.summary.dataset], settings)
+            found += rows
+            left_out += lines
+    kept = list({row.run.run_id: row.run for row in found}.values())
+    if len(kept) < 2:
+        raise WarehouseError(f"fewer than two runs are left to compare: {'; '.join(left_out)}")
+    return Comparison(_corrected(found), differences([run.manifest for run in kept]), settings, left_out)
+
+
+def _empty(runs: Sequence[Run], bases: Mapping[str, Run]) -> list[str]:
+    """Why a run has no row at all; where it would have been the baseline, also which run is that instead."""
+    firsts = {run.summary.dataset: run for run in reversed(runs)}
+    found = []
+    for run in runs:
+        if run.is_empty:
+            dataset = run.summary.dataset
+            base = bases.get(dataset, run)
+            instead = f", so {base.run_id} is the baseline" if run is firsts[dataset] and base is not run else ""
+            why = f"none of its {run.outcomes.num_samples} samples is finished and graded{instead}"
+            found.append(f"{run.run_id}: {why}; {run.remedy}")
+    return found
+
+
+def _corrected(found: Sequence[Row]) -> list[Row]:
+    """The same rows with p-values adjusted for every test among them."""
+    adjusted = iter(holm([row.contrast.p for row in found if row.contrast]))
+    return [
+        replace(row, contrast=replace(row.contrast, p_holm=next(adjusted))) if row.contrast else row for row in found
     ]
-    return Comparison(corrected, differences([run.manifest for run in runs]), settings)
 
 
-def _rows(run: Run, base: Run, settings: Settings) -> list[Row]:
-    k = int(run.outcomes.samples.max())
-    metrics = [("pass@1", 1)]
-    metrics += [("pass@k", wanted) for wanted in settings.ks if wanted > 1]
+def _rows(run: Run, base: Run, settings: Settings) -> tuple[list[Row], list[str]]:
+    """The rows of a run that has a sample, and why others are left out."""
+    metrics = [Metric("pass@1", 1)]
+    metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
     if settings.majority:
-        metrics += [("maj@k", wanted) for wanted in settings.ks or (k,)]
+        metrics += [Metric("maj@k", k) for k in settings.ks or (int(run.outcomes.samples.max()),)]
     pair = None if run is base else _pair(run, base)
-    return [_row(run, base, pair, metric, wanted, settings) for metric, wanted in metrics]
+    if pair is not None and not pair.n:
+        why = f"it has no finished and graded sample in common with {base.run_id}"
+        return [], [f"{run.run_id}: {why}; {_remedies(run, base)}"]
+    lacks = [_lack(run, base, pair, metric) for metric in metrics]
+    together = list(zip(metrics, lacks, strict=True))
+    rows = [_row(run, base, pair, metric, settings) for metric, lack in together if lack is None]
+    return rows, [f"{run.run_id}, {metric.name}: {lack}" for metric, lack in together if lack is not None]
 
 
 def _pair(run: Run, base: Run) -> Pair:
@@ -173,70 +176,46 @@ def _pair(run: Run, base: Run) -> Pair:
     return pair
 
 
-def _row(run: Run, base: Run, pair: Pair | None, metric: str, k: int, settings: Settings) -> Row:
-    own, is_first = _own(run, metric, k), metric == "pass@1"
+def _lack(run: Run, base: Run, pair: Pair | None, metric: Metric) -> str | None:
+    """Why there is no row for this metric, and what to do about it; None where there is one."""
+    if not counted(run, metric).problems:
+        return f"none of its problems has {metric.k} finished and graded samples; {run.remedy}"
+    if pair is None:
+        return None
+    if not counted(base, metric).problems:
+        return f"no problem of {base.run_id} has {metric.k} finished and graded samples; {base.remedy}"
+    if not pair.holding(metric.k).n:
+        return f"no problem has {metric.k} samples that {base.run_id} has as well; {_remedies(run, base)}"
+    return None
+
+
+def _remedies(run: Run, base: Run) -> str:
+    return "; ".join(f"{one.run_id}: {one.remedy}" for one in (run, base) if one.is_unfinished)
+
+
+def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Settings) -> Row:
+    own, is_first = counted(run, metric), metric.kind == "pass@1"
     details = [f"avg-of-{int(run.outcomes.samples.max())}"] if is_first else []
     if run.is_unfinished:
         details.append(f"{own.num_samples} of {run.outcomes.num_samples} samples")
-    name = metric.replace("@k", f"@{k}") + (f"[{', '.join(details)}]" if details else "")
     return Row(
         run,
-        name,
-        k,
+        metric.name + (f"[{', '.join(details)}]" if details else ""),
+        metric.k,
         own,
-        accuracy(_scores(run, own, metric, k)),
+        accuracy(scores(run, own, metric)),
         rerun_standard_error(own.correct, own.samples) if is_first else None,
-        None if pair is None else _contrast(run, base, pair, metric, k, settings),
+        None if pair is None else _contrast(run, base, pair.holding(metric.k), metric, settings),
         _speed(run, base, pair, settings) if is_first and pair is not None else None,
     )
 
 
-def _own(run: Run, metric: str, k: int) -> Outcomes:
-    """What the run's own result is over."""
-    planned, name = run.outcomes, metric.replace("@k", f"@{k}")
-    if planned.num_missing == planned.num_samples:
-        raise WarehouseError(
-            f"{run.run_id}: none of its {planned.num_samples} samples is finished and graded, so there is nothing to "
-            f"compare: {run.remedy}"
-        )
-    fewest = int(planned.samples.min())
-    if not 1 <= k <= fewest:
-        raise WarehouseError(f"{run.run_id}: {name} needs 1 ≤ k ≤ samples per problem, of which there are {fewest}")
-    own = planned.present().holding(k)
-    if not own.problems:
-        raise WarehouseError(
-            f"{run.run_id}: {name} needs {k} finished and graded samples of a problem, and no problem has so many: "
-            f"{run.remedy}"
-        )
-    return own
-
-
-def _scores(run: Run, outcomes: Outcomes, metric: str, k: int) -> Floats:
-    """Scores (n,) of the counted samples in `outcomes`, which are some of the run's."""
-    if metric == "pass@1":
-        return outcomes.scores
-    if metric == "pass@k":
-        return pass_at_k(outcomes.correct, outcomes.samples, k)
-    assert run.votes is not None
-    counted = [set(np.flatnonzero(row).tolist()) for row in outcomes.is_counted]
-    cast = [run.votes[name].among(kept) for name, kept in zip(outcomes.problem_ids, counted, strict=True)]
-    return np.array([maj_at_k(votes.counts, votes.is_right, votes.abstained, k) for votes in cast])
-
-
-def _contrast(run: Run, base: Run, pair: Pair, metric: str, k: int, settings: Settings) -> Contrast:
-    _own(base, metric, k)
-    kept = pair.holding(k)
-    if not kept.n:
-        commands = "; ".join(one.remedy for one in (run, base) if one.is_unfinished)
-        raise WarehouseError(
-            f"{run.run_id} and {base.run_id}: {metric.replace('@k', f'@{k}')} needs {k} finished and graded samples "
-            f"that both runs have of a problem, and no problem has so many: {commands}"
-        )
-    first, second = _scores(run, kept.first, metric, k), _scores(base, kept.second, metric, k)
+def _contrast(run: Run, base: Run, kept: Pair, metric: Metric, settings: Settings) -> Contrast:
+    first, second = scores(run, kept.first, metric), scores(base, kept.second, metric)
     smallest = 1 / int(max(kept.first.samples.max(), kept.second.samples.max()))
     difference = paired_difference(first, second, smallest)
-    is_same = metric == "pass@1" and same_subject(run.manifest, base.manifest)
-    test, p = _changed(kept) if is_same else _better(kept, first - second, metric, k)
+    is_same = metric.kind == "pass@1" and same_subject(run.manifest, base.manifest)
+    test, p = _changed(kept) if is_same else _better(kept, first - second, metric)
     error, degrees = difference.standard_error, difference.degrees
     return Contrast(
         base.run_id,
@@ -259,14 +238,14 @@ def _changed(pair: Pair) -> tuple[str, float]:
     return "stratified", stratified(own.correct, own.samples, other.correct, other.samples).p
 
 
-def _better(pair: Pair, shown: Floats, metric: str, k: int) -> tuple[str, float]:
+def _better(pair: Pair, shown: Floats, metric: Metric) -> tuple[str, float]:
     """Test and p-value for two methods: which is better? shown: differences (n,)."""
     samples = sorted({int(number) for number in np.concatenate([pair.first.samples, pair.second.samples])})
     units = None
-    if metric == "pass@1":
+    if metric.kind == "pass@1":
         units = lcm(*samples)
-    elif metric == "pass@k" and len(samples) == 1:
-        units = comb(samples[0], k)
+    elif metric.kind == "pass@k" and len(samples) == 1:
+        units = comb(samples[0], metric.k)
     if units is not None and units * int(np.count_nonzero(shown)) ** 2 > _EXACT_WORK:
         units = None
     return ("permutation" if units != 1 else "permutation (McNemar mid-p)"), sign_flip(shown, units)

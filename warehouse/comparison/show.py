@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, Run
+from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row
+from warehouse.comparison.metrics import Run
 from warehouse.display import printable
 from warehouse.labels import labels
 from warehouse.render import NOTHING, limited, unreadable
@@ -21,6 +22,7 @@ _LATEX = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{"
 
 def loud(comparison: Comparison) -> Iterator[str]:
     """What makes these numbers something else than a result; one line each."""
+    yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         said = [*limited(run.summary), *_missing(run), *unreadable(run.summary)]
@@ -41,14 +43,14 @@ def _missing(run: Run) -> Iterator[str]:
     if summary.num_not_run:
         yield (
             f"INCOMPLETE RUN: {summary.num_not_run} of {total} samples have not been run. They are left out here, while"
-            f" the run's summary counts them as not correct. They are run by: {run.remedy}"
+            f" the run's summary counts them as not correct; {run.remedy}"
         )
     if summary.num_ungraded:
         by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
-        more = "" if summary.num_not_run else f" The newest version grades them with: {run.remedy}"
+        more = "." if summary.num_not_run else f"; {run.remedy}"
         yield (
             f"NOT GRADED: {summary.num_ungraded} of {total} samples are finished but not graded{by}. They are left out "
-            f"here, while the run's summary counts them as not correct.{more}"
+            f"here, while the run's summary counts them as not correct{more}"
         )
 
 

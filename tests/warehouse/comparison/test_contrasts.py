@@ -11,7 +11,8 @@ from numpy.random import Generator
 from tests.warehouse import cells
 from tests.warehouse.test_compare import load
 from warehouse.compare import read_runs
-from warehouse.comparison.contrasts import Run, Settings, compare
+from warehouse.comparison.contrasts import Settings, compare
+from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.database import reader
 from warehouse.statistics.intervals import Floats
