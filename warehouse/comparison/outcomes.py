@@ -1,7 +1,8 @@
 """What a run achieved problem by problem and sample by sample, and what two runs have in common.
 
 A sample is missing while it is not finished, or not graded by the grader version that counts. An error, a timeout or a
-cut-off is a result and counts as not correct.
+cut-off is a result and counts as not correct; but an error that no grade names is missing while that version has yet to
+grade other samples of the run, because the errors alone would otherwise be the run's whole result.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ FROM problem LEFT JOIN problem_speed AS speed USING (run_id, problem_id)
 WHERE run_id = $run_id ORDER BY problem_index
 """
 _SAMPLES = """
-SELECT problem_index, sample_index, graded, verdict = 'correct' AS is_correct, timed.latency_seconds
+SELECT problem_index, sample_index, sample.verdict = 'correct' AS is_correct, timed.latency_seconds,
+    graded AND (grade.verdict IS NOT NULL OR NOT bool_or(finished AND NOT graded) OVER ()) AS has_result
 FROM sample_grade AS sample JOIN problem USING (run_id, problem_id)
+LEFT JOIN grade ON grade.run_id = sample.run_id AND grade.sample_id = sample.sample_id
+    AND grade.grader_version = sample.grader_version
 LEFT JOIN timed_sample AS timed ON timed.run_id = sample.run_id AND timed.sample_id = sample.sample_id
 WHERE sample.run_id = $run_id
 """
@@ -161,17 +165,17 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
     samples = columns(connection, _SAMPLES, {"run_id": run_id})
     shape = len(found), int(samples["sample_index"].max()) + 1
     flat = np.unique(samples["problem_index"], return_inverse=True)[1] * shape[1] + samples["sample_index"]
-    is_planned, is_graded, is_correct = (np.zeros(shape, dtype=bool) for _ in range(3))
+    is_planned, has_result, is_correct = (np.zeros(shape, dtype=bool) for _ in range(3))
     sample_seconds = np.full(shape, np.nan)
     is_planned.flat[flat] = True
-    is_graded.flat[flat] = samples["graded"]
+    has_result.flat[flat] = samples["has_result"]
     is_correct.flat[flat] = samples["is_correct"]
     sample_seconds.flat[flat] = samples["latency_seconds"]
     return Outcomes(
         [str(row["problem"]) for row in found],
         [str(row["problem_id"]) for row in found],
         is_planned,
-        is_planned & ~is_graded,
+        is_planned & ~has_result,
         is_correct,
         sample_seconds,
         np.array([np.nan if row["latency_seconds"] is None else row["latency_seconds"] for row in found], dtype=float),

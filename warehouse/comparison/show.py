@@ -45,11 +45,12 @@ def _missing(run: Run) -> Iterator[str]:
             f"INCOMPLETE RUN: {summary.num_not_run} of {total} samples have not been run. They are left out here, while"
             f" the run's summary counts them as not correct; {run.remedy}"
         )
-    if summary.num_ungraded:
+    num_ungraded = run.outcomes.num_missing - summary.num_not_run
+    if num_ungraded:
         by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
         more = "." if summary.num_not_run else f"; {run.remedy}"
         yield (
-            f"NOT GRADED: {summary.num_ungraded} of {total} samples are finished but not graded{by}. They are left out "
+            f"NOT GRADED: {num_ungraded} of {total} samples are finished but not graded{by}. They are left out "
             f"here, while the run's summary counts them as not correct{more}"
         )
 
