@@ -85,7 +85,7 @@ def test_a_copy_that_lacks_a_third_does_not_differ(
     assert row["p"] == pytest.approx(1)
     assert (row["num_common_samples"], row["num_missing_samples"]) == (24, 12)
     assert row["difference_low_95"] < 0 < row["difference_high_95"]
-    assert row["is_non_inferior"] is None
+    assert (row["is_unfinished"], row["p_non_inferior"], row["is_non_inferior"]) == (True, None, None)
     assert row["speed_up"] == pytest.approx(1, abs=1e-12)
 
 
@@ -93,6 +93,8 @@ def test_a_complete_copy_is_not_worse(warehouse: tuple[Path, dict[str, str]]) ->
     where, runs = warehouse
     both = records(compare(where, runs["complete"], runs["complete speccot"], "--margin", "90", "--format", "json"))
     assert [row["is_non_inferior"] for row in both] == [None, True]
+    assert [row["is_unfinished"] for row in both] == [None, False]
+    assert both[1]["p_non_inferior"] < 0.025
     assert [row["metric"] for row in both] == ["pass@1[avg-of-3]"] * 2
     assert [row["num_missing_samples"] for row in both] == [None, 0]
 
@@ -129,7 +131,7 @@ def test_what_is_compared_and_how_to_complete_it_is_said_once(
         f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, while the run's summary",
         f"counts them as not correct; complete it with: python -m jobs resume '{where / run}'",
         f"COMPARED IN PART: {run} against {base}: both have 24 of 36 samples, on 8 of 12 problems; only these",
-        "Missing samples are not missing at random, because long chains finish last.",
+        "difference, interval, p, MDE and speed-up hold only if what is missing is missing at random, which it",
     ):
         assert text.count(said) == 1, said
     assert text.count(" unfinished ") == 2
@@ -282,10 +284,11 @@ def test_new_columns_stand_behind_the_old_ones(warehouse: tuple[Path, dict[str, 
     header, *_ = compare(where, runs["complete"], runs["at random"], "--format", "csv").stdout.splitlines()
     names = header.split(",")
     assert names[:9] == HEADING
-    assert names[-5:] == [
+    assert names[-6:] == [
         "speed_up_interval",
         "num_result_problems",
         "num_result_samples",
         "num_common_samples",
         "num_missing_samples",
+        "is_unfinished",
     ]

@@ -56,14 +56,14 @@ class Contrast:
     p_holm: float
     """Adjusted for every test of the table."""
     p_non_inferior: float | None
-    """One-sided, that the run loses the margin or more."""
+    """One-sided, that the run loses the margin or more; None where there is no interval or a sample is missing."""
     margin: float
     minimum_detectable_effect: float | None
 
     @property
     def is_non_inferior(self) -> bool | None:
         """Whether the 95 % interval lies above −margin; None where there is no interval or a sample is missing."""
-        return None if self.p_non_inferior is None or self.is_unfinished else self.p_non_inferior < ALPHA / 2
+        return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
 
 
 @dataclass(frozen=True)
@@ -217,16 +217,17 @@ def _contrast(run: Run, base: Run, kept: Pair, metric: Metric, settings: Setting
     is_same = metric.kind == "pass@1" and same_subject(run.manifest, base.manifest)
     test, p = _changed(kept) if is_same else _better(kept, first - second, metric)
     error, degrees = difference.standard_error, difference.degrees
+    is_unfinished = run.is_unfinished or base.is_unfinished
     return Contrast(
         base.run_id,
         kept.n,
         kept,
-        run.is_unfinished or base.is_unfinished,
+        is_unfinished,
         difference,
         test,
         p,
         p,
-        non_inferiority(difference, settings.margin),
+        None if is_unfinished else non_inferiority(difference, settings.margin),
         settings.margin,
         minimum_detectable_effect(error, degrees) if error and degrees else None,
     )

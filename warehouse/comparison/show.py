@@ -116,8 +116,9 @@ def legend(comparison: Comparison) -> Iterator[str]:
         )
     if any(row.contrast is not None and row.contrast.is_unfinished for row in comparison.rows):
         yield (
-            "Unfinished: a run is called not worse only when both runs are complete. Missing samples are not missing "
-            "at random, because long chains finish last."
+            "Unfinished: a run of the pair lacks samples. The pair's difference, interval, p, MDE and speed-up hold "
+            "only if what is missing is missing at random, which it rarely is, because long chains finish last. A run "
+            "is called not worse only when both runs are complete."
         )
     if ratios:
         yield f"Speed-up: latency of the baseline over the run's, geometric mean over problems; {', '.join(ratios)}."
@@ -212,7 +213,8 @@ def record(row: Row) -> dict[str, Cell]:
     pair = contrast.pair if contrast else None
     common = pair.num_common_samples if pair else None
     missing = pair.num_missing_samples if pair else None
-    return found | {"num_common_samples": common, "num_missing_samples": missing}
+    found |= {"num_common_samples": common, "num_missing_samples": missing}
+    return found | {"is_unfinished": contrast.is_unfinished if contrast else None}
 
 
 def latex(text: str) -> str:
