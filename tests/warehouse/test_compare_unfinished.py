@@ -130,7 +130,7 @@ def test_what_is_compared_and_how_to_complete_it_is_said_once(
     for said in (
         f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, while the run's summary",
         f"counts them as not correct; complete it with: python -m jobs resume '{where / run}'",
-        f"COMPARED IN PART: {run} against {base}: both have 24 of 36 samples, on 8 of 12 problems; only these",
+        f"COMPARED IN PART: {run} against {base}: compared on 24 of the 36 samples that either run has planned, on",
         "difference, interval, p, MDE and speed-up hold only if what is missing is missing at random, which it",
     ):
         assert text.count(said) == 1, said
@@ -154,6 +154,8 @@ def test_only_an_index_that_the_other_run_planned_is_left_out(warehouse: tuple[P
     right = np.array(RIGHT)
     assert row["difference"] == pytest.approx(np.mean(np.minimum(right, 2) / 4 - np.minimum(right, 2) / 2))
     assert (row["num_common_samples"], row["num_missing_samples"]) == (48, 12)
+    text = compare(where, runs["last samples"], runs["five samples"]).stdout
+    assert "compared on 48 of the 60 samples that either run has planned" in text
 
 
 def test_a_run_that_lacks_what_the_other_never_planned_is_unfinished_all_the_same(
@@ -176,7 +178,7 @@ def test_pass_at_k_and_majority_are_over_problems_with_k_common_samples(warehous
         assert (row["num_common_problems"], row["num_result_problems"]) == (enough, enough)
     text = compare(where, *names, "--k", "2", "--maj").stdout
     for metric in ("pass@2", "maj@2"):
-        assert f"{metric}: {enough} of 12 problems have 2 samples or more that both runs have" in text
+        assert f"{metric}: compared on {enough} of 12 problems, because a problem needs 2 samples of each run." in text
 
 
 def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]]) -> None:

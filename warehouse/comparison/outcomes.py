@@ -115,7 +115,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Pair:
-    """What two runs have in common: the same problems, and no sample whose index one of them lacks."""
+    """What is compared of two runs: the same problems, and no sample whose index one of them lacks."""
 
     first: Outcomes
     second: Outcomes

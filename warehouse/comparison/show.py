@@ -68,13 +68,13 @@ def _left_out(row: Row, contrast: Contrast) -> Iterator[str]:
         )
     if row.speed is not None and pair.num_missing_samples:
         yield (
-            f"COMPARED IN PART: {against}: both have {pair.num_common_samples} of {pair.num_planned_samples} samples,"
-            f" on {n} of {shared} problems; only these are compared."
+            f"COMPARED IN PART: {against}: compared on {pair.num_common_samples} of the {pair.num_planned_samples} "
+            f"samples that either run has planned, on {n} of {shared} problems."
         )
     if row.k > 1 and n < shared:
         yield (
-            f"COMPARED IN PART: {against}, {metric}: {n} of {shared} problems have {row.k} samples or more that both "
-            f"runs have; only these problems are compared."
+            f"COMPARED IN PART: {against}, {metric}: compared on {n} of {shared} problems, because a problem needs "
+            f"{row.k} samples of each run."
         )
 
 
@@ -179,7 +179,11 @@ def cells(row: Row, name: str) -> list[str]:
 
 
 def record(row: Row) -> dict[str, Cell]:
-    """One row for programs: fractions, not percent; p-values in full."""
+    """One row for programs: fractions, not percent; p-values in full.
+
+    num_common_samples counts the sample indices that are compared, over all problems: those that no run of the pair
+    lacks, one that a single run has planned included; num_missing_samples counts the others that either has planned.
+    """
     summary, contrast, speed = row.run.summary, row.contrast, row.speed
     found: dict[str, Cell] = {
         "run_id": row.run.run_id,
