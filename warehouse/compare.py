@@ -36,6 +36,7 @@ def read_runs(connection: Connection, given: Sequence[str], *, votes: bool) -> l
     """Everything that a comparison needs of runs, in the order given. Raises WarehouseError."""
     ids = list(dict.fromkeys(resolve(connection, name) for name in given))
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
+    [(named_grader,)] = connection.execute("SELECT getvariable('grader_version')").fetchall()
     return [
         Run(
             summary,
@@ -43,6 +44,7 @@ def read_runs(connection: Connection, given: Sequence[str], *, votes: bool) -> l
             folders[run_id],
             read_outcomes(connection, run_id),
             read_votes(connection, run_id) if votes else None,
+            named_grader,
         )
         for run_id, summary in zip(ids, summaries(connection, ids), strict=True)
     ]

@@ -68,3 +68,18 @@ def test_a_run_without_a_grade_is_not_compared_on_its_errors_alone(
     result = compare(where, *names, *arguments, "--format", "json")
     assert [row["run_id"] for row in records(result)] == [names[0], names[2]]
     assert f"NOT COMPARED: {names[1]}: none of its 36 samples is finished and graded" in result.stdout
+
+
+def test_with_a_grader_version_named_nothing_is_told_to_finalize(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    names = [runs["complete"], runs["by version 2"], runs["graded in part"]]
+    first, *others = compare(where, *names, "--grader", "1").stdout.splitlines()
+    why = "none of its 36 samples is finished and graded by version 1; leave out --grader to count the newest"
+    assert first == f"NOT COMPARED: {names[1]}: {why}"
+    [line] = [line for line in others if "NOT GRADED" in line]
+    assert "24 of 36 samples are finished but not graded by version 1." in line
+    assert line.endswith("; leave out --grader to count the newest")
+    refused = compare(where, *names[:2], "--grader", "1")
+    assert refused.stderr.strip().endswith(why)
+    assert "finalize" not in "".join([first, *others, refused.output])
+    assert "python -m jobs finalize" in compare(where, names[0], names[2]).stdout

@@ -195,7 +195,7 @@ def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]
         (("complete", "nothing"), (), "none of its 36 samples is finished and graded; complete it with: python -m"),
         (("nothing", "complete"), (), "python -m jobs resume"),
         (("complete", "no grade"), (), "python -m jobs finalize"),
-        (("first samples only", "without first samples"), (), "no finished and graded sample in common with"),
+        (("first samples only", "without first samples"), (), "no sample is finished and graded in both it and"),
         (("nothing", "no grade", "complete"), ("--maj",), "fewer than two runs are left to compare"),
     ],
 )
@@ -250,9 +250,9 @@ def test_after_an_empty_baseline_the_next_run_is_the_baseline(warehouse: tuple[P
 @pytest.mark.parametrize(
     ("names", "arguments", "left", "says"),
     [
-        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 finished"),
-        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 finished and"),
-        (("first samples only", "complete"), ("--maj",), 2, "{1}, maj@3: no problem of {0} has 3 finished and graded"),
+        (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 samples"),
+        (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 samples"),
+        (("first samples only", "complete"), ("--maj",), 2, "{1}, maj@3: no problem of {0} has 3 samples that"),
         (("last samples", "without first samples"), ("--k", "2"), 3, "{1}, pass@2: no problem has 2 samples that {0}"),
     ],
 )

@@ -138,7 +138,7 @@ def _empty(runs: Sequence[Run], bases: Mapping[str, Run]) -> list[str]:
             dataset = run.summary.dataset
             base = bases.get(dataset, run)
             instead = f", so {base.run_id} is the baseline" if run is firsts[dataset] and base is not run else ""
-            why = f"none of its {run.outcomes.num_samples} samples is finished and graded{instead}"
+            why = f"none of its {run.outcomes.num_samples} samples is finished and {run.graded}{instead}"
             found.append(f"{run.run_id}: {why}; {run.remedy}")
     return found
 
@@ -159,7 +159,7 @@ def _rows(run: Run, base: Run, settings: Settings) -> tuple[list[Row], list[str]
         metrics += [Metric("maj@k", k) for k in settings.ks or (int(run.outcomes.samples.max()),)]
     pair = None if run is base else _pair(run, base)
     if pair is not None and not pair.n:
-        why = f"it has no finished and graded sample in common with {base.run_id}"
+        why = f"no sample is finished and {run.graded} in both it and {base.run_id}"
         return [], [f"{run.run_id}: {why}; {_remedies(run, base)}"]
     lacks = [_lack(run, base, pair, metric) for metric in metrics]
     together = list(zip(metrics, lacks, strict=True))
@@ -179,11 +179,11 @@ def _pair(run: Run, base: Run) -> Pair:
 def _lack(run: Run, base: Run, pair: Pair | None, metric: Metric) -> str | None:
     """Why there is no row for this metric, and what to do about it; None where there is one."""
     if not counted(run, metric).problems:
-        return f"none of its problems has {metric.k} finished and graded samples; {run.remedy}"
+        return f"none of its problems has {metric.k} samples that are finished and {run.graded}; {run.remedy}"
     if pair is None:
         return None
     if not counted(base, metric).problems:
-        return f"no problem of {base.run_id} has {metric.k} finished and graded samples; {base.remedy}"
+        return f"no problem of {base.run_id} has {metric.k} samples that are finished and {base.graded}; {base.remedy}"
     if not pair.holding(metric.k).n:
         return f"no problem has {metric.k} samples that {base.run_id} has as well; {_remedies(run, base)}"
     return None

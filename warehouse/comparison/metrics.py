@@ -30,6 +30,8 @@ class Run:
     """Everything that is planned."""
     votes: Mapping[str, Votes] | None
     """By problem id; None where no majority vote was asked for."""
+    named_grader: str | None
+    """The grader version that the reader named; None: each run's newest counts."""
 
     @property
     def run_id(self) -> str:
@@ -47,10 +49,26 @@ class Run:
         return self.outcomes.num_missing == self.outcomes.num_samples
 
     @property
-    def remedy(self) -> str:
-        """What to do about the missing samples, as the last part of a sentence."""
+    def num_ungraded(self) -> int:
+        """Finished samples that the grader version that counts has not graded."""
+        return self.outcomes.num_missing - self.summary.num_not_run
+
+    @property
+    def graded(self) -> str:
+        """What a sample has to be beside finished."""
+        return f"graded by version {self.named_grader}" if self.named_grader else "graded"
+
+    @property
+    def completion(self) -> str:
+        """What runs or grades the missing samples, as the last part of a sentence."""
         what = "resume" if self.summary.num_not_run else "finalize"
         return f"complete it with: python -m jobs {what} {quote(self.folder)}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the missing samples, likewise: no command grades by a version that is not the newest."""
+        is_grader = self.named_grader is not None and self.num_ungraded > 0
+        return "leave out --grader to count the newest" if is_grader else self.completion
 
 
 @dataclass(frozen=True)

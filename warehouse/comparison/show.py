@@ -43,15 +43,15 @@ def _missing(run: Run) -> Iterator[str]:
     if summary.num_not_run:
         yield (
             f"INCOMPLETE RUN: {summary.num_not_run} of {total} samples have not been run. They are left out here, while"
-            f" the run's summary counts them as not correct; {run.remedy}"
+            f" the run's summary counts them as not correct; {run.completion}"
         )
-    num_ungraded = run.outcomes.num_missing - summary.num_not_run
-    if num_ungraded:
+    if run.num_ungraded:
         by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
-        more = "." if summary.num_not_run else f"; {run.remedy}"
+        graded = run.graded if run.named_grader else f"graded{by}"
+        more = "." if summary.num_not_run and not run.named_grader else f"; {run.remedy}"
         yield (
-            f"NOT GRADED: {num_ungraded} of {total} samples are finished but not graded{by}. They are left out "
-            f"here, while the run's summary counts them as not correct{more}"
+            f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but not {graded}. They are left out here, "
+            f"while the run's summary counts them as not correct{more}"
         )
 
 
