@@ -1,4 +1,4 @@
-"""`python -m warehouse.compare` with samples that ended in an error, graded and not, and by a named grader version."""
+"""`python -m warehouse.compare` with samples that ended in an error, ungraded samples, and what completes them."""
 
 from __future__ import annotations
 
@@ -83,3 +83,19 @@ def test_with_a_grader_version_named_nothing_is_told_to_finalize(warehouse: tupl
     assert refused.stderr.strip().endswith(why)
     assert "finalize" not in "".join([first, *others, refused.output])
     assert "python -m jobs finalize" in compare(where, names[0], names[2]).stdout
+
+
+def test_no_command_names_a_folder_that_is_no_longer_there(tmp_path: Path) -> None:
+    made = [
+        cells.finished(tmp_path, VANILLA, RIGHT),
+        cells.finished(tmp_path, SPECCOT, RIGHT, has_run=others),
+        cells.finished(tmp_path, replace(SPECCOT, seed=1), RIGHT, has_grade=lambda *_: False),
+    ]
+    names = load(tmp_path, *made)
+    for folder in made:
+        folder.path.rename(folder.path.with_name(f"moved {folder.path.name}"))
+    text = compare(tmp_path, *names).stdout
+    empty = f"NOT COMPARED: {names[2]}: none of its 36 samples is finished and graded"
+    assert text.startswith(f"{empty}; load the run again from where it lies now\n")
+    assert "as not correct; load the run again from where it lies now\n" in text
+    assert "python -m jobs" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from shlex import quote
@@ -61,6 +62,8 @@ class Run:
     @property
     def completion(self) -> str:
         """What runs or grades the missing samples, as the last part of a sentence."""
+        if not os.access(self.folder, os.F_OK):
+            return "load the run again from where it lies now"
         what = "resume" if self.summary.num_not_run else "finalize"
         return f"complete it with: python -m jobs {what} {quote(self.folder)}"
 
