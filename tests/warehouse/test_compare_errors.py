@@ -99,3 +99,17 @@ def test_no_command_names_a_folder_that_is_no_longer_there(tmp_path: Path) -> No
     assert text.startswith(f"{empty}; load the run again from where it lies now\n")
     assert "as not correct; load the run again from where it lies now\n" in text
     assert "python -m jobs" not in text
+
+
+def test_what_two_runs_share_is_said_once_for_all_metrics(tmp_path: Path) -> None:
+    made = [cells.finished(tmp_path, VANILLA, RIGHT[:3]), cells.finished(tmp_path, SPECCOT, RIGHT[:5], has_run=others)]
+    base, run = load(tmp_path, *made)
+    alone, several = (compare(tmp_path, base, run, *more).stdout for more in ((), ("--k", "1,2", "--maj")))
+    shares = f"compared on the 3 problems it shares with {base}; the run itself has 5."
+    assert [line for line in alone.splitlines() if shares in line] == [
+        f"{run}, pass@1[avg-of-3, 10 of 15 samples]: {shares}"
+    ]
+    assert [line for line in several.splitlines() if shares in line] == [f"{run}: {shares}"]
+    said = f"COMPARED IN PART: {run} against {base}: compared on 6 of the 9 samples that either run has planned."
+    assert several.splitlines().count(said) == 1
+    assert "3 of 3 problems" not in several

@@ -30,7 +30,7 @@ def loud(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed
         if contrast is not None:
-            yield from _left_out(row, contrast)
+            yield from _left_out(row, contrast, sum(other.run is row.run for other in comparison.rows))
         if speed is not None and speed.unlike:
             what = "LATENCY FORCED" if speed.ratio else "LATENCY REFUSED"
             more = "" if speed.ratio else " (--force compares all the same)"
@@ -55,21 +55,20 @@ def _missing(run: Run) -> Iterator[str]:
         )
 
 
-def _left_out(row: Row, contrast: Contrast) -> Iterator[str]:
-    """What a comparison is not over although the run has planned it."""
-    run, pair, n = row.run, contrast.pair, contrast.n
+def _left_out(row: Row, contrast: Contrast, num_metrics: int) -> Iterator[str]:
+    """What a comparison is not over although the run has planned it; said once where it holds for every metric."""
+    run, pair, n, is_first = row.run, contrast.pair, contrast.n, row.speed is not None
     against, metric = f"{run.run_id} against {contrast.baseline}", row.metric.partition("[")[0]
     shared, num_problems = pair.num_shared_problems, len(run.outcomes.problems)
-    if shared < num_problems:
+    if is_first and shared < num_problems:
+        name = run.run_id if num_metrics > 1 else f"{run.run_id}, {row.metric}"
         which = f"the {n} problems" if n == shared else f"{n} of the {shared} problems"
-        yield (
-            f"{run.run_id}, {row.metric}: compared on {which} it shares with {contrast.baseline}; the run itself has "
-            f"{num_problems}."
-        )
-    if row.speed is not None and pair.num_missing_samples:
+        yield (f"{name}: compared on {which} it shares with {contrast.baseline}; the run itself has {num_problems}.")
+    if is_first and pair.num_missing_samples:
+        where = f", on {n} of {shared} problems" if n < shared else ""
         yield (
             f"COMPARED IN PART: {against}: compared on {pair.num_common_samples} of the {pair.num_planned_samples} "
-            f"samples that either run has planned, on {n} of {shared} problems."
+            f"samples that either run has planned{where}."
         )
     if row.k > 1 and n < shared:
         yield (
