@@ -116,8 +116,9 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
     bases |= {run.summary.dataset: run for run in runs if run.run_id == baseline}
     found: list[Row] = []
     left_out = _empty(runs, bases)
-    if any(run.is_empty for run in bases.values()):
-        raise WarehouseError(f"the baseline has nothing to compare: {'; '.join(left_out)}")
+    nothing = _empty(list(bases.values()), bases)
+    if nothing:
+        raise WarehouseError(f"the baseline has nothing to compare: {nothing[0]}")
     for run in runs:
         if not run.is_empty:
             rows, lines = _rows(run, bases[run.summary.dataset], settings)
@@ -214,10 +215,10 @@ def _contrast(run: Run, base: Run, kept: Pair, metric: Metric, settings: Setting
     first, second = scores(run, kept.first, metric), scores(base, kept.second, metric)
     smallest = 1 / int(max(kept.first.samples.max(), kept.second.samples.max()))
     difference = paired_difference(first, second, smallest)
-    is_same = metric.kind == "pass@1" and same_subject(run.manifest, base.manifest)
-    test, p = _changed(kept) if is_same else _better(kept, first - second, metric)
-    error, degrees = difference.standard_error, difference.degrees
     is_unfinished = run.is_unfinished or base.is_unfinished
+    is_same = metric.kind == "pass@1" and same_subject(run.manifest, base.manifest)
+    test, p = _changed(kept) if is_same else _better(kept, first - second, metric, is_unfinished)
+    error, degrees = difference.standard_error, difference.degrees
     return Contrast(
         base.run_id,
         kept.n,
@@ -239,17 +240,18 @@ def _changed(pair: Pair) -> tuple[str, float]:
     return "stratified", stratified(own.correct, own.samples, other.correct, other.samples).p
 
 
-def _better(pair: Pair, shown: Floats, metric: Metric) -> tuple[str, float]:
+def _better(pair: Pair, shown: Floats, metric: Metric, is_unfinished: bool) -> tuple[str, float]:
     """Test and p-value for two methods: which is better? shown: differences (n,)."""
     samples = sorted({int(number) for number in np.concatenate([pair.first.samples, pair.second.samples])})
     units = None
     if metric.kind == "pass@1":
         units = lcm(*samples)
-    elif metric.kind == "pass@k" and len(samples) == 1:
-        units = comb(samples[0], metric.k)
+    elif metric.kind == "pass@k" and (is_unfinished or len(samples) == 1):  # complete runs keep the p of older versions
+        units = lcm(*(comb(number, metric.k) for number in samples))
     if units is not None and units * int(np.count_nonzero(shown)) ** 2 > _EXACT_WORK:
         units = None
-    return ("permutation" if units != 1 else "permutation (McNemar mid-p)"), sign_flip(shown, units)
+    test = {None: "permutation (drawn)", 1: "permutation (McNemar mid-p)"}.get(units, "permutation")
+    return test, sign_flip(shown, units)
 
 
 def _speed(run: Run, base: Run, pair: Pair, settings: Settings) -> SpeedRatio:

@@ -1,4 +1,5 @@
-"""Two questions, two tests. Both are exact and need no random numbers, so the same data give the same verdict.
+"""Two questions, two tests. Both are exact and need no random numbers, except that the first one draws flips, with a
+fixed seed, where differences have no common unit that is coarse enough. The same data give the same verdict.
 
 `sign_flip`: which of two methods is better on problems like these? Problems are the observations.
 `stratified`: did the same method change on these same problems? Samples are exchanged within each problem.
@@ -16,7 +17,7 @@ from scipy import special, stats
 from warehouse.statistics.intervals import Counts, Floats, Interval
 
 RANDOM_FLIPS = 99_999
-"""Sign flips drawn where differences are no multiples of a common unit; the smallest p-value is 1/(1 + this)."""
+"""Sign flips drawn where differences are no multiples of a coarse enough unit; the smallest p-value is 1/(1 + this)."""
 
 
 @dataclass(frozen=True, slots=True)

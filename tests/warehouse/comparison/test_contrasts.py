@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.database import reader
 from warehouse.statistics.intervals import Floats
+from warehouse.statistics.samples import pass_at_k
 
 REPETITIONS = 300
 NUM_PROBLEMS = 40
@@ -65,7 +67,9 @@ def test_a_third_missing_at_random_does_not_make_a_test_reject_more_often(
 
 
 @pytest.mark.parametrize(("k", "share_missing"), [(1, 0.3), (32, 0.0), (32, 0.3)])
-def test_many_samples_are_no_obstacle_to_the_permutation_test(both: list[Run], k: int, share_missing: float) -> None:
+def test_many_samples_are_no_obstacle_and_drawn_flips_are_called_so(
+    both: list[Run], k: int, share_missing: float
+) -> None:
     """With 64 samples a problem, differences have no common unit that a 64-bit number could hold."""
     rng = np.random.default_rng(1)
     chances = rng.beta(0.6, 0.6, NUM_PROBLEMS)
@@ -73,5 +77,24 @@ def test_many_samples_are_no_obstacle_to_the_permutation_test(both: list[Run], k
     run = replace(both[1], outcomes=drawn(rng, 0.5 * chances, 64, share_missing))
     contrast = compare([base, run], Settings(ks=(k,))).rows[-1].contrast
     assert contrast is not None
-    assert (contrast.test, contrast.n) == ("permutation", NUM_PROBLEMS)
+    assert (contrast.test, contrast.n) == ("permutation (drawn)", NUM_PROBLEMS)
     assert contrast.p < 0.05
+
+
+def test_pass_at_k_of_unequal_numbers_of_samples_is_tested_exactly(both: list[Run]) -> None:
+    """Against every one of the 2^12 flips, ties counted half."""
+    rng = np.random.default_rng(2)
+    chances = rng.beta(0.6, 0.6, 12)
+    base = replace(both[0], outcomes=drawn(rng, chances, 4))
+    run = replace(both[1], outcomes=drawn(rng, 0.5 * chances, 4, 0.25))
+    contrast = compare([base, run], Settings(ks=(2,))).rows[-1].contrast
+    assert contrast is not None
+    assert len(np.unique(contrast.pair.first.samples)) > 1
+    sides = contrast.pair.first, contrast.pair.second
+    first, second = (pass_at_k(side.correct, side.samples, 2) for side in sides)
+    signs = np.array(list(product((-1, 1), repeat=contrast.n)))
+    sums, observed = np.abs(signs @ (first - second)), abs(float((first - second).sum()))
+    is_tie = np.isclose(sums, observed)
+    expected = np.mean(sums[~is_tie] > observed) * np.mean(~is_tie) + np.mean(is_tie) / 2
+    assert contrast.test == "permutation"
+    assert contrast.p == pytest.approx(expected)
