@@ -211,7 +211,7 @@ def _failure(command: Sequence[str]) -> str | None:
 
 def _pip(command: Sequence[str]) -> None:
     if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
-        raise InstallationFailed("pip failed for the reason above; the same command then continues")
+        raise InstallationFailed("pip failed for the reason above. Without it, the same command continues")
 
 
 def _say(line: str) -> None:

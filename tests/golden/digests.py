@@ -16,7 +16,7 @@ from jobs.store import RunFolder
 from warehouse.database import Connection
 
 _DIGITS = 6
-"""Of probabilities and scores, so that the last bit of a logarithm decides nothing."""
+"""Digits of probabilities and scores that count, so that the last bit of a logarithm decides nothing."""
 _STEPS = """
 SELECT sample_id, author, role, text, num_tokens, probabilities(verdict_logprobs), verdict_score, verdict_accepted,
     (SELECT list([candidate.text, candidate.num_tokens::VARCHAR, candidate.accepted::VARCHAR] ORDER BY candidate_index)

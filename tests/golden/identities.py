@@ -49,7 +49,7 @@ def _record(benchmark: benchmarks.Benchmark, index: int) -> dict[str, object]:
 
 
 def every(stand_ins: Path) -> dict[str, dict[str, Any]]:
-    """By name of the planned run, its id and its samples' ids."""
+    """Run id and sample ids of each planned run, by its name."""
     found: dict[str, dict[str, Any]] = {}
     known: dict[str, dict[str, Any]] = {}
     for name, spec, problems in (*_demo(), *_suites(stand_ins)):

@@ -145,7 +145,7 @@ def _empty(runs: Sequence[Run], bases: Mapping[str, Run]) -> list[str]:
 
 
 def _corrected(found: Sequence[Row]) -> list[Row]:
-    """The same rows with p-values adjusted for every test among them."""
+    """Give the rows p-values that are adjusted for every test among them."""
     adjusted = iter(holm([row.contrast.p for row in found if row.contrast]))
     return [
         replace(row, contrast=replace(row.contrast, p_holm=next(adjusted))) if row.contrast else row for row in found

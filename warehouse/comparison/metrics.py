@@ -30,7 +30,7 @@ class Run:
     outcomes: Outcomes
     """Everything that is planned."""
     votes: Mapping[str, Votes] | None
-    """By problem id; None where no majority vote was asked for."""
+    """Votes by problem id; None where no majority vote was asked for."""
     named_grader: str | None
     """The grader version that the reader named; None: each run's newest counts."""
 

@@ -90,7 +90,7 @@ class Outcomes:
         )
 
     def among(self, is_kept: Flags) -> Outcomes:
-        """The same problems, of which only some samples count; is_kept (n, k)."""
+        """Keep the problems and let only some of their samples count; is_kept (n, k)."""
         kept = self.is_counted & is_kept
         is_timed = np.isfinite(self.sample_seconds)
         timed = kept & is_timed

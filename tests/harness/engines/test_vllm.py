@@ -6,8 +6,6 @@ import asyncio
 import dataclasses
 import importlib.util
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -300,45 +298,3 @@ async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_n
         assert engine.restarts == 1
     finally:
         await engine.close()
-
-
-_WORKER = """
-import asyncio, dataclasses, sys
-from pathlib import Path
-from harness.engines.settings import pair_settings
-from harness.engines.vllm import VLLMEngine
-
-async def main():
-    settings = pair_settings("vllm", ("draft",), dtype="float32")["draft"]
-    small = dataclasses.replace(settings, kv_cache_bytes=32 << 20, enforce_eager=True)
-    engine = await VLLMEngine.start(sys.argv[1], "draft", small, Path(sys.argv[2]))
-    print(*(p.pid for p in engine._processes), flush=True)
-    await asyncio.sleep(600)
-
-if __name__ == "__main__":
-    asyncio.run(main())
-"""
-
-
-async def test_a_killed_worker_leaves_no_engine(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
-    script = tmp_path / "worker.py"
-    script.write_text(_WORKER)
-    worker = subprocess.Popen(
-        [sys.executable, str(script), str(tiny_models["draft"]), str(tmp_path / "engine.log")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        text=True,
-    )
-    try:
-        assert worker.stdout is not None
-        line = await asyncio.to_thread(worker.stdout.readline)
-        engine = {psutil.Process(int(pid)) for pid in line.split()}
-        assert len(engine) >= 2
-    finally:
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.wait()
-    deadline = time.monotonic() + 10
-    while _alive(engine) and time.monotonic() < deadline:
-        await asyncio.sleep(0.1)
-    assert not _alive(engine)
