@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.engines.pair import SCRIPTED_SECONDS
-from jobs import slurm, submissions
+from jobs import submissions
 from jobs.endings import read_endings
 from jobs.finish import finished_samples
 from jobs.status import RunStatus, status
@@ -134,21 +134,13 @@ class Launched:
         """Whether Slurm has nothing more to do for it, the finalizer included."""
         return self.run.path.name not in said("squeue", "-h", "-o", "%200j")
 
-    def is_held(self) -> bool:
-        """Whether Slurm will start nothing of what it still has, until the run is resumed.
-
-        A controller that is killed before it has saved its state starts tasks that run already, and then holds them.
-        """
-        tasks = slurm.queue([submission.name for submission in submissions.read(self.run)])
-        return bool(tasks) and all(task.given_up for task in tasks)
-
     def complete(self, starts: int = 6, seconds: float = 300, witness: Witness | None = None) -> None:
         """Resume until every sample is finished; a witness looks on."""
 
         def ended() -> bool:
             if witness is not None:
                 witness.look()
-            return self.ended() or self.is_held()
+            return self.ended()
 
         for _ in range(starts):
             wait_for(ended, "the run's jobs to end", seconds)

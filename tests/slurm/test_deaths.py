@@ -122,8 +122,12 @@ def test_a_node_dies_and_comes_back(launch: Launch, undisturbed: Texts, ledger: 
 def test_the_controller_is_killed_and_started_again(
     launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster
 ) -> None:
-    launched = launch()
+    launched = launch(seconds=0.5)
     wait_for(launched.at_work, "a shard at work")
+    # Else Slurm itself forgets that the tasks run, starts them again, and holds them as duplicates.
+    begun = max(journal.stat().st_ctime for journal in launched.run.journal_dir.iterdir())
+    state = cluster.folder / "state" / "job_state"
+    wait_for(lambda: state.stat().st_mtime > begun, "a controller that has saved its state", 30)
     witness = launched.witness()
     os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
     now = launched.status()
