@@ -10,7 +10,7 @@ SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Further arguments for pytest, e.g. make test TESTS=tests/grading
 TESTS ?=
 
-# vLLM's build, gpu or cpu; empty: gpu where this machine has a visible GPU
+# vLLM's build, gpu or cpu; empty: the one that is installed, else gpu where a GPU is visible
 ENGINE ?=
 # Which build was asked for is part of the name: another one is another installation
 STAMP := $(VENV)/.speculative-harness$(addprefix -,$(ENGINE))

