@@ -40,7 +40,7 @@ demo:
 endif
 
 train-demo: $(STAMP) ## Train the demo's draft and target anew, into runs/demo-pair; an hour and a quarter on two cores
-	$(VENV)/bin/python -m harness.training
+	$(VENV)/bin/python -m harness.demo_pair
 
 test: $(SMOLLM_STAMP) ## Run the tests
 	$(VENV)/bin/python -m pytest $(TESTS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from grading.clean import depth_at_each
+from grading.reading.clean import depth_at_each
 
 MAX_ANSWER_CHARACTERS = 2_000
 MAX_DEPTH = 30

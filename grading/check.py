@@ -124,7 +124,7 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
     Exit code 0: every gold accepts itself; 1: some do not, and are listed; 2: a mistake, or no such dataset here.
     """
     from harness import benchmarks
-    from jobs.finish import gold_of
+    from jobs.after.grading import gold_of
 
     for name in names:
         if name not in benchmarks.DATASETS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 
-from grading.clean import clean, squeezed, without_text_commands
+from grading.reading.clean import clean, squeezed, without_text_commands
 
 _LETTER = re.compile(r"(?:(?i:option|choice|answer)\s{0,3}:?\s{0,3})?[\[(]?\s?([A-Za-z])\s?[\])]?\s?[.:,]?")
 _LETTER_AND_TEXT = re.compile(

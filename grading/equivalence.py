@@ -16,14 +16,14 @@ import re
 from functools import lru_cache
 
 from grading.bounds import is_balanced, why_not_parsed
-from grading.clean import clean, squeezed, without_text_commands
-from grading.evaluate import constant_value, inexact, same_expression, symbols
 from grading.extract import find_boxes
-from grading.formula import Node, read_formula
-from grading.numbers import read_number, rounds_to_value, same_number
-from grading.sets import looks_like_a_set, read_set, relations, same_set
-from grading.special import special_form
-from grading.structure import (
+from grading.reading.clean import clean, squeezed, without_text_commands
+from grading.reading.evaluate import constant_value, inexact, same_expression, symbols
+from grading.reading.formula import Node, read_formula
+from grading.reading.numbers import read_number, rounds_to_value, same_number
+from grading.reading.sets import looks_like_a_set, read_set, relations, same_set
+from grading.reading.special import special_form
+from grading.reading.structure import (
     MAX_PARTS,
     Shape,
     definition,
@@ -35,9 +35,9 @@ from grading.structure import (
     value_of_equation,
     without_name,
 )
-from grading.symbolic import Match, compare_symbols, load
-from grading.units import split_unit, units_differ, without_unit
-from grading.words import without_lead
+from grading.reading.symbolic import Match, compare_symbols, load
+from grading.reading.units import split_unit, units_differ, without_unit
+from grading.reading.words import without_lead
 
 __all__ = ["Match", "equivalent", "equivalent_list", "is_list", "load", "special_form"]
 

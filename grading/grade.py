@@ -16,10 +16,10 @@ from typing import Literal, get_args
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
 from grading.choice import chosen_letter, letters
-from grading.clean import clean, split_list
 from grading.equivalence import Match, equivalent, equivalent_list, is_list
 from grading.extract import GUESSES, Extraction, extract, final_part
-from grading.structure import without_name
+from grading.reading.clean import clean, split_list
+from grading.reading.structure import without_name
 
 GRADER_VERSION = "2"
 """Raised with every change that can change a verdict."""

@@ -239,7 +239,7 @@ def _start_pool(workers: int, memory_limit_bytes: int) -> Any:
 
 
 def _start_worker(memory_limit_bytes: int) -> None:
-    from grading import symbolic
+    from grading.reading import symbolic
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it at once even inside C code
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

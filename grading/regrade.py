@@ -14,8 +14,8 @@ import click
 from harness.command import OneLineErrors
 
 if TYPE_CHECKING:
-    from jobs.grades import Change, GradeFile
-    from jobs.store import RunFolder
+    from jobs.run.folder import RunFolder
+    from jobs.run.grades import Change, GradeFile
 
 SHOWN = 50
 """Samples that are listed unless --all is given; the counts are always over all of them."""
@@ -54,8 +54,8 @@ def main(
     VERSION is a version's name, its first word or its beginning. Exit code 1: a run was left out and named; 2: a
     mistake, or nothing could be done.
     """
-    from jobs.grades import GradesError
-    from jobs.store import run_folders
+    from jobs.run.folder import run_folders
+    from jobs.run.grades import GradesError
 
     if (old or new) and not is_diff:
         raise click.UsageError("--old and --new go with --diff")
@@ -87,8 +87,8 @@ def main(
 
 def _regrade(run: RunFolder, workers: int | None) -> None:
     from grading import grader_version
-    from jobs.finish import finish
-    from jobs.grades import find, grade_files, read_grades
+    from jobs.after.grading import finish
+    from jobs.run.grades import find, grade_files, read_grades
 
     graded = finish(run, workers)
     files = grade_files(run.grades_dir)
@@ -114,7 +114,7 @@ def _counts(grades: Mapping[str, Mapping[str, Any]], total: int) -> str:
 
 
 def _print_versions(run: RunFolder) -> None:
-    from jobs.grades import grade_files
+    from jobs.run.grades import grade_files
 
     for folder, note in ((run.grades_dir, "newest: counts"), (run.second_grades_dir, "newest second grader")):
         files = grade_files(folder)
@@ -127,7 +127,7 @@ def _print_versions(run: RunFolder) -> None:
 
 
 def _print_diff(run: RunFolder, old: str | None, new: str | None, shown: int | None) -> None:
-    from jobs.grades import changes, read_grades
+    from jobs.run.grades import changes, read_grades
 
     before, after = _two_versions(run, old, new)
     if before is None or after is None:
@@ -143,7 +143,7 @@ def _print_diff(run: RunFolder, old: str | None, new: str | None, shown: int | N
 def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[GradeFile | None, GradeFile | None]:
     """The files to compare: the newest, and the newest of the others, unless they are named."""
     from grading import grader_version
-    from jobs.grades import find, grade_files
+    from jobs.run.grades import find, grade_files
 
     files = grade_files(run.grades_dir)
     if not files:
@@ -157,8 +157,8 @@ def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[Gra
 
 def _second(run: RunFolder, workers: int | None, shown: int | None) -> None:
     from grading.second import second_grade, second_grader_version
-    from jobs.finish import grade_into
-    from jobs.grades import changes, find, grade_files, read_grades
+    from jobs.after.grading import grade_into
+    from jobs.run.grades import changes, find, grade_files, read_grades
 
     with run.compaction_lock():
         graded = grade_into(run.second_grades_dir, run, second_grader_version(), second_grade, workers)

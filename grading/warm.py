@@ -1,5 +1,5 @@
 """Loads the symbolic libraries on import: named as the module that grader processes are forked from."""
 
-from grading.symbolic import load
+from grading.reading.symbolic import load
 
 load()

@@ -25,7 +25,7 @@ from harness.engines import adapter
 from harness.methods import build
 
 if TYPE_CHECKING:
-    from jobs.on_node import NodeAnswer
+    from jobs.submission.on_node import NodeAnswer
 
 _MARKS: Mapping[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -59,7 +59,7 @@ def main(context: click.Context, /, **given: Any) -> None:
 
 def asked(chosen: Mapping[str, Any]) -> Question:
     """The question that the flags of a launch are. Raises ValueError and click.UsageError."""
-    from jobs.submit import resolve
+    from jobs.submission.submit import resolve
 
     params = options.method_parameters(chosen["method"], chosen) if chosen["method"] else {}
     on_node = bool(chosen.get("on_node"))
@@ -112,13 +112,13 @@ def _absolute(name: str) -> str:
 
 def _look(question: Question) -> list[Check]:
     from harness.checks.every import checks
-    from jobs.slurm_checks import check_slurm
+    from jobs.slurm.checks import check_slurm
 
     return checks(question, {"slurm": lambda: check_slurm(question)})
 
 
 def _ask_node(question: Question, wait_seconds: float, *, quiet: bool) -> NodeAnswer:
-    from jobs.on_node import ask_node
+    from jobs.submission.on_node import ask_node
 
     return ask_node(question, wait_seconds, lambda text: None if quiet else click.echo(text, err=True))
 

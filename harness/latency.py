@@ -7,7 +7,7 @@ count a verdict in the same way: one short prefill and one token. A draft that w
 `--lookahead`) adds what it takes beyond that verdict.
 
 The speeds are fitted to recorded calls (warehouse/latency.py), or written down by hand for other hardware
-(harness/hardware.py), or taken from a paper (harness/papers/speed_ups.py).
+(harness/hardware.py), or taken from a paper (warehouse/papers/speed_ups.py).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.problem import Problem
-    from jobs.spec import RunSpec
-    from jobs.store import RunFolder
+    from jobs.run.folder import RunFolder
+    from jobs.run.spec import RunSpec
 
 _LISTS = ("methods", "datasets", "models", "presets")
 
@@ -119,8 +119,8 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
     """Plan a run from every option's value, and submit or run it. Raises ValueError and the loaders' errors."""
     params = options.method_parameters(chosen["method"], chosen)
     chosen["sbatch"] = sbatch_options(chosen)
-    from jobs.plan import plan
-    from jobs.submit import resolve
+    from jobs.run.plan import plan
+    from jobs.submission.submit import resolve
 
     # Which models are the default depends on where the run goes, not on what this machine has.
     cluster = resolve(chosen["cluster"])
@@ -128,7 +128,7 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
 
     from rich.console import Console
 
-    from jobs.store import RunFolder
+    from jobs.run.folder import RunFolder
 
     console = Console(highlight=False)
     run = RunFolder(chosen["output"] / spec.run_id)
@@ -136,7 +136,7 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
         console.print(notice, style="bold yellow", soft_wrap=True)
     _print_plan(console, spec, run, cluster, chosen["shards"])
     if chosen["dry_run"] and cluster == "slurm":
-        from jobs.dispatch import preview
+        from jobs.submission.dispatch import preview
 
         click.echo(preview(run, chosen["shards"], chosen["sbatch"], chosen["shards_per_task"]))
     if not chosen["dry_run"]:
@@ -146,16 +146,16 @@ def launch(chosen: dict[str, Any]) -> RunFolder:
 
 def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """What sbatch is told, in its own words: profile, `--slurm`, flags. Raises ValueError."""
-    from jobs import profiles
+    from jobs.slurm import profiles
 
     flags = {word: chosen[word.replace("-", "_")] for word in options.SBATCH}
     return profiles.settle(chosen["profile"], chosen["slurm"], flags)
 
 
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
-    from jobs.endings import by_shard
-    from jobs.state import read_state
-    from jobs.submit import submit_here
+    from jobs.run.endings import by_shard
+    from jobs.run.state import read_state
+    from jobs.submission.submit import submit_here
 
     _deal(run, spec, problems, chosen["shards"])
     state = read_state(run)
@@ -178,9 +178,9 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
 
 
 def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -> None:
-    from jobs import shards as sharding
-    from jobs.expected import expected_tokens
-    from jobs.spec import units
+    from jobs.run import shards as sharding
+    from jobs.run.expected import expected_tokens
+    from jobs.run.spec import units
     from warehouse.history import spent_tokens
 
     if run.exists() and run.num_shards() == min(shards, spec.num_problems * spec.samples):
@@ -194,8 +194,8 @@ def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -
 
 
 def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:
-    from jobs.dispatch import dispatch
-    from jobs.refusals import told
+    from jobs.slurm.refusals import told
+    from jobs.submission.dispatch import dispatch
 
     with told("the run"):
         done = dispatch(run, chosen["sbatch"], chosen["shards_per_task"])
@@ -209,15 +209,15 @@ def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None
 
 
 def _clear(run: RunFolder) -> None:
-    from jobs.dispatch import clear
-    from jobs.slurm import SlurmSilent
+    from jobs.slurm.client import SlurmSilent
+    from jobs.submission.dispatch import clear
 
     with contextlib.suppress(SlurmSilent):  # the run is complete, whatever the queue holds
         clear(run)
 
 
 def _follow(console: Console, run: RunFolder, jobs: list[Any], *, elsewhere: bool) -> None:
-    from jobs.follow import follow
+    from jobs.watch.follow import follow
 
     follow(run, jobs, console, elsewhere=elsewhere)
     failed = [job for job in jobs if job.exception() is not None]
@@ -240,7 +240,7 @@ def _reason(traceback: str) -> str:
 
 
 def _report(console: Console, run: RunFolder) -> None:
-    from jobs.conclude import report
+    from jobs.after.conclude import report
     from warehouse.database import WarehouseError
 
     try:

@@ -18,15 +18,15 @@ from click.core import ParameterSource
 
 from harness import benchmarks, hardware, launch, models, options
 from harness.command import OneLineErrors
-from harness.papers import conditions, suite
+from warehouse.papers import conditions, suite
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.papers.estimate import Estimate
-    from harness.papers.table import Entry
-    from jobs.store import RunFolder
+    from jobs.run.folder import RunFolder
     from warehouse.database import Connection
+    from warehouse.papers.estimate import Estimate
+    from warehouse.papers.table import Entry
 
 _OWN = {
     "help",
@@ -194,7 +194,7 @@ def _distinct(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _print_plan(console: Console, chosen: suite.Suite, runs: list[Run], database: Path, file: Path | None) -> None:
-    from harness.papers.table import about
+    from warehouse.papers.table import about
 
     bundled = Path(str(resources.files("harness.papers") / "hardware" / _DEFAULT_HARDWARE))
     machine = hardware.read(file or bundled)
@@ -226,9 +226,9 @@ def _print_plan(console: Console, chosen: suite.Suite, runs: list[Run], database
 
 
 def _estimate(chosen: suite.Suite, run: Run, machine: hardware.Hardware, database: Path) -> Estimate | None:
-    from harness.papers import estimate
     from warehouse.database import DatabaseError, WarehouseError, reader
     from warehouse.measures import runs_like
+    from warehouse.papers import estimate
 
     assert run.chosen is not None
     try:
@@ -246,8 +246,8 @@ def _estimate(chosen: suite.Suite, run: Run, machine: hardware.Hardware, databas
 
 
 def _print_table(console: Console, chosen: suite.Suite, runs: list[Run], database: Path, exact: bool) -> None:
-    from harness.papers.table import show
     from warehouse.database import reader
+    from warehouse.papers.table import show
 
     with reader(database) as connection:
         recorded = {(r.plan.row.label, r.plan.column): _recorded(connection, r, exact) for r in runs}
@@ -273,8 +273,8 @@ def _entries(
     runs: list[Run],
     recorded: Mapping[tuple[str, str], dict[str, object] | None],
 ) -> Iterator[tuple[tuple[str, str], Entry]]:
-    from harness.papers.table import Cell, Entry, Ours
     from warehouse.measures import measure
+    from warehouse.papers.table import Cell, Entry, Ours
 
     for run in runs:
         key = (run.plan.row.label, run.plan.column)

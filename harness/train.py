@@ -5,7 +5,7 @@
     python -m harness.launch --method scot --draft aligned --target LARGE --selection-adapter selector --dataset gsm8k
 
 Each launches the run that makes its data (whatever stands behind `--` goes to harness.launch), or takes one by `--run`,
-then trains. The same command again goes on where it stopped. See harness/training/scot/README.md.
+then trains. The same command again goes on where it stopped. See harness/training/README.md.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import click
 
 from harness import benchmarks, environment, models
 from harness.command import OneLineErrors, OneLineGroup
-from harness.training.scot import flags
+from harness.training import flags
 
 if TYPE_CHECKING:
-    from harness.training.scot.questions import Checked
-    from harness.training.scot.settings import Preset, Settings, Task
-    from harness.training.scot.tuning import Base
-    from jobs.spec import RunSpec
-    from jobs.store import RunFolder
+    from harness.training.questions import Checked
+    from harness.training.settings import Preset, Settings, Task
+    from harness.training.tuning import Base
+    from jobs.run.folder import RunFolder
+    from jobs.run.spec import RunSpec
 
 
 @click.group(cls=OneLineGroup)
@@ -73,9 +73,9 @@ def _align(given: Mapping[str, Any]) -> None:
         return
     source, spec, checked = _checked("align", run, given["data_dir"])
     from harness.tokenizer import HFTokenizer
-    from harness.training.scot import align as method
-    from harness.training.scot.session import Session
-    from jobs.training import target_chains
+    from harness.training import align as method
+    from harness.training.session import Session
+    from jobs.after.training_data import target_chains
 
     assert spec.target is not None
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(spec.target.path, spec.target.revision)
@@ -103,9 +103,9 @@ def _select(given: Mapping[str, Any]) -> None:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
     from harness.tokenizer import HFTokenizer
-    from harness.training.scot import select as method
-    from harness.training.scot.session import Session
-    from jobs.training import graded_drafts
+    from harness.training import select as method
+    from harness.training.session import Session
+    from jobs.after.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
 
     grade_candidates(run)
@@ -123,7 +123,7 @@ def _select(given: Mapping[str, Any]) -> None:
 
 
 def _base(reference: models.ModelRef) -> Base:
-    from harness.training.scot.tuning import Base
+    from harness.training.tuning import Base
 
     fingerprint = reference.fingerprint or f"{reference.path_or_hub_id}@{reference.revision or 'unpinned'}"
     return Base(reference.path_or_hub_id, reference.revision, fingerprint)
@@ -137,10 +137,10 @@ def _data_run(
     Raises ValueError, before any model loads, where it would not be training data.
     """
     from harness import launch
-    from harness.papers.suite import settled
-    from harness.training.scot import questions
-    from jobs.endings import by_shard, read_endings
-    from jobs.store import RunFolder
+    from harness.training import questions
+    from jobs.run.endings import by_shard, read_endings
+    from jobs.run.folder import RunFolder
+    from warehouse.papers.suite import settled
 
     dry = bool(given["dry_run"])
     if given["run"] is not None:
@@ -163,9 +163,9 @@ def _data_run(
 
 def _checked(task: Task, run: RunFolder, data_dir: Path | None) -> tuple[dict[str, Any], RunSpec, Checked]:
     """What is said of a run as the source of data, and its specification. Raises ValueError where it is none."""
-    from harness.training.scot import questions
-    from jobs.state import compact
-    from jobs.training import check
+    from harness.training import questions
+    from jobs.after.training_data import check
+    from jobs.run.state import compact
 
     check(run, task)
     spec = run.spec()
@@ -194,7 +194,7 @@ def _say_plan(task: Task, settings: Settings, base: Base | None, data: str, *, d
     click.echo("  " + ", ".join(f"{name} {value}" for name, value in asdict(settings).items()))
     config = Path(base.path) / "config.json" if base is not None else None
     if dry and config is not None and config.is_file():
-        from harness.training.scot import memory
+        from harness.training import memory
 
         shape = memory.Shape.read(json.loads(config.read_text(encoding="utf-8")))
         needed = memory.estimate(shape, settings, settings.max_tokens if task == "align" else 1)

@@ -10,7 +10,7 @@ import click
 
 from harness.command import OneLineGroup
 from harness.engines.settings import Kind
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 
 _LOOK_SECONDS = 30.0
 _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -24,9 +24,9 @@ def _folder(path: Path) -> RunFolder:
 
 
 def _submit_what_is_left(run: RunFolder) -> None:
-    from jobs import submissions
-    from jobs.dispatch import dispatch
-    from jobs.refusals import told
+    from jobs.run import submissions
+    from jobs.slurm.refusals import told
+    from jobs.submission.dispatch import dispatch
 
     last = submissions.read(run)[-1]
     with told("the run"):
@@ -49,7 +49,7 @@ def main() -> None:
 @click.argument("shard", type=int)
 def worker(run: Path, shard: int) -> None:
     """Run what is left of one shard here and now."""
-    from jobs.worker import run_shard
+    from jobs.work.worker import run_shard
 
     click.echo(f"{run_shard(str(_folder(run).path), shard)} samples ended")
 
@@ -63,8 +63,8 @@ def status(run: Path, follow: bool) -> None:
 
     from rich.console import Console
 
-    from jobs import show
-    from jobs.status import status as look
+    from jobs.watch import show
+    from jobs.watch.status import status as look
 
     folder, console = _folder(run), Console(highlight=False)
     found = look(folder)
@@ -81,8 +81,8 @@ def status(run: Path, follow: bool) -> None:
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True)
 def logs(run: Path, shard: int | None, lines: int) -> None:
     """Print the end of what a shard's latest worker printed; of all that stopped, where none is named."""
-    from jobs.status import log_path
-    from jobs.status import status as look
+    from jobs.watch.status import log_path
+    from jobs.watch.status import status as look
 
     folder = _folder(run)
     for known in look(folder).shards:
@@ -96,12 +96,13 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 @_RUN
 def cancel(run: Path) -> None:
     """End every Slurm job of a run; what is finished stays, and `resume` goes on from there."""
-    from jobs import slurm, submissions
+    from jobs.run import submissions
+    from jobs.slurm import client
 
     names = [submission.name for submission in submissions.read(_folder(run))]
     if not names:
         raise click.UsageError(f"{run} was not submitted to Slurm; a local run ends with the command that started it")
-    slurm.cancel([*names, submissions.finalizer_name(names[-1])])
+    client.cancel([*names, submissions.finalizer_name(names[-1])])
     click.echo(f"cancelled; to go on:  python -m jobs resume {run}")
 
 
@@ -109,7 +110,7 @@ def cancel(run: Path) -> None:
 @_RUN
 def resume(run: Path) -> None:
     """Submit again what is neither finished nor at work, as it was submitted before."""
-    from jobs import submissions
+    from jobs.run import submissions
 
     folder = _folder(run)
     if not submissions.read(folder):
@@ -124,7 +125,7 @@ def resume(run: Path) -> None:
 )
 def retry_failed(run: Path, at_most: int) -> None:
     """Run samples once more that ended in an error; one that has had all its tries stays as data."""
-    from jobs import retries, submissions
+    from jobs.run import retries, submissions
 
     folder = _folder(run)
     granted = retries.grant(folder, at_most)
@@ -144,7 +145,7 @@ def retry_failed(run: Path, at_most: int) -> None:
 def nightly(suite: Path, night: datetime | None) -> None:
     """Launch a suite for a night, and behind it a job that judges the night against those before it."""
     from jobs import nightly as nights
-    from jobs.refusals import told
+    from jobs.slurm.refusals import told
     from jobs.suite import BadSuite
 
     evening = night.date() if night else nights.tonight()
@@ -167,9 +168,9 @@ def nightly(suite: Path, night: datetime | None) -> None:
 @click.option("--tag", help="Of every run; another tag is another run with other samples.")
 def launch_suite(file: Path, tag: str | None) -> None:
     """Launch the runs of a file one after the other; where they end here, compare them and write a report."""
-    from jobs import submissions
     from jobs import suite as suites
-    from jobs.conclude import conclude_together
+    from jobs.after.conclude import conclude_together
+    from jobs.run import submissions
 
     try:
         chosen = suites.read(file)
@@ -190,7 +191,7 @@ def launch_suite(file: Path, tag: str | None) -> None:
 @click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def lossless(run: Path, baseline: Path) -> None:
     """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 where any differ."""
-    from jobs.lossless import compare
+    from jobs.after.lossless import compare
 
     try:
         pairs = compare(_folder(run), _folder(baseline))
@@ -213,7 +214,7 @@ def lossless(run: Path, baseline: Path) -> None:
 def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
     from harness import models
-    from jobs import score as scoring
+    from jobs.after import score as scoring
 
     try:
         source = scoring.source(models.resolve(model))
@@ -229,7 +230,7 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
 @click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
-    from jobs.conclude import conclude
+    from jobs.after.conclude import conclude
 
     conclude(str(_folder(run).path), str(database) if database else None)
 

@@ -20,8 +20,8 @@ from harness import environment
 from harness.bench.planning import write_problems
 from harness.bench.table import Cell, Table
 from harness.command import OneLineErrors
-from jobs.endings import by_shard, read_endings
-from jobs.store import RunFolder
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
 
 _DATASET = "gsm8k"
 _PROBLEMS = 500

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from jobs import profiles, slurm, snapshot, submissions, submit, suite
-from jobs.store import RunFolder, write_atomically
+from jobs import suite
+from jobs.run import submissions
+from jobs.run.folder import RunFolder, write_atomically
+from jobs.slurm import client, profiles
+from jobs.submission import snapshot, submit
 from jobs.suite import Suite
 
 _CONFIRMING = ".confirm"
@@ -90,7 +93,7 @@ def _submit_verdict(chosen: Suite, path: Path, tag: str, runs: dict[int, RunFold
         return None
     name = f"{chosen.name}.{tag}.verdict"
     finalizers = [submissions.finalizer_name(submission.name) for submission in last]
-    queued = slurm.queue([name, *finalizers])
+    queued = client.queue([name, *finalizers])
     if there := [task.job_id for task in queued if task.name == name]:
         return there[0]
     parameters = {**profiles.light(profiles.submitit_parameters(last[-1].options)), "time": _VERDICT_MINUTES}

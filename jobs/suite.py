@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT = "runs/nightly"
 _OURS = {"tag", "dry-run", "config"}

@@ -20,7 +20,7 @@ FRONTS = {
     "harness/train.py",
     "harness/bench/planning.py",
     "jobs/__main__.py",
-    "jobs/conclude.py",
+    "jobs/after/conclude.py",
     "jobs/nightly.py",
     "grading/check.py",
     "grading/regrade.py",
@@ -32,13 +32,13 @@ COMMANDS = "harness.command"
 
 DOORS = {
     "vllm": {"harness/engines/vllm.py", "harness/engines/given.py"},
-    "submitit": {"jobs/submit.py"},
+    "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
-    "math_verify": {"grading/symbolic.py", "grading/bench/bare.py"},
-    "sympy": {"grading/symbolic.py", "grading/second/formula.py"},
+    "math_verify": {"grading/reading/symbolic.py", "grading/bench/bare.py"},
+    "sympy": {"grading/reading/symbolic.py", "grading/second/formula.py"},
     "datasets": {"harness/benchmarks.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
-    "peft": {"harness/training/scot/tuning.py", "harness/training/scot/merging.py"},
+    "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }
 ALLOWED = {
     "harness": {"harness"},

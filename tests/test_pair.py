@@ -16,9 +16,9 @@ import duckdb
 import pytest
 
 from jobs import suite
-from jobs.records import counting_records
-from jobs.state import read_state
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.records import counting_records
+from jobs.run.state import read_state
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [

@@ -16,11 +16,11 @@ import click
 from grading import Gold, Submission, grade_many, grader_version
 from harness.command import OneLineErrors
 from harness.prompts import THINK_END
-from jobs import parts
-from jobs.finish import gold_of
-from jobs.grades import file_name
-from jobs.records import counting_records
-from jobs.store import RunFolder, run_folders
+from jobs.after.grading import gold_of
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder, run_folders
+from jobs.run.grades import file_name
+from jobs.run.records import counting_records
 from warehouse.display import printable
 
 WHOLE_CHAINS = frozenset({"scot"})
@@ -33,7 +33,7 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
         return 0
     version = grader_version()
     path = run.candidate_grades_dir / file_name(version)
-    rows = parts.read_rows(path) if path.exists() else []
+    rows = trace_files.read_rows(path) if path.exists() else []
     known = {row["sample_id"] for row in rows}
     golds = {problem.id: gold_of(problem) for problem in run.problems()}
     taken: list[dict[str, Any]] = []
@@ -48,7 +48,7 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
         found = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
         rows.append({**taken[number], "grader_version": version, **found})
     if taken:
-        parts.write_table(path, parts.CANDIDATE_GRADES, rows)
+        trace_files.write_table(path, trace_files.CANDIDATE_GRADES, rows)
     return len(taken)
 
 
@@ -80,7 +80,7 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
                 click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded now"))
             else:
                 click.echo(printable(f"{run.path.name}: its drafts are no whole chains, nothing to grade"))
-    except (*parts.DAMAGED, ValueError, TypeError, KeyError) as error:
+    except (*trace_files.DAMAGED, ValueError, TypeError, KeyError) as error:
         click.echo(printable(f"error: {run.path.name} cannot be read: {str(error).splitlines()[0]}"), err=True)
         sys.exit(2)
 

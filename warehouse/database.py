@@ -66,7 +66,7 @@ _ROW_GROUP_ROWS = 30720
 of a run waits uncompressed for the commit, and with DuckDB's usual 122,880 rows most of most runs would."""
 _FORMER = "SELECT run_id, folder FROM run ORDER BY run_id"
 _FOLDER = Path(__file__).parent
-FILLING = ("insert", "totals")
+FILLING = ("loading/insert", "loading/totals")
 """SQL that fills the tables from the staged ones of one run, in turn."""
 _TABLES = ("run", "trace", "grade", "totals")
 """Files of tables/."""

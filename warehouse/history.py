@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jobs.expected import Recorded
-from jobs.spec import RunSpec
+from jobs.run.expected import Recorded
+from jobs.run.spec import RunSpec
 from warehouse.database import DatabaseError, WarehouseError, reader, rows
 
 _WAIT_SECONDS = 2.0

@@ -19,8 +19,7 @@ from pathlib import Path
 import click
 
 from harness.command import OneLineErrors
-from jobs.store import RunFolder, run_folders
-from warehouse import convert
+from jobs.run.folder import RunFolder, run_folders
 from warehouse.database import (
     FILLING,
     SCHEMA_VERSION,
@@ -39,9 +38,10 @@ from warehouse.database import (
     writer,
 )
 from warehouse.display import printable
-from warehouse.load_report import describe, describe_skipped, report_on
+from warehouse.loading import convert
+from warehouse.loading.load_report import describe, describe_skipped, report_on
+from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 from warehouse.records import FileRecord, LoadReport
-from warehouse.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 
 _TABLES = (
     "run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "candidate_grade",

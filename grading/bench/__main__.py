@@ -49,7 +49,7 @@ def main(
 ) -> None:
     """Measure ordinary answers per second and core against bare math-verify, scaling, memory, and the longest pause."""
     from harness import benchmarks
-    from jobs.finish import gold_of
+    from jobs.after.grading import gold_of
 
     try:
         counts = [int(count) for count in workers.split(",")]

@@ -29,10 +29,10 @@ def main(problems: int, samples: int) -> None:
     from harness import benchmarks
     from harness.launch import main as launcher
     from harness.options import settled
-    from jobs.plan import plan
-    from jobs.shards import deal
-    from jobs.spec import units
-    from jobs.store import RunFolder
+    from jobs.run.folder import RunFolder
+    from jobs.run.plan import plan
+    from jobs.run.shards import deal
+    from jobs.run.spec import units
 
     if problems > benchmarks.DATASETS[_DATASET].count:
         raise SystemExit(f"at most {benchmarks.DATASETS[_DATASET].count} problems")

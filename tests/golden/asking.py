@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 
 _TOLERANCE = 1e-9
 _PLANS = ("spec.json", "problems.parquet", "shards.parquet")

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from jobs.store import RunFolder, run_folders
+from jobs.run.folder import RunFolder, run_folders
 
 MANIFEST = "MANIFEST"
 """`<sha256>  <path>` of every other file of a corpus, sorted by path."""

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Sequence
 
 from harness.trace import Trace
-from jobs import parts
-from jobs.journal import trace_from_dict
-from jobs.store import RunFolder
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.journal import trace_from_dict
 from warehouse.database import Connection
 
 _DIGITS = 6
@@ -47,7 +47,7 @@ def in_trace_files(run: RunFolder) -> dict[str, list[str]]:
     """The digests of every finished sample of a run folder; one that has several records has several digests."""
     found: dict[str, list[str]] = {}
     for path in sorted(run.parts_dir.glob("*.parquet")):
-        for row in parts.read_rows(path):
+        for row in trace_files.read_rows(path):
             trace = trace_from_dict(row)
             found.setdefault(trace.sample_id, []).append(of_trace(trace))
     return found

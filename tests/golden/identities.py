@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from harness import benchmarks, options, reproduce
-from harness.papers import suite as papers
 from harness.problem import Problem
 from jobs import suite
-from jobs.plan import plan
-from jobs.spec import AdapterSpec, ModelSpec, RunSpec, units
+from jobs.run.plan import plan
+from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec, units
 from tests.golden import digests
+from warehouse.papers import suite as papers
 
 _LISTED = 100
 """Samples up to which every id is listed; of larger runs the first three, and a digest of all."""

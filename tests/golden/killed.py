@@ -13,8 +13,8 @@ from typing import Any
 
 from harness import options
 from harness.engines.pair import SCRIPTED_SECONDS
-from jobs.state import RunState, read_state
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.state import RunState, read_state
 
 _CALL_SECONDS = "0.3"
 """Slow enough for a kill to find a worker between two steps of a sample."""

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from harness import benchmarks, options
 from harness.launch import main as launch
 from jobs import nightly, suite
-from jobs.store import RunFolder, write_atomically
+from jobs.run.folder import RunFolder, write_atomically
 from tests.golden import corpus, digests, identities, killed, measured
 from warehouse.database import reader
 from warehouse.load import load_run

@@ -17,11 +17,11 @@ from harness.launch import main as launch
 from harness.models import ModelRef
 from jobs import nightly, suite
 from jobs.__main__ import main as jobs
-from jobs.journal import trace_from_dict
-from jobs.parts import read_rows
-from jobs.spec import units
-from jobs.state import compact, read_state
-from jobs.store import RunFolder, run_folders
+from jobs.run.folder import RunFolder, run_folders
+from jobs.run.journal import trace_from_dict
+from jobs.run.spec import units
+from jobs.run.state import compact, read_state
+from jobs.run.trace_files import read_rows
 from tests.golden import corpus, digests, identities, making, measured
 from tests.golden.asking import assert_same, check_refusal, done, invoke, written
 from warehouse.database import WarehouseOutdated, reader

@@ -105,7 +105,7 @@ def test_every_gold_of_a_dataset_accepts_itself(name: str) -> None:
     folder = data_dir()
     if name != "demo" and (folder is None or not (folder / f"{name}.jsonl").is_file()):
         pytest.skip(f"no {name}.jsonl; HARNESS_DATA_DIR names the folder")
-    from jobs.finish import gold_of
+    from jobs.after.grading import gold_of
 
     golds = [(problem.id, gold_of(problem)) for problem in benchmarks.load(name, folder)]
     rejected = [

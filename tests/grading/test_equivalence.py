@@ -9,10 +9,10 @@ import time
 import pytest
 
 from grading.bounds import why_not_parsed
-from grading.clean import clean, split_list
 from grading.equivalence import equivalent, special_form
 from grading.grade import Gold, Submission, grade
-from grading.numbers import read_number
+from grading.reading.clean import clean, split_list
+from grading.reading.numbers import read_number
 
 
 def verdict(gold: Gold | str, answer: str) -> str:

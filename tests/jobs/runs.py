@@ -9,9 +9,9 @@ from harness import benchmarks
 from harness.methods import defaults
 from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
-from jobs.shards import deal
-from jobs.spec import EngineSpec, ModelSpec, RunSpec, units
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.shards import deal
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 ENGINES = EngineSpec("scripted")

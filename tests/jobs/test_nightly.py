@@ -12,7 +12,7 @@ import pytest
 from harness.engine import Sampling
 from harness.engines.script import PretendedModel
 from jobs import nightly
-from jobs.store import run_folders
+from jobs.run.folder import run_folders
 
 SUITE = """
 output = "{output}"

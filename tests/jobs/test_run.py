@@ -20,17 +20,17 @@ from harness.engines import pair
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.trace import Trace
-from jobs import parts
-from jobs.endings import by_shard, read_endings
-from jobs.finish import finish, finished_samples
-from jobs.follow import line
-from jobs.journal import JournalWriter
-from jobs.progress import Follower
-from jobs.shards import deal
-from jobs.spec import Attempt
-from jobs.state import compact, read_state
-from jobs.store import RunBusyError, RunFolder
-from jobs.worker import ShardBusyError, run_shard
+from jobs.after.grading import finish, finished_samples
+from jobs.run import trace_files
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunBusyError, RunFolder
+from jobs.run.journal import JournalWriter
+from jobs.run.shards import deal
+from jobs.run.spec import Attempt
+from jobs.run.state import compact, read_state
+from jobs.watch.follow import line
+from jobs.watch.progress import Follower
+from jobs.work.worker import ShardBusyError, run_shard
 from tests.jobs.runs import ENGINES, plan, planned_ids
 
 
@@ -41,7 +41,7 @@ def finished_ids(run: RunFolder) -> list[str]:
 @pytest.fixture
 def journals_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a worker was killed at its very end: nothing has become a trace file yet."""
-    monkeypatch.setattr("jobs.state.compact_own", lambda run, path: None)
+    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)
 
 
 def texts(run: RunFolder) -> dict[str, str]:
@@ -54,7 +54,7 @@ def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> Non
     assert finish(run) == 24
     assert finished_ids(run) == planned_ids(run)
     [grades] = run.grades_dir.glob("*.parquet")
-    assert sorted(row["sample_id"] for row in parts.read_rows(grades)) == planned_ids(run)
+    assert sorted(row["sample_id"] for row in trace_files.read_rows(grades)) == planned_ids(run)
 
 
 def test_engines_that_take_turns_write_the_same_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_engines_that_take_turns_write_the_same_texts(tmp_path: Path, monkeypatc
     spans = sorted(
         (call["submitted_at"] + call["queued_seconds"], call["submitted_at"] + call["end_seconds"], call["model"])
         for part in in_turn.parts_dir.glob("*.parquet")
-        for row in parts.read_rows(part)
+        for row in trace_files.read_rows(part)
         for call in row["calls"]
     )
     together = [
@@ -87,7 +87,7 @@ def test_a_trace_file_holds_what_the_models_were_shown_and_when(tmp_path: Path) 
     compact(run)
     texts_of = {problem.id: problem.text for problem in run.problems()}
     for part in run.parts_dir.glob("*.parquet"):
-        for row in parts.read_rows(part):
+        for row in trace_files.read_rows(part):
             for role in ("draft", "target"):
                 assert texts_of[row["problem_id"]] in row[f"{role}_prompt"]
             assert abs(row["started_at"] - time.time()) < 60
@@ -138,7 +138,7 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
 _KILLED_WORKER = """
 import sys
 from harness.engines import pair, script, scripted
-from jobs.worker import run_shard
+from jobs.work.worker import run_shard
 slow = pair._scripted
 def slowly(role, settings):
     engine = slow(role, settings)
@@ -168,7 +168,9 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
 
     run_shard(str(run.path), 0)
     compact(run)
-    finished = {row["sample_id"]: row for part in run.parts_dir.glob("*.parquet") for row in parts.read_rows(part)}
+    finished = {
+        row["sample_id"]: row for part in run.parts_dir.glob("*.parquet") for row in trace_files.read_rows(part)
+    }
     for sample_id, steps in kept.items():
         assert finished[sample_id]["num_attempts"] == (2 if steps else 1)
         assert len(finished[sample_id]["steps"]) >= steps
@@ -250,7 +252,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
     monkeypatch.setattr(pair, "_scripted", restarting)
     run_shard(str(run.path), 0)
     [part] = run.parts_dir.glob("*.parquet")
-    attempts = Counter(row["num_attempts"] for row in parts.read_rows(part))
+    attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
     assert 1 <= attempts[2] <= 8, "those in flight at the restart"
     assert attempts[1] == 24 - attempts[2]
 
@@ -322,7 +324,9 @@ def test_a_run_that_looks_ahead_draws_the_same_samples_in_a_folder_of_its_own(tm
         run_shard(str(run.path), 0)
     assert texts(without) == texts(ahead)
     purposes = [
-        Counter(c["purpose"] for part in run.parts_dir.iterdir() for r in parts.read_rows(part) for c in r["calls"])
+        Counter(
+            c["purpose"] for part in run.parts_dir.iterdir() for r in trace_files.read_rows(part) for c in r["calls"]
+        )
         for run in (without, ahead)
     ]
     assert purposes[1].pop("lookahead") > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs import suite
-from jobs.endings import by_shard, read_endings
+from jobs.run.endings import by_shard, read_endings
 
 SUITE = """
 output = "{output}"

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from harness.engines.pair import SCRIPTED_SECONDS
-from jobs import submissions
-from jobs.endings import read_endings
-from jobs.finish import finished_samples
-from jobs.status import RunStatus, status
-from jobs.store import RunFolder
+from jobs.after.grading import finished_samples
+from jobs.run import submissions
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.watch.status import RunStatus, status
 from tests.slurm.ledger import HEADER, Death, Witness, death
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs import parts, submissions
-from jobs.journal import read_journal
-from jobs.store import RunFolder
+from jobs.run import submissions, trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.journal import read_journal
 
 Call = tuple[str, float]
 """Sample, and when the call was submitted: no two calls of one sample have the same."""
@@ -81,8 +81,8 @@ def calls_of_finished(run: RunFolder) -> set[Call]:
     found: set[Call] = set()
     for path in run.parts_dir.glob("*.parquet"):
         try:
-            rows = list(parts.iterate_rows(path, ["sample_id", "calls.list.element.submitted_at"]))
-        except (FileNotFoundError, *parts.DAMAGED):
+            rows = list(trace_files.iterate_rows(path, ["sample_id", "calls.list.element.submitted_at"]))
+        except (FileNotFoundError, *trace_files.DAMAGED):
             continue
         found |= {(row["sample_id"], call["submitted_at"]) for row in rows for call in row["calls"]}
     return found

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs import slurm, submissions
-from jobs.slurm import Task
+from jobs.run import submissions
+from jobs.slurm import client
+from jobs.slurm.client import Task
 from tests.slurm.conftest import Cluster, Launched, assert_whole, said
 from tests.slurm.ledger import Death, Witness
 
@@ -25,7 +26,7 @@ _PAUSE_SECONDS = (1.0, 6.0)
 def running(launched: Launched) -> list[Task]:
     """Tasks of the run that Slurm is at."""
     names = [submission.name for submission in submissions.read(launched.run)]
-    return [task for task in slurm.queue(names) if task.state == "RUNNING"]
+    return [task for task in client.queue(names) if task.state == "RUNNING"]
 
 
 def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.engines.pair import SCRIPTED_SECONDS
-from jobs import parts
-from jobs.store import RunFolder
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
 from tests.slurm.conftest import ROOT, Launched, wait_for
 
 pytestmark = pytest.mark.slurm
@@ -48,7 +48,7 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
         timeout=120,
         stdout=subprocess.DEVNULL,
     )
-    for module in ("jobs/worker.py", "jobs/conclude.py", "grading/grade.py"):
+    for module in ("jobs/work/worker.py", "jobs/after/conclude.py", "grading/grade.py"):
         (checkout / module).write_text(_EDIT)
     [path] = (tmp_path / "runs").glob("demo-*")
     launched = Launched(RunFolder(path), arguments, environment)
@@ -58,5 +58,5 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
     assert launched.status().finished == launched.status().planned == 4
     assert "pass@1" in said, "the job that grades and reports ran too"
     [trace_file] = launched.run.parts_dir.glob("*.parquet")
-    attempt = json.loads(parts.read_metadata(trace_file)["attempt"])
+    attempt = json.loads(trace_files.read_metadata(trace_file)["attempt"])
     assert attempt["git_commit"] == commit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from jobs import slurm
+from jobs.slurm import client
 from tests.harness.test_doctor import doctor
 
 ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")
@@ -36,4 +36,4 @@ def test_a_job_that_does_not_start_is_said_so_and_cancelled(tmp_path: Path) -> N
     result = doctor(*ON_NODE, "--slurm", "begin=now+1hour", "--wait", "8", cwd=tmp_path)
     [check] = json.loads(result.stdout)["node"]["checks"]
     assert (check["status"], "PENDING BeginTime" in check["text"]) == ("failure", True), check
-    assert "harness-doctor" not in slurm.ask("squeue", "-h", "-o", "%j %V %T", "-t", "PENDING")
+    assert "harness-doctor" not in client.ask("squeue", "-h", "-o", "%j %V %T", "-t", "PENDING")

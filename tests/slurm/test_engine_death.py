@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.finish import finished_samples
-from jobs.journal import read_journal
-from jobs.store import RunFolder
+from jobs.after.grading import finished_samples
+from jobs.run.folder import RunFolder
+from jobs.run.journal import read_journal
 from tests.slurm.conftest import Launched, harness, wait_for, warehouse
 from tests.slurm.ledger import Death, Witness
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.engines.pair import SCRIPTED_SECONDS
-from jobs import submissions
-from jobs.store import RunFolder
+from jobs.run import submissions
+from jobs.run.folder import RunFolder
 from tests.slurm.conftest import Launched, harness, wait_for
 
 pytestmark = pytest.mark.slurm

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.problem import Problem, dataset_hash
-from jobs import parts
-from jobs.spec import RunSpec, units
-from jobs.store import RunFolder
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec, units
 from tests.warehouse import runs
 
 PROBLEMS = [Problem(f"sums/{i}", "sums", f"{i} + 1?", str(i + 1)) for i in range(12)]
@@ -62,14 +62,16 @@ def finished(
     attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
     attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": "a processor"})
     metadata = {"attempt": json.dumps(asdict(attempt))}
-    parts.write_table(folder.parts_dir / "a0.parquet", parts.TRACES, [asdict(trace) for trace in traces], metadata)
+    trace_files.write_table(
+        folder.parts_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata
+    )
     grades = []
     for i, unit in enumerate(unit for unit in ran if has_grade(number[unit.problem_id], unit.sample_index)):
         is_right = unit.sample_index < correct[number[unit.problem_id]]
         verdict, answer = ("correct", "right") if is_right else (wrong, extracted[i % len(extracted)])
         grade = {"sample_id": unit.sample_id, "grader_version": grader, "verdict": verdict, "extracted": answer}
         grades.append(grade | {"rule": "boxed", "detail": "", "seconds": 0.1})
-    parts.write_table(folder.grades_dir / f"{grader}.parquet", parts.GRADES, grades)
+    trace_files.write_table(folder.grades_dir / f"{grader}.parquet", trace_files.GRADES, grades)
     return folder
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.trace import Trace
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from warehouse.database import Connection, reader, rows
 from warehouse.load import load_run

@@ -1,4 +1,4 @@
-"""Small real run folders: written through jobs.store and jobs.parts, with traces made by hand."""
+"""Small real run folders: written through jobs.run.folder and jobs.run.trace_files, with traces made by hand."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from harness.engine import Role
 from harness.problem import Problem, dataset_hash
 from harness.trace import Call, Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict
-from jobs import parts
-from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit, units
-from jobs.store import RunFolder
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit, units
 
 PROBLEMS = [
     Problem("toy/0", "toy", "1 + 1?", "2", level="easy"),
@@ -173,7 +173,7 @@ def planned(folder: RunFolder) -> list[Unit]:
 def write_part(folder: RunFolder, traces: list[Trace], name: str = "a0", device: str = "cpu") -> Path:
     path = folder.parts_dir / f"{name}.parquet"
     metadata = {"attempt": json.dumps(asdict(attempt(folder.path.name, name, device)))}
-    parts.write_table(path, parts.TRACES, [asdict(trace) for trace in traces], metadata)
+    trace_files.write_table(path, trace_files.TRACES, [asdict(trace) for trace in traces], metadata)
     return path
 
 
@@ -191,7 +191,7 @@ def write_grades(folder: RunFolder, verdicts: dict[str, str], version: str = "1"
         }
         for sample_id, verdict in verdicts.items()
     ]
-    parts.write_table(path, parts.GRADES, rows)
+    trace_files.write_table(path, trace_files.GRADES, rows)
     return path
 
 

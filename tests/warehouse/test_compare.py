@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from scipy import stats
 
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 from tests.warehouse import cells
 from warehouse.compare import main
 from warehouse.comparison.votes import read_votes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from jobs.spec import RunSpec
+from jobs.run.spec import RunSpec
 from tests.warehouse import cells
 from tests.warehouse.test_compare import compare, load, records
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from harness.trace import Candidate, Trace
-from jobs import parts
-from jobs.spec import Unit
-from jobs.store import RunFolder
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.candidates import grade_candidates, main
@@ -95,7 +95,7 @@ def test_drafts_of_a_thinking_model_are_graded_before_their_closing_tag(tmp_path
     runs.write_part(folder, [selected(runs.planned(folder)[0], closed, 0)])
     grade_candidates(folder, workers=1)
     [path] = folder.candidate_grades_dir.glob("*.parquet")
-    assert [row["verdict"] for row in parts.read_rows(path)] == ["correct", "wrong"]
+    assert [row["verdict"] for row in trace_files.read_rows(path)] == ["correct", "wrong"]
 
 
 def test_a_draft_that_was_not_offered_makes_no_class(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_the_command_says_what_it_graded(tmp_path: Path) -> None:
 def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float]) -> None:
     names = ("sample_id", "step_index", "candidate_index", "score")
     found = [{**dict(zip(names, row, strict=True)), "scorer": "prm@1"} for row in rows]
-    parts.write_table(folder.scores_dir / "prm.parquet", parts.SCORES, found)
+    trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, found)
 
 
 def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from harness.problem import Problem
-from jobs.expected import Recorded
-from jobs.spec import EngineSpec, RunSpec
+from jobs.run.expected import Recorded
+from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs
-from warehouse import makespan
+from warehouse.bench import makespan
 from warehouse.database import writer
 from warehouse.history import spent_tokens
 from warehouse.load import load_run

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.trace import Candidate, Step, Trace, Verdict
-from jobs.spec import Unit
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import Ask
 from warehouse.database import reader

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from harness.trace import Trace
-from jobs.spec import Unit
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Unit
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
-from warehouse.convert import Row, utc
 from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
+from warehouse.loading.convert import Row, utc
+from warehouse.loading.staging import stage_rows
 from warehouse.records import LoadReport
-from warehouse.staging import stage_rows
 
 
 def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:

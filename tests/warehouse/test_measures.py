@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.trace import Trace
-from jobs.spec import EngineSpec
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
 from warehouse.database import Connection, reader
 from warehouse.load import load_run

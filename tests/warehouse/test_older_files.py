@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import parts
+from jobs.run import trace_files
 from tests.warehouse import runs
-from warehouse.convert import sql_type
 from warehouse.database import reader, rows
 from warehouse.load import load_run
+from warehouse.loading.convert import sql_type
 
 
 def without(kind: pa.DataType, lacking: set[str]) -> pa.DataType:
@@ -47,5 +47,5 @@ def test_fields_that_an_older_file_lacks_are_null(tmp_path: Path, how_many: str)
 
 
 def test_every_type_of_a_trace_file_has_a_name_in_sql() -> None:
-    assert sql_type(parts.TRACES.field("calls").type).startswith('STRUCT("purpose" VARCHAR, ')
-    assert sql_type(parts.STEP.field("token_ids").type) == "INTEGER[]"
+    assert sql_type(trace_files.TRACES.field("calls").type).startswith('STRUCT("purpose" VARCHAR, ')
+    assert sql_type(trace_files.STEP.field("token_ids").type) == "INTEGER[]"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
 from warehouse.database import WarehouseOutdated, reader, writer

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.spec import RunSpec
+from jobs.run.spec import RunSpec
 from tests.warehouse import cells, runs
 from tests.warehouse.simulate_nights import Tally, history
 from warehouse.load import load_run

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness.trace import Call, Candidate, Step, Verdict
-from jobs.spec import Attempt
+from jobs.run.spec import Attempt
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
-from warehouse import convert, database
+from warehouse import database
 from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader, writer
+from warehouse.loading import convert
 
 
 def columns(loaded: Loaded, table: str) -> set[str]:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.trace import Trace
-from jobs.spec import RunSpec
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
 from warehouse.database import reader, rows

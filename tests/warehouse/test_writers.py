@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts
 from warehouse.database import reader, writer
@@ -24,7 +24,7 @@ def test_a_loader_killed_in_the_middle_leaves_the_old_state(folder: RunFolder, d
     code = """
 import os, pathlib, sys
 import warehouse.load as load
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 whole = load.replace_run
 def killed(connection, run_id):
     whole(connection, run_id)
@@ -42,7 +42,7 @@ def test_readers_do_not_wait_for_a_writer_and_keep_what_they_opened(folder: RunF
     load_run(folder, database)
     with runs.locked(database), reader(database, 0) as connection:
         assert connection.execute("SELECT count(*) FROM step").fetchall() == [(6,)]
-    code = "import sys, pathlib; from warehouse.load import load_run; from jobs.store import RunFolder\n"
+    code = "import sys, pathlib; from warehouse.load import load_run; from jobs.run.folder import RunFolder\n"
     code += "print(load_run(RunFolder(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), 0).num_finished)"
     with reader(database) as connection:  # a notebook that stays open keeps no loader out
         runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs import parts
-from jobs.store import run_folders
-from warehouse import convert
+from jobs.run import trace_files
+from jobs.run.folder import run_folders
 from warehouse.database import WarehouseError, literal, reader, scratch
 from warehouse.load import load_runs, rebuild
+from warehouse.loading import convert
 
 REPEATS = 3
 """Of each view; the median counts."""
@@ -33,7 +33,7 @@ def bare(folder: Path, database: Path) -> dict[str, Any]:
 
 def bare_kept(folder: Path, database: Path) -> dict[str, Any]:
     """Likewise without the token ids, which the warehouse leaves in the trace files, too."""
-    step = pa.struct([field for field in parts.STEP if field.name != "token_ids"])
+    step = pa.struct([field for field in trace_files.STEP if field.name != "token_ids"])
     return _bare(folder, database, f"* REPLACE (steps::{convert.sql_type(pa.list_(step))} AS steps)")
 
 

@@ -1,4 +1,4 @@
--- One synthetic trace file: the samples [$first, $last) of a run, in the columns and types of jobs.parts.TRACES.
+-- One synthetic trace file: the samples [$first, $last) of a run, in the columns and types of jobs.run.trace_files.TRACES.
 -- Every draw is a hash of what it is drawn for, so the same arguments write the same rows on any machine.
 COPY (
 WITH sample AS (

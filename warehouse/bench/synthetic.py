@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.problem import Problem, dataset_hash
-from jobs import parts
-from jobs.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
-from jobs.store import RunFolder
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
 from warehouse.database import Connection, scratch
 
 SAMPLES = 16
@@ -193,4 +193,4 @@ def _grades(run: RunFolder, units: list[Unit]) -> None:
                 "seconds": 0.01,
             }
         )
-    parts.write_table(run.grades_dir / "synthetic.parquet", parts.GRADES, rows)
+    trace_files.write_table(run.grades_dir / "synthetic.parquet", trace_files.GRADES, rows)

@@ -69,7 +69,7 @@ WITH step_drafts AS (
 SELECT run_id, scorer, num_candidates, draft_quality, num_selected, selected_quality, gain, num_steps, step_quality, draft_step_quality, target_step_quality,
     fallback_quality
 FROM candidate_quality FULL JOIN chain_quality USING (run_id, scorer);
-COMMENT ON VIEW step_quality IS 'Mean quality by a process reward model: of all drafts, of the selected ones (SpecCoT, table 5), and of the steps of the chain by author. gain: by how much a selected draft exceeds the mean of the drafts of its own step; drafts of steps where all were refused are not in it. Empty until scores/ holds files (jobs.parts.SCORES)';
+COMMENT ON VIEW step_quality IS 'Mean quality by a process reward model: of all drafts, of the selected ones (SpecCoT, table 5), and of the steps of the chain by author. gain: by how much a selected draft exceeds the mean of the drafts of its own step; drafts of steps where all were refused are not in it. Empty until scores/ holds files (jobs.run.trace_files.SCORES)';
 
 CREATE OR REPLACE VIEW score_against_reward AS
 SELECT run_id, scorer, least(floor(10 * score), 9) / 10 AS reward_from, count(*) AS num_candidates,

@@ -17,7 +17,7 @@ import pytest
 from harness import installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
-from jobs.slurm_checks import check_slurm
+from jobs.slurm.checks import check_slurm
 from tests.harness.checks.asked import QUESTION, ROOT, said, worst
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.report.browser import browser
 from warehouse.load import load_run

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 
 from harness.problem import Problem, dataset_hash
 from harness.trace import Candidate, Trace
-from jobs.spec import RunSpec, Unit, units
-from jobs.store import RunFolder
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec, Unit, units
 from tests.warehouse import runs
 from tests.warehouse.report.browser import started
 from warehouse.load import load_run

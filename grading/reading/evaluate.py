@@ -1,0 +1,296 @@
+"""Values of expressions at chosen points, and with them whether two expressions are the same.
+
+Rational arithmetic stays exact; the rest is computed with forty digits. Two expressions are the same where they agree
+at every point: variables take fixed rational values, so the outcome never changes from run to run. Numbers are the
+special case without variables. Sizes are bounded here, time by the process that this runs in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from grading.reading.formula import Node
+
+DIGITS = 40
+RELATIVE_ERROR = 1e-25
+"""Two inexact values that differ by less are equal; far above the rounding error, far below any real difference."""
+DECIMAL_RELATIVE_ERROR = 1e-6
+"""Allowed where an expression contains a decimal of six or more digits, which may be rounded."""
+ENOUGH_DIGITS = 6
+MAX_BITS = 40_000
+"""Size of the largest exact number."""
+MAX_FACTORIAL = 3_000
+
+POSITIVE = (
+    (Fraction(3, 7), Fraction(5, 11), Fraction(7, 13), Fraction(11, 17), Fraction(13, 31), Fraction(2, 19)),
+    (Fraction(17, 7), Fraction(41, 29), Fraction(37, 11), Fraction(53, 23), Fraction(19, 5), Fraction(61, 9)),
+    (Fraction(23, 3), Fraction(9, 8), Fraction(1, 6), Fraction(47, 9), Fraction(12, 35), Fraction(29, 4)),
+    (Fraction(5, 23), Fraction(8, 3), Fraction(83, 12), Fraction(3, 16), Fraction(15, 4), Fraction(7, 9)),
+)
+WITH_NEGATIVES = (
+    (Fraction(-13, 6), Fraction(4, 9), Fraction(-3, 8), Fraction(31, 7), Fraction(-25, 3), Fraction(6, 5)),
+    (Fraction(9, 14), Fraction(-27, 8), Fraction(-14, 3), Fraction(-5, 6), Fraction(2, 7), Fraction(-33, 10)),
+)
+
+
+class UndefinedError(ValueError):
+    """The expression has no value at this point, or one too large to compute."""
+
+
+Value = Any
+"""A Fraction where exact, else mpmath's mpf or mpc."""
+
+
+@lru_cache(maxsize=1)
+def arithmetic() -> Any:
+    """Return a context of mpmath of its own: the precision of nobody else changes."""
+    import mpmath
+
+    context = mpmath.mp.clone()
+    context.dps = DIGITS
+    return context
+
+
+def symbols(node: Node) -> frozenset[str]:
+    """Names of the variables."""
+    own = frozenset((node.name,)) if node.kind == "symbol" else frozenset()
+    return own.union(*(symbols(operand) for operand in node.operands))
+
+
+def contains(node: Node, test: Callable[[Node], bool]) -> bool:
+    """Whether any part of the expression passes the test."""
+    return test(node) or any(contains(operand, test) for operand in node.operands)
+
+
+def evaluate(node: Node, point: dict[str, Fraction], log_base: int = 0) -> Value:
+    """Return the value at a point, or raise UndefinedError. A bare `log` is natural, or decimal for `log_base` 10."""
+    try:
+        return _value(node, point, log_base)
+    except (ZeroDivisionError, OverflowError, TypeError, ValueError, NotImplementedError) as error:
+        raise UndefinedError(str(error)) from error
+
+
+def constant_value(node: Node) -> Value | None:
+    """Return the value of an expression without variables, else None."""
+    if symbols(node):
+        return None
+    try:
+        return evaluate(node, {})
+    except UndefinedError:
+        return None
+
+
+def _value(node: Node, point: dict[str, Fraction], log_base: int) -> Value:
+    if node.kind == "number":
+        return node.value
+    if node.kind == "symbol":
+        return point[node.name]
+    if node.kind == "constant":
+        context = arithmetic()
+        return {"e": context.e, "pi": context.pi, "i": context.mpc(0, 1)}[node.name] * 1
+    operands = [_value(operand, point, log_base) for operand in node.operands]
+    if node.kind == "function":
+        return _function(node.name, operands, log_base)
+    return _bounded(_OPERATIONS[node.kind](*_aligned(node.kind, operands)))
+
+
+def _bounded(value: Value) -> Value:
+    if isinstance(value, Fraction) and max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise UndefinedError("too large")
+    return value
+
+
+def _aligned(kind: str, operands: list[Value]) -> list[Value]:
+    if kind in "^!" or all(isinstance(operand, Fraction) for operand in operands):
+        return operands
+    return [inexact(operand) for operand in operands]
+
+
+def inexact(value: Value) -> Value:
+    """Return a Fraction as a number of mpmath."""
+    if not isinstance(value, Fraction):
+        return value
+    context = arithmetic()
+    return context.mpf(value.numerator) / value.denominator
+
+
+def _add(*terms: Value) -> Value:
+    return sum(terms[1:], terms[0])
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction):
+        if exponent.denominator == 1:
+            bits = max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(exponent.numerator)
+            if base in (0, 1, -1):
+                return base ** max(-1, min(2 + exponent.numerator % 2, exponent.numerator)) if base else base**exponent
+            if bits <= MAX_BITS:
+                return base ** int(exponent)
+        elif (root := _root(base, exponent.denominator)) is not None:
+            return _power(root, Fraction(exponent.numerator))
+    context = arithmetic()
+    if isinstance(exponent, Fraction) and exponent.denominator % 2 and not isinstance(exponent.numerator, float):
+        real = inexact(base)
+        if exponent.denominator > 1 and not isinstance(real, context.mpc) and real < 0:
+            sign = -1 if exponent.numerator % 2 else 1
+            return sign * context.power(-real, inexact(exponent))  # the real root of a negative number
+    base, exponent = inexact(base), inexact(exponent)
+    if abs(exponent) > 10**6 or (abs(exponent) > 1 and abs(context.log(abs(base) + 1)) * abs(exponent) > 10**6):
+        raise UndefinedError("too large")
+    return context.power(base, exponent)
+
+
+def _root(value: Fraction, degree: int) -> Fraction | None:
+    """Return the exact real root, or None where there is none."""
+    if (value < 0 and degree % 2 == 0) or degree > 64:
+        return None
+    parts = []
+    for part in (abs(value.numerator), value.denominator):
+        if part.bit_length() > 2000:
+            return None
+        guess = math.isqrt(part) if degree == 2 else round(part ** (1 / degree)) if part.bit_length() < 1000 else 0
+        if guess**degree != part:
+            return None
+        parts.append(guess)
+    root = Fraction(parts[0], parts[1])
+    return -root if value < 0 else root
+
+
+def _factorial(value: Value) -> Value:
+    if isinstance(value, Fraction):
+        if value.denominator == 1 and 0 <= value <= MAX_FACTORIAL:
+            return Fraction(math.factorial(int(value)))
+        if abs(value) > MAX_FACTORIAL:
+            raise UndefinedError("too large")
+    if abs(value) > MAX_FACTORIAL:
+        raise UndefinedError("too large")
+    return arithmetic().gamma(inexact(value) + 1)
+
+
+_OPERATIONS: dict[str, Callable[..., Value]] = {
+    "+": _add,
+    "-": lambda value: -value,
+    "*": lambda left, right: left * right,
+    "/": lambda left, right: left / right,
+    "^": _power,
+    "!": _factorial,
+}
+_NAMES = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "arsinh": "asinh", "arcosh": "acosh",
+    "artanh": "atanh", "ln": "log",
+}  # fmt: skip
+
+
+def _function(name: str, operands: list[Value], log_base: int) -> Value:
+    value = operands[0]
+    if name == "abs":
+        return abs(value)
+    if name == "root":
+        return _power(value, 1 / _degree(operands[1]))
+    if name in ("floor", "ceil"):
+        return Fraction(math.floor(value) if name == "floor" else math.ceil(value))
+    if name == "binom":
+        return _binomial(*operands)
+    if name in ("log", "lg", "ln"):
+        return _logarithm(name, operands, log_base)
+    context = arithmetic()
+    if name == "exp":
+        return _power(context.e * 1, value)
+    if abs(value) > 10**9:
+        raise UndefinedError("too large an argument")
+    return getattr(context, _NAMES.get(name, name))(inexact(value))
+
+
+def _degree(value: Value) -> Fraction:
+    if not isinstance(value, Fraction) or value == 0:
+        raise UndefinedError("a root's degree")
+    return value
+
+
+def _binomial(top: Value, bottom: Value) -> Value:
+    if isinstance(top, Fraction) and isinstance(bottom, Fraction) and top.denominator == bottom.denominator == 1:
+        if not 0 <= bottom <= MAX_FACTORIAL or not 0 <= top <= MAX_FACTORIAL:
+            raise UndefinedError("too large")
+        return Fraction(math.comb(int(top), int(bottom)))
+    return arithmetic().binomial(inexact(top), inexact(bottom))
+
+
+def _logarithm(name: str, operands: list[Value], log_base: int) -> Value:
+    context = arithmetic()
+    if operands[0] == 0:
+        raise UndefinedError("the logarithm of zero")
+    logarithm = context.log(inexact(operands[0]))
+    if len(operands) > 1:
+        return logarithm / context.log(inexact(operands[1]))
+    is_decimal = name == "lg" or (name == "log" and log_base == 10)
+    return logarithm / context.log(10) if is_decimal else logarithm
+
+
+def same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR) -> bool:
+    """Whether two values are equal: exactly where both are exact."""
+    if isinstance(left, Fraction) and isinstance(right, Fraction) and relative_error == RELATIVE_ERROR:
+        return left == right
+    left, right = inexact(left), inexact(right)
+    scale = max(abs(left), abs(right))
+    return bool(abs(left - right) <= relative_error * max(scale, 1e-10 if relative_error == RELATIVE_ERROR else 0))
+
+
+def is_real(value: Value) -> bool:
+    """Whether a value has no imaginary part but rounding error."""
+    return isinstance(value, Fraction) or not hasattr(value, "imag") or abs(value.imag) <= 1e-25 * (1 + abs(value.real))
+
+
+def points(names: frozenset[str], with_negatives: bool) -> list[dict[str, Fraction]]:
+    """Return the points at which expressions in these variables are compared."""
+    ordered = sorted(names)
+    rows = POSITIVE + WITH_NEGATIVES if with_negatives else POSITIVE
+    return [{n: row[k % 6] + Fraction(k // 6, 7) for k, n in enumerate(ordered)} for row in rows]
+
+
+def _is_branched(node: Node) -> bool:
+    """Whether negative variables may leave the real numbers or the branch that a person means."""
+    if node.kind == "function":
+        return node.name in ("root", "ln", "log", "lg")
+    exponent = node.operands[1] if node.kind == "^" else None
+    return exponent is not None and (exponent.kind != "number" or exponent.value.denominator != 1)
+
+
+def same_expression(gold: Node, prediction: Node) -> bool | None:
+    """Whether two expressions agree at all points where both are defined; None where there are too few of them."""
+    names = symbols(gold) | symbols(prediction)
+    is_rounded = any(contains(node, lambda n: (n.digits or 0) >= ENOUGH_DIGITS) for node in (gold, prediction))
+    error = DECIMAL_RELATIVE_ERROR if is_rounded else RELATIVE_ERROR
+    has_log = any(contains(node, lambda n: n.name == "log" and len(n.operands) == 1) for node in (gold, prediction))
+    first = _agree(gold, prediction, names, error, 0)
+    return _agree(gold, prediction, names, error, 10) if has_log and first is False else first
+
+
+def _agree(gold: Node, prediction: Node, names: frozenset[str], error: float, log_base: int) -> bool | None:
+    if not names:
+        try:
+            return same_value(evaluate(gold, {}, log_base), evaluate(prediction, {}, log_base), error)
+        except UndefinedError:
+            return None
+    is_branched = contains(gold, _is_branched) or contains(prediction, _is_branched)
+    real = imaginary = 0
+    agree = True
+    for point in points(names, with_negatives=not is_branched):
+        try:
+            left, right = evaluate(gold, point, log_base), evaluate(prediction, point, log_base)
+        except UndefinedError:
+            continue
+        if is_real(left) and is_real(right):
+            real += 1
+            if not same_value(left, right, error):
+                return False
+        else:
+            imaginary += 1
+            agree = agree and same_value(left, right, error)
+    if real >= 2:
+        return True
+    return agree if real + imaginary >= 2 else None

@@ -1,0 +1,139 @@
+r"""Answers in words: names, «even», «no solution», whole phrases. Compared as text, never as products of letters."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from grading.reading.clean import without_text_commands
+from grading.reading.scanner import names
+from grading.reading.units import without_unit
+
+_PHRASE = re.compile(r"[A-Za-z][A-Za-z'\-]*(?:[ ,]+[A-Za-z'\-]+)*")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|hbox)\s?\{([^{}]*)\}")
+_FORMULA_WORDS = names(
+    "sqrt cbrt frac sinh cosh tanh arcsin arccos arctan arccot asin acos atan arcsinh arccosh arctanh sech "
+    "csch coth asinh acosh atanh matrix pmatrix bmatrix vmatrix array cases infty theta alpha beta gamma "
+    "delta lambda omega sigma infinity floor ceil log binom circ percent"
+)
+_ENVIRONMENT = re.compile(
+    r"\\(?:begin|end)\{[a-z*]*\}(?:\{[a-z| ]*\})?|\\(?:operatorname|math[a-z]{2,4})\*?\s?\{[A-Za-z]*\}"
+)
+_SHORT_WORDS = names("no on or in is it so to up at as by if of do go he we us an am my ok id")
+_PRODUCTS = (frozenset("abcd"), frozenset("aecd"), frozenset("abxy"), frozenset("axyz"), frozenset("abck"))
+_FILLERS = names(
+    "the a an is are it its of that this there answer final function value be will must to in one only which "
+    "has have for so therefore thus we by set and"
+)
+_SYNONYMS = {
+    "none": r"no (?:real |valid |such |possible |integer )?(?:solution|root|value|answer|number|point)s?"
+    r"(?: exists?)?"
+    r"|none|null set|empty set|empty|emptyset|varnothing|(?:no|not) possible|impossible"
+    r"|(?:ha(?:s|ve) )?no .{0,20}solutions?",
+    "dne": r"dne|(?:limit )?(?:do|does) not exist|(?:do|does)n'?t exist|not exist|non ?existent|undefined|not defined",
+    "infinity": r"infinity|infty|infinite",
+    "many": r"infinitely many(?: solutions)?|infinite(?:ly many)? solutions",
+    "reals": r"(?:all )?(?:the )?real numbers|all reals?(?: numbers)?(?: x)?|(?:any|every) real number|reals|mathbb ?r",
+    "yes": r"yes|true|correct",
+    "no": r"no|false|incorrect",
+}
+_CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _SYNONYMS.items())
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_DIGITS = {word: value for value, word in enumerate(_NUMBERS)}
+_LEAD = re.compile(
+    r"(?i)^(?:therefore,? |so,? |thus,? |hence,? )?(?:the )?(?:final |correct )?(?:answer|result|solution|value)"
+    r"(?: is| =|:)\s*:?\s*"
+)
+
+
+def without_lead(text: str) -> str:
+    r"""Drop «The answer is» where an answer starts with it, in or out of `\text{…}`."""
+    if not text[:1].isalpha() and not text.startswith("\\text"):
+        return text
+    plain = re.sub(r"^\\text\{([^{}]*)\}", r"\1 ", text)
+    return _LEAD.sub("", plain) if _LEAD.match(plain) else text
+
+
+@lru_cache(maxsize=4096)
+def is_text(text: str) -> bool:
+    """Whether an answer is prose or a name and no formula."""
+    has_text = bool(_TEXT.search(text))
+    plain = without_text_commands(_ENVIRONMENT.sub(" ", text)).strip("\"'` ")
+    if re.fullmatch(r"\(?[A-Za-z]\)?", plain):
+        return has_text or plain.startswith("(")
+    if _PHRASE.fullmatch(plain) and (has_text or any(_looks_like_a_word(word) for word in re.split("[ ,]+", plain))):
+        return True
+    body = without_text_commands(_ENVIRONMENT.sub(" ", without_unit(text)))
+    return any(word.lower() not in _FORMULA_WORDS and not _is_joined(word) for word in _WORD.findall(body))
+
+
+def _is_joined(word: str) -> bool:
+    """Whether a run of letters is a function with its argument (`sqrtx`) or a product without vowels."""
+    return bool(re.match(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc|sqrt|log|exp)", word)) or not re.search(
+        "[aeiou]", word.lower()
+    )
+
+
+def _looks_like_a_word(text: str) -> bool:
+    """Tell `no` and `even` from products such as `xy` and `abc`."""
+    lower = text.lower()
+    if len(lower) <= 2:
+        return lower in _SHORT_WORDS
+    if (
+        lower in _FORMULA_WORDS
+        or lower in ("sin", "cos", "tan", "log", "exp", "inf")
+        or (text.isupper() and len(text) == 3)
+    ):
+        return False
+    letters = set(lower)
+    if len(lower) == 3 and any(letters <= product for product in _PRODUCTS):
+        return False
+    return bool(re.search("[aeiouy]", lower)) and bool(re.search("[b-df-hj-np-tv-xz]", lower))
+
+
+def words_of(text: str) -> str:
+    """Return the words, numbers and signs of a prose answer in one spelling."""
+    plain = without_text_commands(without_text_commands(text)).casefold().replace("\\%", "%")
+    plain = re.sub(r"(?<=[a-z])'(?=[a-z])", "", plain)
+    return re.sub(r"\s+", " ", re.sub(r"[^a-z0-9.+\-*/^=<>%]+|(?<![0-9])\.|\.(?![0-9])", " ", plain)).strip()
+
+
+def meaning(text: str) -> str | None:
+    """Return the name of a phrase that has many spellings (`none`, `dne`, `reals`, `yes` …), or None."""
+    stripped = re.sub(r"(?<=[a-z])-(?=[a-z])", " ", words_of(text))
+    if re.sub(r"\s", "", text) in (r"\{\}", "∅"):
+        return "none"
+    words = [word for word in stripped.split() if word not in _FILLERS - {"one", "set"}]
+    for candidate in (stripped, " ".join(words)):
+        for name, pattern in _CLASSES:
+            if pattern.fullmatch(candidate):
+                return name
+    return None
+
+
+def same_words(gold: str, prediction: str) -> bool:
+    """Whether two prose answers say the same: word for word but for case, punctuation and filler words."""
+    wanted, given = words_of(gold), words_of(prediction)
+    if wanted == given:
+        return True
+    meanings = meaning(gold), meaning(prediction)
+    if meanings[0] is not None or meanings[1] is not None:
+        return meanings[0] == meanings[1] or (meanings[0] in ("yes", "no") and _first_word(given) == meanings[0])
+    contents = [_content(words) for words in (wanted, given)]
+    return bool(contents[0]) and contents[0] == contents[1]
+
+
+def _first_word(words: str) -> str:
+    return words.partition(" ")[0]
+
+
+def _content(words: str) -> list[str]:
+    kept = [str(_DIGITS.get(word, word)) for word in words.replace("-", " ").split() if word not in _FILLERS - {"one"}]
+    return [word[:-1] if len(word) > 4 and word.endswith("s") else word for word in kept]
+
+
+def digits_of_word(text: str) -> str | None:
+    """Return `7` for «seven», in or out of a text command; None for anything else."""
+    found = _DIGITS.get(words_of(text))
+    return None if found is None else str(found)

@@ -1,0 +1,1 @@
+"""Training of small models on data that the harness itself makes."""

@@ -1,0 +1,93 @@
+"""The small pair's own tokenizer: words and digits of the stories, the house's sentences as one token each, and every
+byte, so that any text can be read.
+
+A number is read digit by digit. A sentence that every prompt holds is one token: what a verdict's question costs is
+then a few tokens, in training as in use.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import string
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import prompts
+from harness.demo_pair.stories import CONCLUSION, stories
+from harness.engine import Tokenizer
+from harness.problem import Problem
+from harness.tokenizer import HFTokenizer
+
+END = "<|end|>"
+_CONTROLS = (END, "<|user|>", "<|assistant|>", "<think>", prompts.THINK_END)
+_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|><think>\n' }}{% endif %}"
+)
+_WORDS = re.compile(r"\d| ?[^\W\d]+(?: (?=\d))?|\n+| [^\w\s]+ |[^\w\s]+ ?|\s")
+_INSERTED = re.compile(r"\x01+|(?<=\[)\d(?=\])|(?<=reply with )\d(?=\.)")
+_STORIES_READ = 3000
+"""Enough to meet every word."""
+
+
+def build(folder: Path) -> HFTokenizer:
+    """Write the tokenizer's files into a model's folder."""
+    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    known = {*string.printable[:95], "\n", *_words()}
+    _save(folder, [*pieces, *sorted(known)])
+    known |= _sentences(HFTokenizer(str(folder)))
+    _save(folder, [*pieces, *sorted(known)])
+    return HFTokenizer(str(folder))
+
+
+def size(folder: Path) -> int:
+    """Tokens of the tokenizer in a folder."""
+    from tokenizers import Tokenizer
+
+    return int(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size())
+
+
+def _save(folder: Path, pieces: Sequence[str]) -> None:
+    from tokenizers import AddedToken, Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    # Equal scores: a text is cut into as few pieces as can be. The bytes come in only where nothing else fits.
+    scored = [(piece, -20.0 if piece.startswith("<0x") else -1.0) for piece in pieces]
+    backend = Tokenizer(models.Unigram(scored, unk_id=0, byte_fallback=True))
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    backend.add_special_tokens([AddedToken(control, special=True, normalized=False) for control in _CONTROLS])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token=END,
+        pad_token=END,
+        chat_template=_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.save_pretrained(folder)
+
+
+def _words() -> set[str]:
+    found: set[str] = set()
+    for story in itertools.islice(stories(0), _STORIES_READ):
+        chain = "".join(story.step(number) for number in range(len(story.steps)))
+        for text in (story.text, chain.replace(prompts.THINK_END, "\n"), story.conclusion):
+            found.update(_WORDS.findall(text))
+    return found
+
+
+def _sentences(tokenizer: Tokenizer) -> set[str]:
+    """What stands in the prompts between what is inserted into them."""
+    inserted = ["\x01" * (length + 1) for length in range(3)]
+    problem = Problem("", "", "\x01", "")
+    asked = [
+        prompts.opening(tokenizer, problem)[0],
+        prompts.opening(tokenizer, problem, rubric=True)[0],
+        prompts.score_question(tokenizer).ids,
+        prompts.step_choice_question(tokenizer, inserted).ids,
+        prompts.chain_choice_question(tokenizer, problem, inserted, may_reject=True).ids,
+        prompts.chain_choice_question(tokenizer, problem, inserted, may_reject=False).ids,
+    ]
+    controls = re.compile("|".join(map(re.escape, _CONTROLS)))
+    texts = [CONCLUSION, *(part for ids in asked for part in controls.split(tokenizer.decode(ids)))]
+    return {part for text in texts for part in _INSERTED.split(text) if part}

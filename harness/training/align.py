@@ -1,0 +1,71 @@
+"""Thinking behaviour alignment (section 3.3): the draft learns to write the target's chains.
+
+The loss is the mean cross-entropy of the chain's tokens behind the question (equation 2). The chain is what the draft
+is asked for under SCoT: a thought up to and with its `</think>`, or, where the draft does not think, the whole reply up
+to its end of sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from harness.problem import Problem
+from harness.prompts import THINK_BRIDGE, THINK_END, opening
+from harness.tokenizer import HFTokenizer
+from harness.training.data import Example, Examples, TargetChain
+
+
+def examples(
+    chains: Iterable[TargetChain],
+    problems: Mapping[str, Problem],
+    draft: HFTokenizer,
+    target: HFTokenizer,
+    max_tokens: int,
+) -> Examples:
+    """One example per chain that came to its end, in the draft's vocabulary."""
+    found = Examples()
+    for chain in chains:
+        if chain.finish == "length" or (target.thinks and THINK_END not in chain.text):
+            found.left_out["cut off"] += 1
+            continue
+        prompt, _ = opening(draft, problems[chain.problem_id])
+        reply = _reply(chain, draft, target)
+        found.add(Example(chain.sample_id, (*prompt, *reply[:-1]), reply, len(reply)), max_tokens)
+    return found
+
+
+def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple[int, ...]:
+    """Ids that the draft is to write: the target's own where both models mean the same by them."""
+    ids = _thought(chain.token_ids, target) if target.thinks else chain.token_ids
+    text = chain.text.partition(THINK_END)[0] if target.thinks else chain.text
+    if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:
+        return ids if draft.thinks else (*ids, *_end(draft))
+    if draft.thinks:
+        return tuple(draft.encode(text + (THINK_END if target.thinks else THINK_BRIDGE.rstrip())))
+    return (*draft.encode(text.rstrip()), *_end(draft))
+
+
+def _thought(ids: Sequence[int], target: HFTokenizer) -> tuple[int, ...]:
+    """Up to and with the tokens of the first `</think>`."""
+    end = target.encode(THINK_END)
+    for place in range(len(ids) - len(end) + 1):
+        if list(ids[place : place + len(end)]) == end:
+            return tuple(ids[: place + len(end)])
+    raise ValueError("a chain's text holds </think> and its ids do not")
+
+
+def _end(draft: HFTokenizer) -> tuple[int, ...]:
+    if draft.eos_token_id is None:
+        raise ValueError("the draft's tokenizer names no end of sequence, so the draft cannot learn where to end")
+    return (draft.eos_token_id,)
+
+
+def chain_loss(logits: Any, wanted: Sequence[int]) -> Any:
+    """Equation 2: mean over the chain's tokens of −log p, in nats.
+
+    `logits`: float32, predictions × vocabulary; `wanted`: one id per prediction.
+    """
+    import torch
+
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(list(wanted), device=logits.device))

@@ -1,0 +1,270 @@
+"""One training loop with peft's LoRA: seeded, logged, and resumed as if it had never been interrupted.
+
+Everything random comes from the seed and a step's number (the order of the examples, dropout, the first weights), so a
+checkpoint needs only weights, optimizer and the number of steps done. The frozen weights are never written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.environment import accelerator
+from harness.training.data import Example
+from harness.training.settings import MODULES, Settings
+
+Loss = Callable[[Any, Sequence[int]], Any]
+"""(float32 logits, predictions × vocabulary; wanted ids) → a scalar."""
+_IDENTITY = "identity"
+"""Of whose training LoRA weights are; written last, so they are whole where it is."""
+
+
+class OtherTraining(ValueError):
+    """The folder holds another training's checkpoint; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The model whose weights stay frozen."""
+
+    path: str
+    """A local folder, or a hub id that the cache holds."""
+    revision: str | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the optimizer."""
+
+    epoch: int
+    examples: tuple[int, ...]
+    """Places in the list of examples."""
+
+
+def steps(num_examples: int, settings: Settings) -> list[Step]:
+    """Every step of a training in order: each epoch has every example once, in an order of its own."""
+    size, found = settings.batch * settings.accumulation, []
+    for epoch in range(settings.epochs):
+        order = list(range(num_examples))
+        random.Random(f"{settings.seed}/{epoch}").shuffle(order)
+        found += [Step(epoch, tuple(order[i : i + size])) for i in range(0, num_examples, size)]
+    return found
+
+
+def identity(base: Base, data_sha256: str, settings: Settings) -> str:
+    """Hash over everything that the trained weights depend on, but for versions and hardware."""
+    known = {"base": base.fingerprint, "data": data_sha256, "settings": settings.identity()}
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def tune(
+    base: Base,
+    examples: Sequence[Example],
+    loss: Loss,
+    settings: Settings,
+    work: Path,
+    known: str,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Train LoRA weights; returns the folder in `work` that holds them in peft's format.
+
+    `known` is the training's identity. Goes on from the checkpoint in `work`, and does nothing where the weights are
+    there. Raises ValueError where the model has no such projections.
+    """
+    adapter, checkpoint = work / "adapter", work / "checkpoint.pt"
+    refuse_other(work, known)
+    if (adapter / _IDENTITY).exists():
+        return adapter
+    restored = _restored(checkpoint)
+    model = _with_lora(base, settings)
+    training = _Training(model, examples, loss, settings, _Log(work / "log.jsonl", restored["step"] if restored else 0))
+    if restored:
+        training.restore(restored)
+        say(f"going on behind step {training.done} of {len(training.plan)}")
+    while training.done < len(training.plan):
+        line = training.step()
+        if training.done % settings.save_every == 0 or training.done == len(training.plan):
+            _write(checkpoint, {"identity": known, **training.state()})
+            say(line)
+    _save_adapter(model, adapter, known)
+    checkpoint.unlink(missing_ok=True)
+    return adapter
+
+
+class _Training:
+    """The weights and the optimizer on their way through the plan."""
+
+    def __init__(self, model: Any, examples: Sequence[Example], loss: Loss, settings: Settings, log: _Log) -> None:
+        import torch
+
+        self.model, self.examples, self.loss, self.settings = model, examples, loss, settings
+        self.plan = steps(len(examples), settings)
+        self.done = 0
+        self._weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        self._optimizer: Any = torch.optim.AdamW(
+            self._weights.values(), lr=settings.learning_rate, weight_decay=0.0, foreach=False
+        )
+        self._log = log
+
+    def step(self) -> str:
+        """One step of the optimizer; returns a line about it."""
+        import torch
+
+        planned, begun = self.plan[self.done], time.monotonic()
+        torch.manual_seed(_seed(self.settings.seed, "step", self.done))
+        rate = self.settings.learning_rate * (1 - self.done / len(self.plan))
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        chosen = [self.examples[i] for i in planned.examples]
+        size, total = self.settings.batch, 0.0
+        for start in range(0, len(chosen), size):
+            part = self._losses(chosen[start : start + size]) / len(chosen)
+            part.backward()
+            total += float(part.detach())
+        norm = float(torch.nn.utils.clip_grad_norm_(list(self._weights.values()), self.settings.gradient_norm))
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self.done += 1
+        self._log.add(
+            step=self.done, epoch=planned.epoch, loss=total, gradient_norm=norm, learning_rate=rate,
+            examples=len(chosen), tokens=sum(len(e.inputs) for e in chosen), seconds=time.monotonic() - begun,
+        )  # fmt: skip
+        return f"step {self.done} of {len(self.plan)}: loss {total:.4f}"
+
+    def _losses(self, chosen: Sequence[Example]) -> Any:
+        """The sum of the losses of examples that go through the model at once."""
+        inputs = _padded(chosen, self.model.device)
+        most = max(example.predictions for example in chosen)
+        logits = self.model(**inputs, logits_to_keep=most, use_cache=False).logits
+        return sum(
+            self.loss(logits[i, -example.predictions :].float(), example.wanted) for i, example in enumerate(chosen)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs."""
+        weights = {name: weight.detach().cpu() for name, weight in self._weights.items()}
+        return {"step": self.done, "weights": weights, "optimizer": self._optimizer.state_dict()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        import torch
+
+        with torch.no_grad():
+            for name, weight in self._weights.items():
+                weight.copy_(state["weights"][name])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.done = state["step"]
+
+
+class _Log:
+    """JSON lines, one per step, those behind the checkpoint dropped when a training goes on from it."""
+
+    def __init__(self, path: Path, done: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        path.write_text("".join(lines[:done]), encoding="utf-8")
+        self._path = path
+
+    def add(self, **record: float) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def load(base: Base, settings: Settings) -> Any:
+    """The frozen model on this machine's devices, without a copy in the CPU's memory: on several GPUs, its layers in
+    turn over all of them."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    on_gpu = accelerator() == "gpu"
+    dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
+    where: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
+    return AutoModelForCausalLM.from_pretrained(
+        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=where
+    )
+
+
+def _with_lora(base: Base, settings: Settings) -> Any:
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    model = load(base, settings)
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if lacking := set(MODULES) - names:
+        raise ValueError(f"{base.path} has no projections called {', '.join(sorted(lacking))}: LoRA has no place there")
+    torch.manual_seed(_seed(settings.seed, "weights", 0))
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(MODULES),
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return get_peft_model(model, config).train()
+
+
+def _padded(examples: Sequence[Example], device: Any) -> dict[str, Any]:
+    """Inputs of equal length, padded in front, so that the last positions of all are the last predictions."""
+    import torch
+
+    longest = max(len(example.inputs) for example in examples)
+    gaps = [longest - len(example.inputs) for example in examples]
+    ids = [[0] * gap + list(example.inputs) for gap, example in zip(gaps, examples, strict=True)]
+    found = {"input_ids": torch.tensor(ids, device=device)}
+    if any(gaps):
+        mask = torch.tensor([[0] * gap + [1] * (longest - gap) for gap in gaps], device=device)
+        found |= {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    return found
+
+
+def _seed(seed: int, what: str, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{what}/{number}".encode()).digest()[:4], "big")
+
+
+def refuse_other(work: Path, known: str) -> None:
+    """Raises OtherTraining where `work` holds weights or a checkpoint of another identity."""
+    checkpoint = _restored(work / "checkpoint.pt")
+    finished = work / "adapter" / _IDENTITY
+    found = {finished.read_text()} if finished.exists() else set()
+    if (found | ({checkpoint["identity"]} if checkpoint else set())) - {known}:
+        raise OtherTraining(
+            f"{work.parent} holds a training of another model, other data or other settings: give another --output, "
+            "or remove it"
+        )
+
+
+def _restored(checkpoint: Path) -> dict[str, Any] | None:
+    import torch
+
+    if not checkpoint.exists():
+        return None
+    state: dict[str, Any] = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    return state
+
+
+def _write(path: Path, state: dict[str, Any]) -> None:
+    import torch
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as out:
+        torch.save(state, out)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+
+
+def _save_adapter(model: Any, adapter: Path, known: str) -> None:
+    model.save_pretrained(adapter)
+    (adapter / "README.md").unlink(missing_ok=True)  # a form that nobody has filled in
+    (adapter / _IDENTITY).write_text(known)

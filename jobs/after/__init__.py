@@ -1,0 +1,1 @@
+"""What happens to a run after its workers: grading, conclusion, scores, comparisons, training data."""

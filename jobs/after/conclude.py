@@ -1,0 +1,68 @@
+"""The end of a run, wherever it is typed or submitted: grade, load the warehouse, print the result and what to type
+next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from jobs.after.grading import finish
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
+from jobs.submission import snapshot
+
+_WAIT_SECONDS = 3600.0
+"""For the warehouse: the runs of a night end together."""
+
+
+def conclude(folder: str, database: str | None = None) -> bool:
+    """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseError."""
+    snapshot.require()
+    console = Console(highlight=False)
+    run = RunFolder(Path(folder))
+    report(run, console, Path(database) if database else None, _WAIT_SECONDS)
+    pending = by_shard(run, read_endings(run)).left
+    if pending:
+        console.print(
+            f"NOT COMPLETE: {pending} samples are missing. They are run by:  python -m jobs resume {run.path}",
+            style="bold yellow",
+            soft_wrap=True,
+        )
+    return not pending
+
+
+def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
+    """Grade and load what is finished and print the result. Raises WarehouseError, with traces and grades safe.
+
+    `wait_seconds`: for a warehouse that is busy; None: as long as its own commands do.
+    """
+    from warehouse.database import WAIT_SECONDS
+    from warehouse.load import load_run
+    from warehouse.summary import render, summary
+
+    database = database or run.path.parent / "warehouse.duckdb"
+    with console.status("Grading …"):
+        finish(run)
+    load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
+    render(summary(database, [run.path.name]), console)
+    console.print(f"Run folder: {run.path}    Warehouse: {database}")
+    console.print("Next:", style="bold")
+    console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
+    problem = run.problems()[0].id
+    console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)
+
+
+def conclude_together(runs: Sequence[RunFolder], page: Path) -> None:
+    """Print a comparison of ended runs with the first of them, and write a report on them."""
+    from warehouse.compare import main as compare
+    from warehouse.report.__main__ import main as report
+
+    folders = [str(run.path) for run in runs]
+    try:
+        if len(folders) > 1:
+            compare.main(folders)
+    finally:  # a run without a finished sample cannot be compared, but the others can be read
+        report.main([*folders, "-o", str(page)])

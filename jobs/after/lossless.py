@@ -1,0 +1,67 @@
+"""Is token-level speculation lossless here? The emitted tokens of two greedy runs side by side, sample by sample.
+
+In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and wherever a batch
+of another shape is summed in another order, two logits that nearly tie may change places: then the texts part there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs.run.folder import RunFolder
+from jobs.run.records import counting_records
+
+_COLUMNS = ["problem_id", "sample_index", "steps.list.element.token_ids"]
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One sample under both runs."""
+
+    problem_id: str
+    sample_index: int
+    lengths: tuple[int, int]
+    """Emitted tokens."""
+    first_divergence: int | None
+    """Position from 0 of the first token that differs, or that only one has; None: equal."""
+
+
+def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
+    """Every sample that both runs finished. Raises ValueError where equal tokens are not to be expected."""
+    specs = (run.spec(), baseline.spec())
+    for spec in specs:
+        if spec.temperature > 0:
+            raise ValueError(
+                f"{spec.run_id} samples at temperature {spec.temperature}, where equal tokens mean nothing: "
+                "make both runs with --temperature 0"
+            )
+    differing = [
+        name
+        for name in ("dataset_hash", "prompt_hash", "token_budget", "target")
+        if getattr(specs[0], name) != getattr(specs[1], name)
+    ]
+    if differing:
+        raise ValueError(f"{specs[0].run_id} and {specs[1].run_id} differ in {', '.join(differing)}")
+    found, others = _emitted(run), _emitted(baseline)
+    return [
+        Pair(*key, (len(ids), len(others[key])), first_divergence(ids, others[key]))
+        for key, ids in sorted(found.items())
+        if key in others
+    ]
+
+
+def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
+    """Position of the first difference; the shorter length where one continues the other; None where they are equal."""
+    for position, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return position
+    return None if len(first) == len(second) else min(len(first), len(second))
+
+
+def _emitted(run: RunFolder) -> dict[Key, list[int]]:
+    return {
+        (row["problem_id"], row["sample_index"]): [token for step in row["steps"] for token in step["token_ids"]]
+        for row in counting_records(run, _COLUMNS, failed=False)
+    }

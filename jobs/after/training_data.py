@@ -1,0 +1,67 @@
+"""What training reads from run folders: a target's chains, and SCoT's drafts with their grades."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from harness.training.data import Draft, Drafts, TargetChain
+from jobs.run import trace_files
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.grades import file_name
+from jobs.run.records import counting_records
+
+
+class NotReady(ValueError):
+    """A run that cannot be trained on, or not yet; the message is one line."""
+
+
+def check(run: RunFolder, task: str) -> None:
+    """Raises NotReady where a run is not the kind that a training needs, or is not finished."""
+    if not run.exists():
+        raise NotReady(f"{run.path} is no run folder: it has no shards.parquet")
+    spec = run.spec()
+    asked = {"align": "vanilla with the target", "select": "scot"}[task]
+    found = f"{spec.method} with the {spec.params['model']}" if spec.method == "vanilla" else spec.method
+    if found != asked:
+        raise NotReady(f"{task} needs a run of {asked}, and {run.path.name} is one of {found}")
+    if spec.engine.kind == "scripted":
+        raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
+    if left := by_shard(run, read_endings(run)).left:
+        raise NotReady(f"{left} samples of {run.path.name} are not finished: python -m jobs resume {run.path}")
+
+
+def target_chains(run: RunFolder) -> Iterator[TargetChain]:
+    """The chain of every finished sample of a run by the target alone, in the order of problems and samples."""
+    for row in _in_order(run, ["problem_id", "sample_index", "steps"]):
+        chain = next((step for step in row["steps"] if step["role"] == "chain"), None)
+        if chain is not None:
+            yield TargetChain(
+                row["sample_id"], row["problem_id"], chain["text"], tuple(chain["token_ids"]), chain["finish"]
+            )
+
+
+def graded_drafts(run: RunFolder, grader_version: str) -> Iterator[Drafts]:
+    """The drafts of every finished sample as they were offered, with the verdicts of one grader version."""
+    grades = {
+        (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]
+        for row in trace_files.read_rows(run.candidate_grades_dir / file_name(grader_version))
+    }
+    for row in _in_order(run, ["problem_id", "sample_index", "steps"]):
+        step = next((i for i, step in enumerate(row["steps"]) if step["candidates"]), None)
+        if step is None:
+            continue
+        offered: dict[int, Draft] = {}
+        for number, candidate in enumerate(row["steps"][step]["candidates"]):
+            if candidate["option"] is not None:
+                verdict = grades.get((row["sample_id"], step, number), "not graded")
+                offered.setdefault(candidate["option"], Draft(candidate["text"], verdict))
+        yield Drafts(row["sample_id"], row["problem_id"], tuple(offered[i] for i in sorted(offered)))
+
+
+def _in_order(run: RunFolder, columns: list[str]) -> list[dict[str, Any]]:
+    """Finished samples without those that failed: the data does not depend on who finished first."""
+    places = {problem.id: place for place, problem in enumerate(run.problems())}
+    rows = counting_records(run, columns, failed=False)
+    return sorted(rows, key=lambda row: (places[row["problem_id"]], row["sample_index"]))

@@ -1,0 +1,124 @@
+"""Grades as they lie in a run folder: one file per grader version, none ever written over another's.
+
+The version that graded last is the newest and counts by default, here and in the warehouse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+
+MAX_NAME_CHARACTERS = 200
+"""Of a file; most filesystems allow 255 bytes."""
+
+
+class GradesError(LookupError):
+    """Grades that are not there or cannot be read; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradeFile:
+    """The grades of one grader version."""
+
+    version: str
+    path: Path
+    num_grades: int
+    changed_at: float
+    """UTC, seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One sample of which two graders say different things. Rows have the columns of trace_files.GRADES."""
+
+    sample_id: str
+    problem_id: str
+    sample_index: int
+    gold: str
+    old: Mapping[str, Any] | None
+    """None: the sample has no grade of this version."""
+    new: Mapping[str, Any] | None
+
+    @property
+    def verdicts(self) -> tuple[str, str]:
+        """Old and new verdict; `not graded` where there is none."""
+        old, new = ("not graded" if row is None else str(row["verdict"]) for row in (self.old, self.new))
+        return old, new
+
+
+def file_name(version: str) -> str:
+    """The name of a grader version's file."""
+    plain = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
+    return f"{plain[:MAX_NAME_CHARACTERS]}.parquet"
+
+
+def grade_files(folder: Path) -> list[GradeFile]:
+    """The grader versions in a folder, oldest first. Raises GradesError."""
+    found = []
+    for path in sorted(folder.glob("*.parquet")):
+        rows = _rows(path, ["grader_version"])
+        if rows:
+            found.append(GradeFile(rows[0]["grader_version"], path, len(rows), graded_at(path)))
+    return sorted(found, key=lambda file: file.changed_at)
+
+
+def graded_at(path: Path) -> float:
+    """When a file of grades was last written, as it says itself, else by the file system; a copy keeps the former."""
+    try:
+        return float(json.loads(trace_files.read_metadata(path)["grader"])["graded_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return path.stat().st_mtime
+
+
+def find(files: list[GradeFile], given: str) -> GradeFile:
+    """The version that is named in full, by its first word, or by its beginning. Raises GradesError."""
+    exact = [file for file in files if file.version == given]
+    first_words = [file for file in files if file.version.partition(" ")[0] == given]
+    beginnings = [file for file in files if file.version.startswith(given)]
+    for matches in (exact, first_words, beginnings):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise GradesError(f"grader version {given!r} is ambiguous: {_names(matches)}")
+    raise GradesError(f"no grades of grader version {given!r}; there are: {_names(files)}")
+
+
+def read_grades(file: GradeFile) -> dict[str, dict[str, Any]]:
+    """Rows of trace_files.GRADES by sample id. Raises GradesError."""
+    return {row["sample_id"]: row for row in _rows(file.path)}
+
+
+def changes(run: RunFolder, old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]]) -> list[Change]:
+    """The planned samples whose verdicts differ, in the order of problems and sample indexes.
+
+    A sample that neither has graded is no change.
+    """
+    places = {problem.id: place for place, problem in enumerate(run.problems())}
+    answers = {problem.id: problem.answer for problem in run.problems()}
+    units = sorted(
+        (unit for shard in run.shards() for unit in shard), key=lambda u: (places[u.problem_id], u.sample_index)
+    )
+    pairs = (
+        Change(
+            u.sample_id, u.problem_id, u.sample_index, answers[u.problem_id], old.get(u.sample_id), new.get(u.sample_id)
+        )
+        for u in units
+    )
+    return [change for change in pairs if change.verdicts[0] != change.verdicts[1]]
+
+
+def _rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    try:
+        return trace_files.read_rows(path, columns)
+    except (OSError, ValueError, KeyError) as error:
+        raise GradesError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def _names(files: list[GradeFile]) -> str:
+    return "; ".join(file.version for file in files) or "none"

@@ -1,0 +1,1 @@
+"""What is asked of Slurm and what a cluster profile says."""

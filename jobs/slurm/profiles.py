@@ -1,0 +1,107 @@
+"""What sbatch is told, in its own words: a cluster's profile, flags on top, and free pass-through.
+
+# slurm/clusters/mycluster.toml
+partition = "gpu"
+time = "4:00:00"
+gpus-per-node = 2
+setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker
+srun = ["--container-image=/images/vllm.sqsh"]        # further arguments of srun, a container's for instance
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_FEW_CORES = 4
+"""Of a job that grades and reports: it grades in so many processes at most."""
+DEFAULT_TIME = "4:00:00"
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
+
+
+def load(name: str) -> dict[str, Any]:
+    """A profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
+    folder = Path(__file__).resolve().parents[2] / "slurm" / "clusters"
+    known = {path.stem: path for place in (folder, Path("slurm/clusters")) for path in sorted(place.glob("*.toml"))}
+    path = known.get(name) or Path(name)
+    if not path.is_file():
+        raise ValueError(f"--profile {name}: no such file, and the known profiles are: {', '.join(known) or 'none'}")
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
+        raise ValueError(f"--profile {path}: not a readable TOML file: {wrong}") from wrong
+    return {key.replace("_", "-"): value for key, value in content.items()}
+
+
+def settle(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What sbatch is told: the profile, then `KEY=VALUE` pairs, then flags that were given. Raises ValueError."""
+    told = load(profile) if profile else {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
+        told[key.replace("_", "-")] = value
+    told |= {word: value for word, value in flags.items() if value is not None}
+    submitit_parameters(told)  # says what is wrong before anything is planned
+    return told
+
+
+def minutes(time: str) -> int:
+    """Minutes of a limit in any of sbatch's forms: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S. Raises ValueError."""
+    found = _TIME.fullmatch(str(time).strip())
+    if found is None:
+        raise ValueError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours, as sbatch takes them")
+    first, second, third = (int(found[part] or 0) for part in ("first", "second", "third"))
+    if found["days"]:
+        seconds = ((int(found["days"]) * 24 + first) * 60 + second) * 60 + third
+    elif found["third"]:
+        seconds = (first * 60 + second) * 60 + third
+    else:
+        seconds = first * 60 + second
+    return max(1, -(-seconds // 60))
+
+
+def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in submitit's parameters, unknown words passed through to sbatch untouched. Raises ValueError."""
+    options = {"time": DEFAULT_TIME, **options}
+    limit = minutes(options["time"])
+    named = {"partition", "account", "qos", "constraint", "exclude", "nodelist", "gres", "mem"}
+    numbers = {"gpus-per-node", "cpus-per-task", "array-parallelism"}
+    parameters: dict[str, Any] = {
+        "time": limit,
+        # Early enough to write down what is under way, and a small part of a short limit.
+        "signal_delay_s": max(10, min(120, limit * 60 // 10)),
+        "stderr_to_stdout": True,  # one file per task instead of two
+        "wckey": options.get("wckey"),  # else submitit sends one of its own, which sites that use them refuse
+        # From Slurm 22.05 on srun does not take this from sbatch.
+        "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
+    }
+    passed: dict[str, Any] = {"requeue": True}
+    for key, value in options.items():
+        if key in named:
+            parameters[key.replace("-", "_")] = value
+        elif key in numbers:
+            parameters[key.replace("-", "_")] = _count(key, value)
+        elif key == "setup":
+            parameters["setup"] = [*parameters["setup"], *value]
+        elif key == "srun":
+            parameters["srun_args"] = list(value)
+        elif key not in {"time", "wckey"}:
+            passed[key] = value
+    return {**parameters, "additional_parameters": passed}
+
+
+def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a job that grades and reports: no GPU, a few cores, none more than the nodes are known to have."""
+    without = {"gpus_per_node", "gres", "mem", "array_parallelism"}
+    few = {"cpus_per_task": min(_FEW_CORES, parameters["cpus_per_task"])} if "cpus_per_task" in parameters else {}
+    return {**{k: v for k, v in parameters.items() if k not in without}, **few}
+
+
+def _count(key: str, value: Any) -> int:
+    if not str(value).isdigit():
+        raise ValueError(f"--{key} {value}: expected a number")
+    return int(value)

@@ -1,0 +1,97 @@
+"""Live progress of a run on this machine: a line that renews itself on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from jobs.run.folder import RunFolder
+from jobs.submission.submit import Job
+from jobs.watch.progress import Follower, Progress
+
+_LOOK_SECONDS = 1.0
+_PLAIN_LINE_SECONDS = 15.0
+
+
+def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
+    """Show progress until every job has ended; ends the jobs where it is interrupted itself.
+
+    A job in this very process, not `elsewhere`, is at work while it is asked whether it has ended: it gets plain lines
+    from a thread, which leave the terminal to it.
+    """
+    follower, ended = Follower(run), threading.Event()
+    with contextlib.nullcontext(console) if elsewhere else _apart(console) as own:
+        shown = threading.Thread(target=_show, args=(follower, own, ended, elsewhere), name="progress", daemon=True)
+        shown.start()
+        try:
+            while not _all_done(jobs):
+                time.sleep(_LOOK_SECONDS)
+        except BaseException:
+            for job in jobs:
+                job.cancel()
+            raise
+        finally:
+            ended.set()
+            shown.join()
+    console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _apart(console: Console) -> Iterator[Console]:
+    """A console on a copy of its descriptor: an engine that starts in this process leads the descriptor to its log."""
+    try:
+        copied = os.dup(console.file.fileno())
+    except (OSError, AttributeError):  # no descriptor: nothing leads it away
+        yield console
+        return
+    with os.fdopen(copied, "w", encoding="utf-8") as file:
+        yield Console(file=file, width=console.width)
+
+
+def _show(follower: Follower, console: Console, ended: threading.Event, live: bool) -> None:
+    if not (live and console.is_terminal):
+        console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+        while not ended.wait(_PLAIN_LINE_SECONDS):
+            console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as shown:
+        while not ended.is_set():
+            shown.update(Text(line(follower.poll())), refresh=True)
+            ended.wait(_LOOK_SECONDS)
+
+
+def _all_done(jobs: Sequence[Job]) -> bool:
+    return all(job.done() for job in jobs)
+
+
+def line(progress: Progress) -> str:
+    """`12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71 % · ETA 3 min`."""
+    rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
+    shown = [f"{len(progress.ended)}/{progress.total} samples"]
+    shown += [f"{progress.errors} errors"] if progress.errors else []
+    if len(progress.ended) == progress.total:
+        # The last steps may have left the journal unseen: no count of them would be true.
+        return " · ".join(shown)
+    shown += [f"{progress.steps} steps"]
+    shown += [rates] if rates else []
+    shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
+    if progress.eta_seconds is not None:
+        shown.append(f"ETA {duration(progress.eta_seconds)}")
+    else:
+        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
+    return " · ".join(shown)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,125 @@
+"""How far a run is, read from its journals as they grow: the same for a worker on this machine and on a node."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from jobs.run import trace_files
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+
+_WINDOW_SECONDS = 60.0
+
+
+@dataclass
+class Progress:
+    """Counts over everything read so far."""
+
+    total: int
+    """Planned samples."""
+    ended: set[str] = field(default_factory=set)
+    in_flight: set[str] = field(default_factory=set)
+    """Samples that began since this follower did and have not ended."""
+    errors: int = 0
+    steps: int = 0
+    judged: int = 0
+    """Steps with a verdict."""
+    accepted: int = 0
+    """Steps whose candidate was accepted."""
+    tokens: dict[str, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
+    """Output tokens of all calls, by model."""
+    tokens_per_second: dict[str, float] = field(default_factory=lambda: {"draft": 0.0, "target": 0.0})
+    """Over the last minute."""
+    eta_seconds: float | None = None
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of judged steps that were accepted."""
+        return self.accepted / self.judged if self.judged else None
+
+
+class Follower:
+    """Reads what journals gained since the last look."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._offsets: dict[Path, int] = {}
+        self._history: deque[tuple[float, int, int]] = deque()
+        self._started = time.monotonic()
+        self.progress = Progress(total=run.units_by_shard().num_rows)
+        for path in sorted(run.journal_dir.glob("*.jsonl")):
+            self._read(path)
+        self.progress.ended = set(read_endings(run).finished.to_pylist())  # a failed sample may be run once more
+        self._done_before = len(self.progress.ended)
+        self.progress.in_flight.clear()  # whoever was at them is gone
+
+    def poll(self) -> Progress:
+        """Take in what is new."""
+        there = sorted(self._run.journal_dir.glob("*.jsonl"))
+        for path in there:
+            self._read(path)
+        for path in set(self._offsets) - set(there):  # its worker has ended and made a trace file of it
+            self.progress.ended |= trace_files.finished_ids([self._run.parts_dir / f"{path.stem}.parquet"])
+            del self._offsets[path]
+        if not there:
+            self.progress.ended |= set(read_endings(self._run).finished.to_pylist())
+        self.progress.in_flight -= self.progress.ended
+        self._rates(time.monotonic())
+        return self.progress
+
+    def _read(self, path: Path) -> None:
+        try:
+            with path.open("rb") as lines:
+                lines.seek(self._offsets.get(path, 0))
+                for line in lines:
+                    if not line.endswith(b"\n"):
+                        break  # being written right now
+                    self._offsets[path] = self._offsets.get(path, 0) + len(line)
+                    self._take(line)
+        except FileNotFoundError:
+            return  # compacted since the listing; what it held was read before or is in its trace file
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return
+        for call in event.get("calls", ()):
+            self.progress.tokens[call["model"]] += call["output_tokens"]
+        if event["event"] == "start":
+            self.progress.in_flight.add(event["trace"]["sample_id"])
+        elif event["event"] == "step":
+            self._take_step(event["step"])
+        elif event["event"] == "end":
+            self.progress.in_flight.discard(event["sample_id"])
+            self.progress.ended.add(event["sample_id"])
+            self.progress.errors += event["stop_reason"] == "error"
+
+    def _take_step(self, step: dict[str, Any]) -> None:
+        self.progress.steps += 1
+        if step["verdict"] is not None:
+            self.progress.judged += 1
+            self.progress.accepted += step["verdict"]["accepted"]
+
+    def _rates(self, now: float) -> None:
+        progress = self.progress
+        self._history.append((now, progress.tokens["draft"], progress.tokens["target"]))
+        while len(self._history) > 2 and now - self._history[0][0] > _WINDOW_SECONDS:
+            self._history.popleft()
+        then, draft, target = self._history[0]
+        elapsed = now - then
+        if elapsed <= 0:
+            return
+        progress.tokens_per_second = {
+            "draft": (progress.tokens["draft"] - draft) / elapsed,
+            "target": (progress.tokens["target"] - target) / elapsed,
+        }
+        done = len(progress.ended) - self._done_before
+        if done > 0:
+            progress.eta_seconds = (progress.total - len(progress.ended)) * (now - self._started) / done

@@ -1,0 +1,86 @@
+"""What the workers of a run did in the last minutes: from the journals they write and the trace files made of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pyarrow.compute as pc
+
+from jobs.run import trace_files
+
+WINDOW_SECONDS = 300.0
+_TAIL_BYTES = 4 << 20
+_CALL = [f"calls.list.element.{name}" for name in ("model", "output_tokens", "submitted_at", "end_seconds")]
+
+
+@dataclass
+class Recent:
+    """Counts over the last five minutes, or over what there is of them."""
+
+    now: float = field(default_factory=time.time)
+    """Seconds since the epoch, as all times here."""
+    tokens: Counter[str] = field(default_factory=Counter)
+    """Output tokens by model."""
+    samples: int = 0
+    """Samples that ended."""
+    in_flight: int = 0
+    """Samples that began and have not ended in journals that are being written."""
+    first: float | None = None
+    """When the first of the calls counted was submitted."""
+
+    @property
+    def since(self) -> float:
+        """Where the window begins."""
+        return self.now - WINDOW_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window, or of the work in it."""
+        return max(1.0, self.now - max(self.since, self.since if self.first is None else self.first))
+
+    def tokens_per_second(self) -> dict[str, float]:
+        """By model."""
+        return {model: tokens / self.seconds for model, tokens in sorted(self.tokens.items())}
+
+    def samples_per_second(self) -> float:
+        """Of all workers together."""
+        return self.samples / self.seconds
+
+    def add_journal(self, content: bytes, num_ended: int) -> None:
+        """Count the end of a journal that is being written."""
+        self.in_flight += content.count(b'{"event":"start"') - num_ended
+        last_call: dict[str, float] = {}
+        for line in content[-_TAIL_BYTES:].split(b"\n"):
+            try:
+                event = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                continue
+            calls = event.get("calls", ())
+            self._count([(c["model"], c["output_tokens"], c["submitted_at"], c["end_seconds"]) for c in calls])
+            if calls:
+                last_call[event["sample_id"]] = max(call["submitted_at"] + call["end_seconds"] for call in calls)
+            if event["event"] == "end":
+                self.samples += last_call.get(event["sample_id"], 0.0) >= self.since
+
+    def add_trace_file(self, path: Path) -> None:
+        """Count a trace file that was made in the window; a damaged one counts nothing."""
+        try:
+            calls = trace_files.read_columns(path, _CALL)["calls"].combine_chunks()
+        except trace_files.DAMAGED:
+            return
+        flat = calls.flatten()
+        ends = pc.add(flat.field("submitted_at"), flat.field("end_seconds"))
+        in_window = pc.greater_equal(ends, self.since)
+        columns = [flat.field(name.rpartition(".")[2]).filter(in_window).to_pylist() for name in _CALL]
+        self._count(list(zip(*columns, strict=True)))
+        self.samples += len(pc.unique(pc.list_parent_indices(calls).filter(in_window)))
+
+    def _count(self, calls: list[tuple[str, int, float, float]]) -> None:
+        for model, tokens, submitted_at, seconds in calls:
+            if submitted_at + seconds >= self.since:
+                self.tokens[model] += tokens
+                self.first = submitted_at if self.first is None else min(self.first, submitted_at)

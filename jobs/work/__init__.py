@@ -1,0 +1,1 @@
+"""What a worker does on a node: run the samples of its shards."""

@@ -1,0 +1,263 @@
+"""A worker: one shard, or several, on one node. Plain asyncio over many samples; the engines batch them.
+
+It is given a run folder and shard numbers, nothing else, and finds everything there. Killed at any moment, it loses the
+steps in flight; started again, it goes on from what the journals hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import psutil
+from filelock import Timeout
+
+from harness import environment
+from harness.engine import Engine, Role
+from harness.engines import adapter, pair
+from harness.engines.settings import EngineSettings, Kind, pair_settings
+from harness.engines.speculation import Speculation, why_not
+from harness.engines.turns import taking_turns
+from harness.methods import Method, build
+from harness.problem import Problem
+from harness.prompts import problem_text
+from jobs.run import state as run_state
+from jobs.run.endings import attempt_name
+from jobs.run.folder import RunFolder
+from jobs.run.journal import JournalWriter
+from jobs.run.spec import Attempt, RunSpec, Unit
+from jobs.slurm import client
+from jobs.submission import snapshot
+from jobs.work.shard_run import ShardRun
+
+LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
+"""Set where the worker must not outlive the process that started it (local runs)."""
+
+
+_BYTES_PER_TOKEN = 2
+"""Fewer than any benchmark's text has on average, so that a context is large enough before a tokenizer is loaded."""
+_PROMPT_RESERVE = 512
+"""Tokens of chat template, instructions and a verdict's question."""
+
+
+_LOCK_SECONDS = 3.0
+"""Longer than a compaction holds a shard."""
+
+
+_WRITE_DOWN_SECONDS = 60.0
+"""Of a long limit: Slurm may send its signal up to a minute early."""
+_MAX_RESTARTS = 100
+_REQUEUE_SECONDS = 120.0
+
+
+class ShardBusyError(RuntimeError):
+    """Another worker is at this shard."""
+
+
+class OutOfTimeError(RuntimeError):
+    """The time limit came first, and the job could not be queued again."""
+
+
+def run_shard(folder: str, shard: int) -> int:
+    """Run what is left of one shard; returns the number of samples that ended. Raises what broke, after a clean
+    shutdown."""
+    return run_shards(folder, [shard])
+
+
+def run_shards(folder: str, shards: list[int]) -> int:
+    """The same of several shards over one start of the engines.
+
+    Where Slurm's time limit comes first, what is under way is written down and the job is queued again.
+    """
+    snapshot.require()
+    run = RunFolder(Path(folder))
+    _follow_launcher()
+    with contextlib.ExitStack() as held:
+        for shard in shards:
+            try:
+                held.enter_context(run.shard_lock(shard, _LOCK_SECONDS))
+            except Timeout as busy:
+                raise ShardBusyError(f"shard {shard} of {run.path.name} is at another process") from busy
+        worker = _Worker(run, shards)
+        asyncio.run(worker.work())
+    if worker.out_of_time:
+        _go_on_later(worker)
+    return worker.num_ended
+
+
+class _Worker:
+    """One start of a worker."""
+
+    def __init__(self, run: RunFolder, shards: list[int]) -> None:
+        self.run, self.shards = run, shards
+        self.num_ended = self.num_steps = 0
+        self.out_of_time = False
+
+    async def work(self) -> None:
+        """Run what is left; ends early where Slurm's signal before the time limit arrives."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(signal.SIGUSR2, self._stop_in_time, task)
+        try:
+            await self._work()
+        except asyncio.CancelledError:
+            if not self.out_of_time:
+                raise
+
+    def _stop_in_time(self, task: asyncio.Task[None]) -> None:
+        self.out_of_time = True
+        task.cancel()
+
+    async def _work(self) -> None:
+        run, spec = self.run, self.run.spec()
+        problems = {p.id: p for p in run.problems()}
+        state = run_state.read_state(run, self.shards)
+        todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
+        if not todo:
+            return
+        method = build(spec.method, dict(spec.params))
+        settings = _settings(spec, method, problems.values())
+        started = time.monotonic()
+        logs = run.logs_dir / f"shard-{self.shards[0]}"
+        async with pair.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
+            attempt = _attempt(run, self.shards[0], engines, time.monotonic() - started)
+            asked = taking_turns(engines) if spec.engine.take_turns else engines
+            journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+            samples = ShardRun(spec, method, problems, asked, journal, state, _ends_at())
+            try:
+                await samples.all(todo)
+            finally:
+                journal.close()
+                run_state.compact_own(run, journal.path)
+                self.num_ended, self.num_steps = samples.num_ended, samples.num_steps
+        self.out_of_time |= self.num_ended < len(todo)
+
+
+def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
+    dealt = run.num_shards()
+    for shard in shards:
+        if not 0 <= shard < dealt:
+            raise ValueError(f"{run.path.name} has {dealt} shards, none is number {shard}: they were dealt again")
+    # Over several shards too: a run cut short has seen every problem about equally often.
+    return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
+
+
+def _ends_at() -> float | None:
+    """When Slurm will end this job, less the time its signal comes earlier; None where nobody will or knows."""
+    job = client.this_job()
+    if job is None:
+        return None
+    try:
+        end = client.end_time(job)
+    except client.SlurmSilent:
+        return None  # the signal before the end still comes
+    now = time.time()
+    return None if end is None else end - min(_WRITE_DOWN_SECONDS, 0.1 * max(0.0, end - now))
+
+
+def _go_on_later(worker: _Worker) -> None:
+    """Queue this job again, as often as it gets anywhere; raises OutOfTimeError where that cannot be done."""
+    job = client.this_job()
+    if not worker.num_steps + worker.num_ended:
+        raise OutOfTimeError("the time limit came before a single step was accepted: it is too short")
+    if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
+        raise OutOfTimeError(f"the time limit came, and this is no Slurm job or was restarted {_MAX_RESTARTS} times")
+    client.requeue(job)
+    time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
+    raise OutOfTimeError(f"job {job} was queued again but not ended")
+
+
+def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
+    engine = spec.engine
+    prompt_bytes = max(len(problem_text(p).encode()) for p in problems)
+    needed = prompt_bytes // _BYTES_PER_TOKEN + _PROMPT_RESERVE
+    needed += spec.token_budget + method.verdict_tokens(spec.token_budget)
+    return pair_settings(
+        cast(Kind, engine.kind),
+        method.roles,
+        dtype=engine.dtype,
+        max_context=engine.max_context or needed,
+        tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
+        memory={"draft": engine.draft_memory, "target": engine.target_memory},
+        concurrency=spec.concurrency,
+        candidates=method.parallel,
+        take_turns=engine.take_turns,
+        speculation=_speculation(spec),
+        adapter=_adapter(spec),
+    )
+
+
+def _speculation(spec: RunSpec) -> Speculation | None:
+    """Raises ValueError where this node cannot do it."""
+    engine = spec.engine
+    if engine.spec_decode is None or engine.spec_tokens is None:
+        return None
+    if reason := why_not(engine.kind, environment.accelerator(), spec.temperature):
+        raise ValueError(reason)
+    if engine.spec_decode == "ngram":
+        return Speculation("ngram", engine.spec_tokens)
+    assert spec.draft is not None, "--spec-decode draft was planned without a draft"
+    return Speculation("draft", engine.spec_tokens, spec.draft.path, spec.draft.revision)
+
+
+def _adapter(spec: RunSpec) -> adapter.Adapter | None:
+    """Raises ValueError where the folder no longer holds what was planned."""
+    if spec.selection is None:
+        return None
+    found = adapter.read(spec.selection.path)
+    if adapter.fingerprint(Path(found.path)) != spec.selection.fingerprint:
+        raise ValueError(f"the selection adapter in {found.path} is no longer the one that this run was planned with")
+    return found
+
+
+def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:
+    now = time.time()
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
+    hardware = environment.hardware()
+    gpus = hardware.get("gpus") or []
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    return Attempt(
+        attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.deal(), shard),
+        run_id=run.path.name,
+        shard=shard,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        started_at=now,
+        git_commit=environment.git_commit(),
+        slurm_job_id=job,
+        device=gpus[0]["name"] if gpus else "cpu",
+        num_devices=max(1, len(gpus)),
+        versions=environment.versions(),
+        hardware=hardware,
+        engines={
+            role: {"kv_tokens": engine.kv_tokens, "context_tokens": engine.context_tokens}
+            for role, engine in engines.items()
+        }
+        | {"startup_seconds": startup_seconds},
+    )
+
+
+def _follow_launcher() -> None:
+    """End this worker when the launcher that it must not outlive is gone."""
+    launcher = os.environ.get(LAUNCHER_PID)
+    if launcher is None or int(launcher) == os.getpid():
+        return
+
+    def watch() -> None:
+        while psutil.pid_exists(int(launcher)):
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="launcher-watch", daemon=True).start()

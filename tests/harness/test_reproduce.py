@@ -1,0 +1,143 @@
+"""The command: its plan writes nothing, its table stands beside the published values, its mistakes are one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness import reproduce
+from harness.methods import defaults
+from jobs.run.spec import EngineSpec, ModelSpec
+from tests.warehouse import runs
+from warehouse.load import load_run
+from warehouse.papers import suite
+
+SMALL = ("--draft", "org/small", "--target", "org/large")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "200"}).invoke(reproduce.main, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "SUITE is missing"),
+        (("speccot-table9",), "unknown suite 'speccot-table9'; valid: scot-ablations"),
+        (("speccot-table2", "--scale", "30"), "expected PROBLEMSxSAMPLES, e.g. 30x2"),
+        (("speccot-table2", "--scale", "0x2"), "expected PROBLEMSxSAMPLES"),
+        (("speccot-table2", "--column", "aime24"), "speccot-table2 has gsm8k, math500"),
+        (("speccot-table2", "--target", "qwq"), "unknown model 'qwq'"),
+        (("speccot-table2", "--drafts", "0", "--dry-run"), "--drafts must be from 1 to 25"),
+        (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "there is no warehouse at nowhere.duckdb"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], says: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert says in result.output
+    assert len(result.output.strip().splitlines()) == 1
+
+
+def test_the_list_names_every_suite() -> None:
+    lines = invoke("--list").output.splitlines()
+    assert {line.split()[0] for line in lines} == set(suite.names())
+
+
+def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
+    flags = ("--dry-run", "--scale", "30x2", "--column", "gsm8k", "--output", str(tmp_path))
+    apart, together = (invoke("speccot-table2", *flags, *more).stdout for more in ((), ("--target", "qwq-32b")))
+    assert apart.count("a run from above") == 0
+    assert apart.count("GPU-hours (") == 5
+    assert together.count("with the flags given, a run from above") == 2
+    assert together.count("GPU-hours (") == 3
+
+
+def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
+    result = invoke("speccot-table2", "--dry-run", "--output", str(tmp_path / "runs"))
+    assert result.exit_code == 0, result.output
+    assert result.output.count("GPU-hours (model: published tokens)") == 20
+    assert "1319 problems × 5 samples" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scale_and_models_change_the_plan(tmp_path: Path) -> None:
+    result = invoke("speccot-table2", "--dry-run", "--scale", "30x2", "--column", "amc23", "--output", str(tmp_path))
+    assert result.output.count("30 problems × 2 samples") == 5
+    assert "· AMC23:" in result.output
+    assert "· GSM8K:" not in result.output
+
+
+def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
+    result = invoke("scot-table2", "--dry-run", "--output", str(tmp_path))
+    assert result.output.count("not planned, awaits SCoT's aligned draft") == 5
+    aligned = invoke("scot-table2", "--dry-run", "--output", str(tmp_path), "--aligned", "org/aligned")
+    assert "not planned" not in aligned.output
+
+
+def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_other() -> None:
+    found = suite.load("scot-selection")
+    plain, tuned = (next(p for p in suite.planned(found) if p.row == row) for row in found.rows)
+    assert "train it and give it by --selection-adapter" in str(reproduce._run(tuned, [], None).awaits)
+    words = ["--selection-adapter=selector"]
+    given = [
+        run.chosen and run.chosen["selection_adapter"]
+        for run in (reproduce._run(p, words, None) for p in (plain, tuned))
+    ]
+    assert given == [None, "selector"]
+    vanilla = next(suite.planned(suite.load("scot-table2")))
+    chosen = reproduce._run(vanilla, words, None).chosen
+    assert chosen is not None
+    assert chosen["selection_adapter"] is None
+
+
+def test_the_draft_given_for_the_other_rows_never_stands_for_the_aligned_one() -> None:
+    found = suite.load("scot-table2")
+    plain, aligned = found.rows
+    drafts = [
+        reproduce._run(plan, ["--draft=org/plain"], "org/aligned").chosen
+        for plan in suite.planned(found)
+        if plan.column == "gsm8k"
+    ]
+    assert [plain.model_of, aligned.model_of] == [None, "aligned"]
+    assert [chosen and chosen["draft"] for chosen in drafts] == ["org/plain", "org/aligned"]
+
+
+def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:
+    """A run of three problems with other models: shown, and not comparable, because …"""
+    params = {**defaults("speccot"), "drafts": 2}
+    small, large = (ModelSpec(name, name, None, f"{name}@r") for name in ("org/small", "org/large"))
+    spec = replace(runs.SPEC, dataset="gsm8k", dataset_size=1319, params=params, token_budget=8192, seed=0)
+    run = runs.create(tmp_path, replace(spec, engine=EngineSpec("vllm"), draft=small, target=large))
+    traces = [runs.speculative(unit, latency=10.0) for unit in runs.planned(run)]
+    runs.write_part(run, traces)
+    load_run(run, tmp_path / "warehouse.duckdb")
+    asked = ("speccot-table2", "--table", "--database", str(tmp_path / "warehouse.duckdb"), *SMALL)
+    result = invoke(*asked, "--drafts", "2", "--scale", "3x2", "--column", "gsm8k")
+    assert result.exit_code == 0, result.output
+    assert "18.0 [18.0, 18.0]" in result.output
+    assert "1,023.3" in result.output
+    assert "draft org/small instead of r1-distill-qwen-1.5b" in result.output
+    assert "3 of 1319 problems; 2 samples a problem instead of 5" in result.output
+    other_scale = invoke(*asked, "--drafts", "2", "--scale", "4x2", "--column", "gsm8k")
+    assert "18.0 [18.0, 18.0]" not in other_scale.output
+    assert "no run yet" in other_scale.output
+
+
+def test_a_suite_is_run_graded_and_shown_in_one_command(tmp_path: Path) -> None:
+    """Scripted engines: the runs are made, and the table leaves their numbers out, for they mean nothing."""
+    data = tmp_path / "data"
+    data.mkdir()
+    lines = "".join(f'{{"problem": "What is {i} + 1?", "answer": "{i + 1}"}}\n' for i in range(40))
+    (data / "amc23.jsonl").write_text(lines)
+    result = invoke(
+        "speccot-figure3", "--column", "amc23", "--scale", "2x1", "--engine", "scripted", "--cluster", "debug",
+        "--data-dir", str(data), "--output", str(tmp_path / "runs"), "--token-budget", "400",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "runs").glob("amc23-*"))) == 3  # scripted pairs are all alike
+    assert "LIMITED RUN" in result.output
+    assert "no run yet" in result.output

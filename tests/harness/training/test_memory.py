@@ -1,0 +1,81 @@
+"""The sizes that the memory of a training is worked out from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.training.memory import Shape, estimate
+from harness.training.settings import Settings, preset, preset_names
+
+R1_32B = Shape(64, 5120, 27648, 5120, 1024, 152064, tied=False, biased=True)
+GIB = 1 << 30
+
+
+def test_weights_are_counted_as_they_are(tiny_models: dict[str, Path]) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    shape = Shape.read(json.loads((tiny_models["draft"] / "config.json").read_text()))
+    model: Any = AutoModelForCausalLM.from_pretrained(tiny_models["draft"])
+    assert sum(weight.numel() for weight in model.parameters()) == shape.parameters
+    tuned: Any = get_peft_model(model, LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+    assert sum(w.numel() for w in tuned.parameters() if w.requires_grad) == shape.lora_parameters(8)
+
+
+def test_a_tied_head_is_counted_once() -> None:
+    assert R1_32B.parameters - replace(R1_32B, tied=True).parameters == 5120 * 152064
+
+
+def test_the_papers_target_fits_one_gpu_of_80_gb_only_with_checkpointing() -> None:
+    settings = preset("r1-32b", "select").settings
+    assert R1_32B.parameters == 32_763_876_352
+    assert estimate(R1_32B, settings, 1).total < 75 * GIB
+    assert estimate(R1_32B, replace(settings, gradient_checkpointing=False), 1).total > 80 * GIB
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_presets_flags_are_valid(name: str) -> None:
+    from harness.training import flags
+    from warehouse.papers.suite import settled
+
+    for task in ("align", "select"):
+        found = preset(name, task)
+        assert isinstance(found.settings, Settings)
+        given = {
+            "dataset": "gsm8k-train",
+            "skip": 3,
+            "problems": 7,
+            "runs": Path("runs"),
+            "data_dir": None,
+            "launch_flags": ("--limit", "5"),
+        }
+        chosen = settled(flags.for_launch(task, given, found))
+        assert (chosen["dataset"], chosen["samples"], chosen["problems"]) == ("gsm8k-train", 1, "3-9")
+        assert chosen["limit"] == 5
+
+
+@pytest.mark.parametrize(
+    ("dataset", "asked", "align", "select"),
+    [
+        ("gsm8k-train", {}, (1500, 0), (500, 1500)),
+        ("demo-train", {}, (750, 0), (250, 750)),
+        ("demo-train", {"problems": 5, "skip": 0}, (5, 0), (5, 0)),
+    ],
+)
+def test_a_smaller_dataset_is_divided_as_the_papers(
+    dataset: str, asked: dict[str, int], align: tuple[int, int], select: tuple[int, int]
+) -> None:
+    from harness.training import flags
+
+    given = {"dataset": dataset, "problems": None, "skip": None, **asked}
+    assert (flags.span("align", given), flags.span("select", given)) == (align, select)
+
+
+def test_a_preset_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match=r"--preset none: unknown; valid: r1-32b, cpu"):
+        preset("none", "align")

@@ -1,0 +1,46 @@
+"""Never on test questions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import benchmarks
+from harness.problem import Problem
+from harness.training import questions
+from tests.harness.training.folders import data_dir, problems
+
+
+def test_only_training_data_may_be_trained_on() -> None:
+    for name in benchmarks.DATASETS:
+        if name in {"gsm8k-train", "demo-train"}:
+            questions.training_data(name)
+        else:
+            with pytest.raises(questions.TestQuestions, match=f"^{name} is a benchmark"):
+                questions.training_data(name)
+
+
+def test_a_problem_that_a_benchmark_asks_too_is_refused(tmp_path: Path) -> None:
+    folder = data_dir(tmp_path, gsm8k="  What is 7\n+ 2? ")
+    assert "gsm8k" in questions.check(problems(2), folder).compared
+    with pytest.raises(questions.TestQuestions, match=r"of gsm8k \(gsm8k-train/2 is gsm8k/0\)"):
+        questions.check(problems(3), folder)
+
+
+def test_benchmarks_that_are_not_here_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str, folder: Path | None = None) -> list[Problem]:
+        if name == "demo":
+            return benchmarks.load_recorded(name).problems
+        raise benchmarks.DatasetNotFound(name)
+
+    monkeypatch.setattr(benchmarks, "load", absent)
+    found = questions.check(problems(2), tmp_path)
+    assert found.compared == ("demo",)
+    assert "gsm8k" in found.not_found
+    assert "gsm8k-train" not in found.not_found
+
+
+def test_blanks_and_capitals_do_not_hide_a_question() -> None:
+    assert questions.text_hash("What  IS\n7?") == questions.text_hash("what is 7?")
+    assert questions.text_hash("What is 8?") != questions.text_hash("What is 7?")

@@ -1,0 +1,190 @@
+"""The commands as a person types them, on run folders written by hand and tiny models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness import models
+from harness.engines import adapter
+from harness.train import main
+from harness.training import manifest
+from jobs.run.folder import RunFolder
+from jobs.run.plan import _model, plan
+from tests.harness.training import folders
+
+QUICK = ("--epochs", "1", "--learning-rate", "0.01")
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def train(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def chains(tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return folders.vanilla(tmp_path_factory.mktemp("runs"), tiny_models["target"])
+
+
+@pytest.fixture(scope="module")
+def drafts(tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    right = [(True, False), (False, False), (True, True)]
+    return folders.scot(tmp_path_factory.mktemp("runs"), tiny_models["draft"], tiny_models["target"], right)
+
+
+def test_align_writes_a_draft_that_runs_name_with_its_data(
+    chains: RunFolder, tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "aligned"
+    command = ("align", "--run", chains.path, "--draft", tiny_models["draft"], "--output", output, *QUICK)
+    result = train(*command)
+    assert result.exit_code == 0, result.output
+    assert "align: 5 examples, left out: {'cut off': 1}" in result.output
+    made = manifest.find(output)
+    assert made is not None
+    assert made.data["run_id"] == chains.path.name
+    assert made.data["run_spec"]["dataset"] == "gsm8k-train"
+    assert made.base["fingerprint"] == models.folder_fingerprint(tiny_models["draft"])
+    model = _model(str(output))
+    assert model.fingerprint == made.weights != made.base["fingerprint"]
+    assert model.training == str(made.data["sha256"])[:16]
+    assert _model(str(tiny_models["draft"])).training is None
+    again = train(*command)
+    assert again.exit_code == 0
+    assert "finished already" in again.output
+
+
+def test_select_writes_an_adapter_that_runs_name_with_its_data(
+    drafts: RunFolder, tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "selector"
+    result = train("select", "--run", drafts.path, "--output", output, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "select: 3 examples" in result.output
+    examples = [json.loads(line) for line in (output / "training" / "data.jsonl").read_text().splitlines()]
+    assert [len(example["wanted"]) for example in examples] == [1, 1, 2]
+    made = manifest.find(output)
+    assert made is not None
+    assert made.weights == adapter.fingerprint(output)
+    assert made.data["grader_version"]
+    assert made.base["fingerprint"] == models.folder_fingerprint(tiny_models["target"])
+    assert adapter.read(str(output)).rank == 8
+
+
+def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
+    drafts: RunFolder, tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "selector"
+    assert train("select", "--run", drafts.path, "--output", output, *QUICK).exit_code == 0
+    chosen = _launched(draft=tiny_models["draft"], target=tiny_models["target"])
+    without, problems, _ = plan(*chosen)
+    chosen[0]["selection_adapter"] = str(output)
+    tuned, _, _ = plan(*chosen)
+    assert tuned.selection is not None
+    assert tuned.selection.fingerprint == adapter.fingerprint(output)
+    assert tuned.selection.training == manifest.data_hash(output, tuned.selection.fingerprint)
+    assert tuned.run_id != without.run_id
+    assert not set(tuned.sample_ids(problems[0])) & set(without.sample_ids(problems[0]))
+    assert tuned.drawn_alike().sample_ids(problems[0]) == without.sample_ids(problems[0])
+    assert type(tuned).from_json(tuned.to_json()) == tuned
+    chosen[0]["target"] = str(tiny_models["draft"])
+    with pytest.raises(ValueError, match=r"--selection-adapter selector was trained for .*target, not for .*draft"):
+        plan(*chosen)
+
+
+def _launched(**roles: Path) -> tuple[dict[str, object], dict[str, object]]:
+    from warehouse.papers.suite import settled
+
+    words = ["--method", "scot", "--dataset", "demo", "--engine", "transformers"]
+    chosen = settled([*words, *(f"--{role}={path}" for role, path in roles.items())])
+    return {**chosen, "cluster": "local"}, chosen["params"]
+
+
+def test_a_specification_without_an_adapter_keeps_its_name() -> None:
+    """Runs from before there were adapters are found again."""
+    from tests.warehouse.runs import PROBLEMS, SPEC
+
+    older = json.loads(SPEC.to_json())
+    del older["selection"], older["draft"]["training"], older["target"]["training"]
+    assert SPEC.from_json(json.dumps(older)) == SPEC
+    assert SPEC.run_id == "toy-speccot-0e85b0c8"
+    assert SPEC.sample_ids(PROBLEMS[0]) == ["dd58fb806064b9d1", "b142cb1bac9fe254"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("align", "--output", "o", "--run", "none", "--draft", "{draft}"), "none is no run folder"),
+        (("align", "--output", "o", "--draft", "r1-1b"), "unknown model 'r1-1b'; valid: "),
+        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--rank", "7"), "--rank must be one of"),
+        (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--epochs", "0"), "--epochs must be at"),
+        (("align", "--output", "o", "--preset", "gpu"), "'r1-32b', 'cpu'"),
+        (("align", "--output", "o", "--run", "{drafts}", "--draft", "{draft}"), "align needs a run of vanilla"),
+        (("select", "--output", "o", "--run", "{chains}"), "select needs a run of scot"),
+        (("select", "--output", "{draft}", "--run", "{drafts}"), "is there already and holds no training"),
+        (("select", "--output", "o", "--run", "{drafts}", "--label-loss", "worst"), "'best', 'sum'"),
+        (("align",), "--output"),
+        (("align", "--output", "o", "--draft", "{draft}", "--", "--dataset", "gsm8k"), "gsm8k is a benchmark: nothing"),
+        (("align", "--output", "o", "--draft", "{draft}", "--", "--concurency", "8"), "--concurency"),
+    ],
+)  # fmt: skip
+def test_a_mistake_gets_one_line_before_any_model_loads(
+    arguments: tuple[str, ...],
+    says: str,
+    chains: RunFolder,
+    drafts: RunFolder,
+    tiny_models: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.training.tuning.load", None)
+    known = {"chains": chains.path, "drafts": drafts.path, "draft": tiny_models["draft"]}
+    result = train(*(argument.format(**known) for argument in arguments))
+    assert result.exit_code == 2, result.output
+    assert says in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_on_test_questions_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    run = folders.vanilla(tmp_path, tiny_models["target"], dataset="gsm8k")
+    result = train("align", "--run", run.path, "--draft", tiny_models["draft"], "--output", tmp_path / "o")
+    assert result.exit_code == 2
+    assert "gsm8k is a benchmark: nothing is ever trained on test questions" in result.stderr
+
+
+def test_training_data_that_holds_a_test_question_is_refused(
+    chains: RunFolder, tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    data = folders.data_dir(tmp_path / "data", gsm8k="What is 7 + 3?")
+    command = ("--draft", tiny_models["draft"], "--output", tmp_path / "o", "--data-dir", data)
+    by_run = train("align", "--run", chains.path, *command)
+    assert by_run.exit_code == 2
+    assert "1 training problems are test questions of gsm8k (gsm8k-train/3 is gsm8k/0)" in by_run.stderr
+    folders.data_dir(tmp_path / "data", gsm8k="Both ask this.", gsm8k_train="Both ask this.")
+    before_a_run = train("align", *command, "--problems", "2", "--", "--engine", "scripted", "--output", tmp_path)
+    assert before_a_run.exit_code == 2
+    assert "gsm8k-train/0 is gsm8k/0" in before_a_run.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    data = folders.data_dir(tmp_path / "data")
+    result = train(
+        "align", "--draft", tiny_models["draft"], "--target", tiny_models["target"], "--output", tmp_path / "o",
+        "--data-dir", data, "--dry-run", "--problems", "20", "--skip", "5", "--runs", tmp_path / "runs", "--",
+        "--engine", "transformers", "--cluster", "debug",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "20 problems × 1 samples = 20" in result.output
+    assert "TRAINING DATA" in result.output
+    assert "GiB in bfloat16" in result.output
+    assert {path.name for path in tmp_path.iterdir()} == {"data"}

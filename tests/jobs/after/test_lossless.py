@@ -1,0 +1,58 @@
+"""Where two greedy runs part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import main
+from jobs.after.lossless import first_divergence
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "position"),
+    [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [1], 0), ([], [], None)],
+)
+def test_the_first_difference_is_found(first: list[int], second: list[int], position: int | None) -> None:
+    assert first_divergence(first, second) == position
+    assert first_divergence(second, first) == position
+
+
+def greedy(folder: Path) -> RunFolder:
+    run = plan(folder, samples=1, method="vanilla")
+    spec = replace(run.spec(), temperature=0.0)
+    run.spec_path.write_text(spec.to_json())
+    run_shard(str(run.path), 0)
+    return run
+
+
+def lossless(run: RunFolder, baseline: RunFolder) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["lossless", str(run.path), str(baseline.path)])
+    return result.exit_code, result.output
+
+
+def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) -> None:
+    run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
+    assert lossless(run, baseline) == (0, "8 samples in both runs: 8 equal token by token\n")
+    [part] = baseline.parts_dir.glob("*.parquet")
+    rows = trace_files.read_rows(part)
+    rows[0]["steps"][0]["token_ids"][5] += 1
+    trace_files.write_table(part, trace_files.TRACES, rows, trace_files.read_metadata(part))
+    code, said = lossless(run, baseline)
+    assert code == 1
+    assert "7 equal token by token" in said
+    assert f"{rows[0]['problem_id']} 0: part at token 5" in said
+
+
+def test_sampled_runs_are_refused(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1)
+    code, said = lossless(run, run)
+    assert code == 2
+    assert "--temperature 0" in said

@@ -1,0 +1,241 @@
+"""Grades are kept by grader version, never written over, compared, and audited by the second grader."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import jobs.after.grading
+from grading import VERDICTS, grader_version
+from grading.regrade import main
+from harness.problem import Problem, dataset_hash
+from harness.trace import Step, Trace
+from jobs.after.grading import finish
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.grades import GradesError, changes, find, grade_files, read_grades
+from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from tests.warehouse.runs import write_part
+from warehouse.database import reader
+from warehouse.load import load_run
+
+MODEL = ModelSpec("m", "m", None, "m")
+PROBLEMS = [
+    Problem("toy/0", "toy", "1 + 1?", "2"),
+    Problem("toy/1", "toy", "Solve.", "1,2", answers=("1", "2")),
+    Problem("toy/2", "toy", "A gold that nobody can read.", r"\frac{1}{2"),
+    Problem("toy/3", "toy", "Which?", "B", kind="choice", choices=("one", "two")),
+]
+ANSWERS = {
+    "toy/0": (r"So \boxed{2}.", r"So \boxed{3}.", "\x1b[2J[red]no idea"),
+    "toy/1": (r"\boxed{2, 1}", r"\boxed{1}", r"\boxed{1} and \boxed{2}"),
+    "toy/2": (r"\boxed{\frac{1}{2}}", r"\boxed{7}", "no idea"),
+    "toy/3": ("Answer: B", "Answer: A", r"\boxed{two}"),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Twelve planned samples in one run; one was cut off, one failed, one has not run."""
+    spec = RunSpec(
+        "vanilla", {"model": "target"}, "toy", dataset_hash(PROBLEMS), 4, 4, 3, 0, 0.6, 0.95, 64, None, MODEL,
+        EngineSpec("scripted"), 1, "p",
+    )  # fmt: skip
+    folder = RunFolder(tmp_path / "runs" / spec.run_id)
+    planned = units(spec, PROBLEMS)
+    folder.create(spec, PROBLEMS, [planned])
+    traces = []
+    for unit in planned[:-1]:
+        text = ANSWERS[unit.problem_id][unit.sample_index]
+        step = Step("target", "chain", text, 4, (1, 2, 3, 4), "stop")
+        traces.append(
+            Trace(unit.sample_id, unit.problem_id, unit.sample_index, 1, steps=[step], stop_reason="answered")
+        )
+    traces[-1] = replace(traces[-1], stop_reason="error", error="RequestRefused: no")
+    traces[8] = replace(traces[8], stop_reason="budget")
+    write_part(folder, traces)
+    return folder
+
+
+def regrade(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments), "--workers", "1"])
+
+
+def graded_by(run: RunFolder, version: str, changed: dict[str, str], at: float) -> None:
+    """The current grades as another version might have made them: some verdicts changed, written at another time."""
+    [current] = [f for f in grade_files(run.grades_dir) if f.version == grader_version()]
+    rows = [
+        {**row, "grader_version": version, "verdict": changed.get(row["sample_id"], row["verdict"])}
+        for row in read_grades(current).values()
+    ]
+    path = run.grades_dir / f"{version}.parquet"
+    trace_files.write_table(path, trace_files.GRADES, rows)
+    os.utime(path, (at, at))
+
+
+def test_a_gold_that_its_own_grader_rejects_is_bad_gold_and_everything_sums_up(run: RunFolder, tmp_path: Path) -> None:
+    database = tmp_path / "w.duckdb"
+    result = regrade(run.path, "--database", database)
+    assert result.exit_code == 0, result.output
+    with reader(database) as connection:
+        sql = "SELECT problem_id, list(verdict ORDER BY sample_index) FROM sample_grade GROUP BY problem_id"
+        found = dict(connection.execute(sql).fetchall())
+        counts = dict(connection.execute("SELECT verdict, num_samples FROM verdict_counts").fetchall())
+    assert found == {
+        "toy/0": ["correct", "wrong", "truncated"],
+        "toy/1": ["correct", "wrong", "correct"],
+        "toy/2": ["bad_gold", "bad_gold", "error"],
+        "toy/3": ["correct", "wrong", "not_run"],
+    }
+    assert set(counts) == set(VERDICTS)
+    assert sum(counts.values()) == len(PROBLEMS) * 3
+    assert "correct 4, wrong 3, truncated 1, error 1, bad_gold 2, not_run 1, sum 12" in result.output
+
+
+def test_a_version_is_graded_once_and_no_other_versions_file_is_touched(run: RunFolder) -> None:
+    finish(run, workers=1)
+    graded_by(run, "0 older", {}, at=1.0)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.grades_dir.iterdir()}
+    assert finish(run, workers=1) == 0
+    assert regrade(run.path).exit_code == 0
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.grades_dir.iterdir()} == before
+
+
+def test_a_new_version_gets_a_new_file_and_says_what_made_it(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish(run, workers=1)
+    [first] = run.grades_dir.iterdir()
+    content = first.read_bytes()
+    monkeypatch.setattr(jobs.after.grading, "grader_version", lambda: "99 next")
+    assert finish(run, workers=1) == 11
+    assert first.read_bytes() == content
+    assert [file.version for file in grade_files(run.grades_dir)] == [grader_version(), "99 next"]
+    made = json.loads(trace_files.read_metadata(grade_files(run.grades_dir)[1].path)["grader"])
+    assert made["grader_version"] == "99 next"
+    for library in ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime"):
+        assert made["versions"][library] in grader_version()
+
+
+def test_versions_are_listed_newest_first(run: RunFolder) -> None:
+    assert "not graded yet" in regrade(run.path, "--versions").output
+    finish(run, workers=1)
+    graded_by(run, "0 older", {}, at=1.0)
+    for flag in ("--versions", "--version"):
+        newest, older = regrade(run.path.parent, flag).output.splitlines()
+        assert grader_version() in newest
+        assert newest.endswith("(newest: counts)")
+        assert "0 older: 11 grades, 1970-01-01 00:00 UTC" in older
+
+
+def test_the_newest_is_the_one_that_graded_last_even_in_a_copied_folder(run: RunFolder, tmp_path: Path) -> None:
+    finish(run, workers=1)
+    graded_by(run, "0 older", {}, at=1.0)
+    [current] = [f.path for f in grade_files(run.grades_dir) if f.version == grader_version()]
+    os.utime(current, (0, 0))  # what a copy without its times might look like
+    assert [f.version for f in grade_files(run.grades_dir)] == ["0 older", grader_version()]
+    load_run(run, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        sql = "SELECT grader_version FROM grader_versions WHERE counts"
+        assert connection.execute(sql).fetchall() == [(grader_version(),)]
+
+
+def test_what_moved_is_counted_and_listed_with_both_reasons(run: RunFolder) -> None:
+    finish(run, workers=1)
+    first, second = (unit.sample_id for unit in run.shards()[0][:2])
+    graded_by(run, "0 older", {first: "wrong", second: "unparsable"}, at=1.0)
+    result = regrade(run.path, "--diff")
+    assert result.exit_code == 0, result.output
+    assert "2 of 12 verdicts moved" in result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "wrong correct 1" in lines
+    assert "unparsable correct 1" in lines
+    [moved] = [line for line in lines if line.startswith("toy/0 0 wrong → correct 2 2 ")]
+    assert "boxed" in moved
+    swapped = regrade(run.path, "--diff", "--old", grader_version(), "--new", "0")
+    assert "correct → wrong" in swapped.output
+
+
+def test_a_sample_that_one_version_has_not_graded_is_a_change(run: RunFolder) -> None:
+    finish(run, workers=1)
+    grades = read_grades(grade_files(run.grades_dir)[0])
+    gone = run.shards()[0][3].sample_id
+    moved = changes(run, {key: row for key, row in grades.items() if key != gone}, grades)
+    assert [(change.sample_id, change.verdicts) for change in moved] == [(gone, ("not graded", "correct"))]
+
+
+def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_shown(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    database = tmp_path / "w.duckdb"
+    finish(run, workers=1)
+    first = run.shards()[0][0].sample_id
+    path = grade_files(run.grades_dir)[0].path
+    rows = [row if row["sample_id"] != first else {**row, "verdict": "wrong"} for row in trace_files.read_rows(path)]
+    trace_files.write_table(path, trace_files.GRADES, rows)
+    result = regrade(run.path, "--second-grader", "--database", database)
+    assert result.exit_code == 0, result.output
+    assert "1 disagreements that move the score" in result.output
+    assert "wrong → correct" in result.output
+    assert "\x1b" not in result.output
+    with reader(database) as connection:
+        sql = "SELECT problem_id, verdict, second_verdict, matter FROM grader_disagreements WHERE matter = 'score'"
+        assert connection.execute(sql).fetchall() == [("toy/0", "wrong", "correct", "score")]
+        assert connection.execute("SELECT num_correct, num_grader_versions FROM pass_at_1").fetchall() == [(3, 1)]
+    assert "0 graded now by the second grader" in regrade(run.path, "--second-grader").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["{folder}/nowhere"], "does not exist"),
+        (["{folder}"], "no run folder"),
+        (["{run}", "--old", "1"], "go with --diff"),
+        (["{run}", "--diff", "--old", "77"], "no grades of grader version '77'; there are: "),
+        (["{run}", "--diff", "--new", "77"], "no grades of grader version '77'; there are: "),
+        (["{run}", "--nothing"], "No such option"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(run: RunFolder, tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    finish(run, workers=1)
+    filled = [a.format(folder=tmp_path / "empty", run=run.path) for a in arguments]
+    result = CliRunner().invoke(main, filled)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert says in result.stderr
+
+
+def test_a_damaged_file_of_grades_is_one_line(run: RunFolder) -> None:
+    run.grades_dir.joinpath("1.parquet").write_bytes(b"PAR1")
+    result = regrade(run.path, "--versions")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "1.parquet cannot be read" in result.stderr
+
+
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFolder, tmp_path: Path) -> None:
+    broken = RunFolder(run.path.parent / "a-broken")
+    broken.create(run.spec(), run.problems(), run.shards())
+    (broken.journal_dir / "0.jsonl").write_text('{"event": "start"}\n')
+    result = regrade(run.path.parent, "--database", tmp_path / "w.duckdb")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "WARNING: a-broken cannot be read and is LEFT OUT" in result.stderr
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert connection.execute("SELECT run_id FROM run").fetchall() == [(run.path.name,)]
+
+
+def test_a_version_is_found_by_name_first_word_or_beginning(run: RunFolder) -> None:
+    finish(run, workers=1)
+    for version in ("7 sympy=1", "77 sympy=1", "8 a", "8 b"):
+        graded_by(run, version, {}, at=1.0)
+    files = grade_files(run.grades_dir)
+    assert find(files, "7").version == "7 sympy=1"
+    assert find(files, "77").version == "77 sympy=1"
+    assert find(files, "8 b").version == "8 b"
+    with pytest.raises(GradesError, match="ambiguous"):
+        find(files, "8")

@@ -1,0 +1,85 @@
+"""Which of a sample's records counts: for grading, scoring, drafts and comparisons of tokens alike."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engines.scripted import ScriptedEngine
+from harness.rewards import RewardModel
+from jobs.after.lossless import compare
+from jobs.after.score import score
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.records import counting_records
+from jobs.work.worker import run_shard
+from tests.jobs.after.test_lossless import greedy
+from tests.jobs.runs import plan
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Two trace files."""
+    run = plan(tmp_path, samples=1, shards=2)
+    for shard in range(2):
+        run_shard(str(run.path), shard)
+    return run
+
+
+def files(run: RunFolder) -> list[Path]:
+    found = sorted(run.parts_dir.glob("*.parquet"))
+    assert found
+    return found
+
+
+def change(file: Path, number: int, **fields: Any) -> str:
+    """Of one row; returns its sample's id."""
+    rows = trace_files.read_rows(file)
+    rows[number].update(fields)
+    trace_files.write_table(file, trace_files.TRACES, rows, trace_files.read_metadata(file))
+    return str(rows[number]["sample_id"])
+
+
+def damage(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def test_the_first_record_without_an_error_counts_else_the_first(run: RunFolder) -> None:
+    first, second = files(run)
+    later = trace_files.read_rows(second)
+    failed = change(first, 0, stop_reason="error", error="early")
+    trace_files.write_table(second, trace_files.TRACES, [*later, {**later[0], "sample_id": failed, "seed": 5}])
+    hopeless = change(first, 1, stop_reason="error", error="both times")
+    rows = {row["sample_id"]: row for row in counting_records(run, ["seed", "error"])}
+    assert len(rows) == 8
+    assert (rows[failed]["seed"], rows[failed]["error"]) == (5, None)
+    assert rows[hopeless]["error"] == "both times"
+    assert {row["sample_id"] for row in counting_records(run, [], failed=False)} == rows.keys() - {hopeless}
+
+
+def test_no_sample_comes_twice(run: RunFolder) -> None:
+    [first, _] = files(run)
+    first.with_name("z.parquet").write_bytes(first.read_bytes())
+    ids = [row["sample_id"] for row in counting_records(run, [])]
+    assert len(ids) == len(set(ids)) == 8
+
+
+def test_a_damaged_file_costs_its_samples_and_nothing_else(run: RunFolder) -> None:
+    first, second = files(run)
+    left = {row["sample_id"] for row in trace_files.read_rows(second)}
+    damage(first)
+    assert {row["sample_id"] for row in counting_records(run, [])} == left
+    model = RewardModel(ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1]))
+    asyncio.run(score(run, model, "toy@1/1"))
+    [scored] = run.scores_dir.glob("*.parquet")
+    assert {row["sample_id"] for row in trace_files.read_rows(scored)} == left
+
+
+def test_a_damaged_file_leaves_nothing_to_compare_token_by_token(tmp_path: Path) -> None:
+    run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
+    assert len(compare(run, baseline)) == 8
+    damage(files(baseline)[0])
+    assert compare(run, baseline) == []

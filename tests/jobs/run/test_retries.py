@@ -1,0 +1,143 @@
+"""Samples that failed: run once more a bounded number of times, then data; each counts once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import benchmarks
+from harness.engine import Role
+from harness.engines import pair
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.settings import EngineSettings
+from harness.problem import dataset_hash
+from jobs.after.grading import finish, finished_samples
+from jobs.run import retries, trace_files
+from jobs.run.endings import attempt_name, by_shard, concerning, read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.shards import deal
+from jobs.run.state import compact, read_state
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan, planned_ids
+from warehouse.load import load_run
+
+FIRST = benchmarks.load("demo")[0].text
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+    """While `on`, the engines' context is too small for the first problem: its samples fail."""
+    made, switch = pair._scripted, {"on": True}
+
+    def starting(role: Role, settings: EngineSettings) -> ScriptedEngine:
+        engine = made(role, settings)
+        assert isinstance(engine, ScriptedEngine)
+        refused = engine._admit
+
+        def admit(number: int, prompt: list[int], tokens: int) -> None:
+            refused(number, prompt, 0 if switch["on"] and FIRST in engine.tokenizer.decode(prompt) else tokens)
+
+        monkeypatch.setattr(engine, "_admit", admit)
+        return engine
+
+    monkeypatch.setattr(pair, "_scripted", starting)
+    return switch
+
+
+@pytest.fixture
+def failed_run(tmp_path: Path, narrow: dict[str, bool]) -> RunFolder:
+    """Three of 24 samples failed, those of the first problem."""
+    run = plan(tmp_path / "runs")
+    run_shard(str(run.path), 0)
+    assert finish(run) == 24
+    return run
+
+
+def verdicts(run: RunFolder) -> list[str]:
+    [grades] = run.grades_dir.glob("*.parquet")
+    return [row["verdict"] for row in trace_files.read_rows(grades)]
+
+
+def test_a_failed_sample_is_data_and_the_run_is_finished(failed_run: RunFolder) -> None:
+    ended = by_shard(failed_run, read_endings(failed_run))
+    assert (ended.planned, ended.finished, ended.failed, ended.left) == ([24], [24], [3], 0)
+    assert verdicts(failed_run).count("error") == 3
+    assert run_shard(str(failed_run.path), 0) == 0
+
+
+def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
+    failed_run: RunFolder, narrow: dict[str, bool]
+) -> None:
+    database = failed_run.path.parent / "warehouse.duckdb"
+    load_run(failed_run, database)
+    granted = retries.grant(failed_run, at_most=2)
+    assert (len(granted.retried), granted.exhausted) == (3, 0)
+    assert by_shard(failed_run, read_endings(failed_run)).left == 3
+    narrow["on"] = False
+    assert run_shard(str(failed_run.path), 0) == 3
+    assert finish(failed_run) == 3, "only what was run once more is graded again"
+    assert sorted(s["sample_id"] for s in finished_samples(failed_run)) == planned_ids(failed_run)
+    assert "error" not in verdicts(failed_run)
+    assert len(read_endings(failed_run).failed) == 0
+    report = load_run(failed_run, database)
+    assert (report.num_finished, report.num_graded, report.num_duplicates) == (24, 24, 0)
+    assert finish(failed_run) == 0
+
+
+def test_tries_are_bounded(failed_run: RunFolder) -> None:
+    for expected in ((3, 0), (3, 0), (0, 3)):
+        granted = retries.grant(failed_run, at_most=2)
+        assert (len(granted.retried), granted.exhausted) == expected
+        assert run_shard(str(failed_run.path), 0) == expected[0]
+        finish(failed_run)
+    ended = by_shard(failed_run, read_endings(failed_run))
+    assert (ended.finished, ended.failed, ended.left) == ([24], [3], 0)
+    assert len(list(finished_samples(failed_run))) == 24
+
+
+def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
+    retries.grant(failed_run, at_most=5)
+    assert retries.grant(failed_run, at_most=5).retried == []
+
+
+def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
+    failed_run.retries_path.write_bytes(b'{"granted_at": 1.0, "sam')
+    assert by_shard(failed_run, read_endings(failed_run)).left == 0
+    assert len(retries.grant(failed_run, at_most=1).retried) == 3
+    assert by_shard(failed_run, read_endings(failed_run)).left == 3
+
+
+def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, narrow: dict[str, bool]) -> None:
+    retries.grant(failed_run, at_most=1)
+    narrow["on"] = False
+    run_shard(str(failed_run.path), 0)
+    part = sorted(failed_run.parts_dir.glob("*.parquet"))[-1]
+    journal = failed_run.journal_dir / f"{part.stem}.jsonl"
+    [attempt] = [trace_files.read_metadata(part)["attempt"]]
+    start = '{"event":"start","trace":' + _began(part) + "}\n"
+    journal.write_text('{"event":"attempt",' + attempt[1:] + "\n" + start)
+    part.unlink()  # as if it had been killed before any of them ended
+    compact(failed_run)
+    assert journal.exists()
+    assert len(read_state(failed_run).unfinished) == 1
+
+
+def _began(part: Path) -> str:
+    import orjson
+
+    row = trace_files.read_rows(part)[0]
+    return orjson.dumps({**row, "steps": [], "calls": [], "stop_reason": None, "latency_seconds": None}).decode()
+
+
+def test_a_worker_reads_only_what_may_concern_its_shards(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=4, shards=4)
+    for shard in range(4):
+        run_shard(str(run.path), shard)
+    files = list(run.parts_dir.glob("*.parquet"))
+    assert [path.stem[-7:] for path in concerning(run, [2], files)] == ["-shard2"]
+    run.deal_again(deal([unit for shard in run.shards() for unit in shard], 2))
+    assert len(concerning(run, [1], files)) == 4, "after another deal any file may hold its samples"
+    assert run_shard(str(run.path), 1) == 0
+    assert attempt_name("x", run.deal(), 1) == "x-deal1-shard1"
+    assert dataset_hash(run.problems()) == run.spec().dataset_hash

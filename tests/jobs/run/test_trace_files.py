@@ -1,0 +1,48 @@
+"""Trace files hold every field of a trace, under the same names."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from harness.problem import Problem
+from harness.trace import Call, Candidate, Step, Trace, Verdict
+from jobs.run import trace_files
+from tests.jobs.run.test_journal import a_call, a_step
+
+
+@pytest.mark.parametrize(
+    ("record", "columns"),
+    [
+        (Problem, trace_files.PROBLEMS),
+        (Trace, trace_files.TRACES),
+        (Step, trace_files.STEP),
+        (Candidate, trace_files.CANDIDATE),
+        (Verdict, trace_files.VERDICT),
+        (Call, trace_files.CALL),
+    ],
+)
+def test_columns_are_the_fields_of_the_record(record: Any, columns: pa.Schema | pa.StructType) -> None:
+    assert [f.name for f in fields(record)] == [column.name for column in columns]
+
+
+def test_a_trace_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    trace = Trace("s1", "demo/0", 0, 1, steps=[a_step("x")], calls=[a_call()], stop_reason="answered")
+    trace_files.write_table(tmp_path / "p.parquet", trace_files.TRACES, [asdict(trace)], {"attempt": "{}"})
+    [row] = trace_files.read_rows(tmp_path / "p.parquet")
+    assert row["steps"][0]["verdict"]["logprobs"] == [-0.1, -2.4]
+    assert row["calls"] == [asdict(a_call())]
+    assert trace_files.read_metadata(tmp_path / "p.parquet") == {"attempt": "{}"}
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    trace_files.write_table(path, trace_files.GRADES, [])
+    before = path.read_bytes()
+    with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+        trace_files.write_table(path, trace_files.GRADES, [{"seconds": "not a number"}])
+    assert path.read_bytes() == before

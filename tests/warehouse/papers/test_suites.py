@@ -1,0 +1,120 @@
+"""Every suite loads, names only what the harness has, and holds published values that agree with each other."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import click
+import pytest
+
+from harness import options
+from harness.benchmarks import DATASETS
+from harness.methods import build
+from warehouse.measures import MEASURES
+from warehouse.papers import suite
+
+REQUIRED = {
+    *(f"scot-{part}" for part in ("table1", "table2", "table3", "ablations", "figure2", "selection")),
+    *(f"speccot-table{number}" for number in range(1, 7)),
+    *(f"speccot-figure{part}" for part in ("1a", "3", "4a", "4b", "4c")),
+    *(f"specreason-{part}" for part in ("figure3", "figure4", "figure5", "figure6", "first-n")),
+}
+SMALLEST = """
+title = "t"
+paper = "scot"
+place = "p"
+devices = "d"
+engine = "vLLM"
+[metrics]
+accuracy = { measure = "accuracy", label = "a" }
+[columns]
+demo = { label = "Demo" }
+[[rows]]
+label = "one"
+"""
+
+
+def test_every_table_and_figure_has_a_suite() -> None:
+    assert set(suite.names()) >= REQUIRED
+
+
+@pytest.mark.parametrize("name", suite.names())
+def test_every_run_is_valid_for_the_harness(name: str) -> None:
+    for plan in suite.planned(suite.load(name)):
+        if plan.row.awaits:
+            continue
+        chosen = suite.settled(options.arguments(plan.flags))
+        assert chosen["dataset"] in DATASETS
+        roles = build(chosen["method"], chosen["params"]).roles
+        assert all(chosen[role] for role in roles), f"{plan.row.label}: a model is missing"
+
+
+def test_a_run_that_is_not_valid_is_refused() -> None:
+    with pytest.raises(click.ClickException, match="'speccot'"):
+        suite.settled(options.arguments({"method": "other", "dataset": "gsm8k"}))
+    with pytest.raises(click.ClickException, match="no parameter of speccot"):
+        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "score": "average"}))
+    with pytest.raises(click.ClickException, match="unknown model"):
+        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "target": "qwq"}))
+
+
+def test_what_suites_may_measure_is_what_the_warehouse_measures() -> None:
+    assert set(get_args(suite.Measure)) == MEASURES
+
+
+def test_ratios_have_a_baseline() -> None:
+    for name in suite.names():
+        found = suite.load(name)
+        ratios = {key for key, metric in found.metrics.items() if metric.measure in suite.RATIOS}
+        for row in found.rows:
+            published = {metric for cell in row.values.values() for metric in cell}
+            assert not ratios & published or row.baseline or row is found.rows[0], f"{name}: {row.label}"
+
+
+@pytest.mark.parametrize(
+    ("name", "time", "within"), [("scot-table1", "latency", 0.015), ("speccot-table2", "latency", 0.1)]
+)
+def test_published_speed_ups_are_the_ratios_of_the_published_times(name: str, time: str, within: float) -> None:
+    found = suite.load(name)
+    rows = {row.label: row for row in found.rows}
+    checked = 0
+    for row in found.rows:
+        for column, cell in row.values.items():
+            if row.baseline and "speed_up" in cell:
+                ratio = rows[row.baseline].values[column][time] / cell[time]
+                assert cell["speed_up"] == pytest.approx(ratio, abs=within), (row.label, column)
+                checked += 1
+    assert checked >= 5
+
+
+def test_the_wall_times_of_table_6_give_its_speed_ups() -> None:
+    cells = [row.values["gsm8k"] for row in suite.load("speccot-table6").rows]
+    for cell in cells:
+        assert cell["speed_up"] == pytest.approx(cells[0]["wall"] / cell["wall"], abs=0.006)
+
+
+def test_throughput_times_latency_gives_the_tokens_of_table_2() -> None:
+    tokens = {row.label: row.values for row in suite.load("speccot-table2").rows}["SpecCoT, QwQ-32B"]
+    times = {row.label: row.values for row in suite.load("speccot-table4").rows}["SpecCoT(ours)"]
+    for dataset in ("gsm8k", "math500"):
+        four = times[f"{dataset}_4"]
+        assert four["rate"] * four["latency"] == pytest.approx(tokens[dataset]["tokens"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("[columns]", "nonsense = 1\n[columns]"), "metrics.nonsense"),
+        (('measure = "accuracy"', 'measure = "speed"'), "metrics.accuracy.measure"),
+        (('label = "one"', 'label = "one"\nbaseline = "two"'), "no row 'two'"),
+        (('label = "one"', 'label = "one"\nvalues = { gsm8k = { accuracy = 1 } }'), "no column 'gsm8k'"),
+        (('label = "one"', 'label = "one"\nvalues = { demo = { speed = 1 } }'), "no metric 'speed'"),
+        (('measure = "accuracy", ', ""), "one of measure, awaits"),
+        (("[[rows]]", "[[rows"), "not a readable TOML file"),
+    ],
+)
+def test_a_mistake_in_a_suite_is_named(change: tuple[str, str], says: str) -> None:
+    suite.parse("mine", SMALLEST)
+    with pytest.raises(ValueError, match="suite mine") as wrong:
+        suite.parse("mine", SMALLEST.replace(*change))
+    assert says in str(wrong.value)

@@ -1,0 +1,91 @@
+"""A run folder's small files as rows of the warehouse's tables. Trace files go through SQL instead (insert.sql)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from harness.problem import Problem
+from jobs.run.folder import RunFolder
+from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
+from warehouse.records import FileRecord
+
+Row = dict[str, object]
+
+
+def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
+    """The row of `run`: the specification with its models and engine flattened into prefixed columns."""
+    nested: dict[str, type[ModelSpec | AdapterSpec | EngineSpec]] = {
+        "draft": ModelSpec,
+        "target": ModelSpec,
+        "selection": AdapterSpec,
+        "engine": EngineSpec,
+    }
+    row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
+    for prefix, kind in nested.items():
+        part = getattr(spec, prefix)
+        row |= {f"{prefix}_{field.name}": getattr(part, field.name, None) for field in fields(kind)}
+    return row | {
+        "run_id": folder.path.name,
+        "spec_id": spec.run_id,
+        "folder": str(folder.path.resolve()),
+        "params": json.dumps(dict(spec.params)),
+        "spec_version": spec.version,
+        "limited": spec.limited,
+        "created_at": utc(folder.spec_path.stat().st_mtime),
+        "loaded_at": loaded_at,
+    }
+
+
+def attempt_row(run_id: str, part: Path, metadata: Mapping[str, str]) -> Row:
+    """The row of `attempt` from a trace file's metadata; only its name is known where the file does not say more."""
+    known = json.loads(metadata.get("attempt") or "null") or {}
+    row: Row = {k: v for k, v in known.items() if k in Attempt.__dataclass_fields__}
+    row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
+    if known.get("started_at"):
+        row["started_at"] = utc(known["started_at"])
+    return row | {"run_id": run_id, "attempt_id": part.stem}
+
+
+def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
+    """The rows of `problem`, in the run's order."""
+    rows: list[Row] = []
+    for index, problem in enumerate(problems):
+        row: Row = asdict(problem)
+        row["problem_id"] = row.pop("id")
+        rows.append(row | {"run_id": run_id, "problem_index": index, "content_hash": problem.content_hash})
+    return rows
+
+
+def file_row(run_id: str, file: FileRecord, loaded_at: datetime) -> Row:
+    """The row of `loaded_file`."""
+    return {"run_id": run_id, **asdict(file), "loaded_at": loaded_at}
+
+
+def utc(seconds: float) -> datetime:
+    """Seconds since the epoch as a UTC time without a zone, as the warehouse keeps them."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
+_SQL_TYPES = {
+    pa.string(): "VARCHAR",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+}
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """An Arrow type in DuckDB's words. Raises KeyError for one that trace files do not use."""
+    if pa.types.is_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        inner = (f'"{kind.field(i).name}" {sql_type(kind.field(i).type)}' for i in range(kind.num_fields))
+        return f"STRUCT({', '.join(inner)})"
+    return _SQL_TYPES[kind]

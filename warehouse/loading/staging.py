@@ -1,0 +1,261 @@
+"""A run folder's files, fingerprinted and made readable as temporary tables, outside of any transaction.
+
+A file that cannot be read is named and left out; what it held counts as not yet run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from harness.problem import Problem
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.grades import graded_at
+from jobs.run.spec import RunSpec
+from warehouse.database import Connection, DatabaseError, literal, one_line
+from warehouse.loading import convert
+from warehouse.loading.convert import Row
+from warehouse.records import FileRecord, SkippedFile
+
+UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
+"""What reading a damaged file raises: Arrow's and JSON's errors are ValueErrors or OSErrors."""
+_NESTED = ("steps", "calls")
+_TRACE_COLUMNS = ", ".join(
+    # Files of an earlier version lack some fields: cast by name, these are NULL.
+    f"{name}::{convert.sql_type(trace_files.TRACES.field(name).type)} AS {name}" if name in _NESTED else name
+    for name in trace_files.TRACES.names
+)
+_GRADE_VERDICTS = "('correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 'error', 'grader_timeout', 'bad_gold')"
+_CHECKED_VERDICT = (
+    f"CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
+)
+
+_RECORDS_IN_FILES = f"""
+CREATE OR REPLACE TEMP VIEW staged_record AS
+SELECT filename, file_row_number, {_TRACE_COLUMNS}
+FROM read_parquet({{files}}, filename = true, file_row_number = true, union_by_name = true)
+WHERE stop_reason IS NOT NULL
+"""
+_RECORD_TABLE = """
+CREATE OR REPLACE TEMP TABLE staged_record AS
+SELECT NULL::VARCHAR AS filename, NULL::BIGINT AS file_row_number, * FROM no_traces
+"""
+_COPY_RECORDS = f"""
+INSERT INTO staged_record BY NAME
+SELECT $filename AS filename, file_row_number, {_TRACE_COLUMNS}
+FROM read_parquet($file, file_row_number = true) WHERE stop_reason IS NOT NULL
+"""
+_UNITS = """
+CREATE OR REPLACE TEMP TABLE staged_unit AS
+SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM dealt_unit
+"""
+_COUNTING = """
+CREATE OR REPLACE TEMP TABLE counting_record AS
+SELECT filename, file_row_number, stop_reason = 'error' AS failed,
+    row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts,
+    sample_id IN (SELECT sample_id FROM staged_unit) AS planned
+FROM staged_record
+"""
+_TRACES = """
+CREATE OR REPLACE TEMP TABLE left_out_record AS
+SELECT filename, file_row_number FROM counting_record WHERE NOT counts OR NOT planned;
+
+-- The few left out and not the many kept: DuckDB may hash either side of a SEMI JOIN, and nested traces are large.
+CREATE OR REPLACE TEMP VIEW staged_trace AS
+SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id,
+    * EXCLUDE (filename, file_row_number)
+FROM staged_record ANTI JOIN left_out_record USING (filename, file_row_number)
+"""
+_STAGE_DERIVED = {
+    "grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
+    "second_grade": f"SELECT sample_id, grader_version, extracted, rule, detail, seconds, {_CHECKED_VERDICT}",
+    "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
+    + _CHECKED_VERDICT,
+    "score": "SELECT sample_id, step_index, candidate_index, scorer, score",
+}
+_SCORE_TABLE = (
+    "CREATE OR REPLACE TEMP TABLE staged_score AS "
+    "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run was planned as."""
+
+    spec: RunSpec
+    problems: list[Problem]
+    units: pa.Table
+    """In the columns of jobs.run.trace_files.SHARDS."""
+
+
+@dataclass
+class Staged:
+    """What staging found."""
+
+    files: list[FileRecord] = field(default_factory=list)
+    num_duplicates: int = 0
+    num_unplanned: int = 0
+
+    @property
+    def skipped(self) -> tuple[SkippedFile, ...]:
+        """The files that could not be read."""
+        return tuple(SkippedFile(f.name, f.error) for f in self.files if f.error is not None)
+
+
+def fingerprints(folder: RunFolder) -> list[FileRecord]:
+    """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
+    plan = [folder.spec_path, folder.problems_path, folder.shards_path]
+    grades = [path for derived in _derived(folder) for path in derived.glob("*.parquet")]
+    times = {path: path.stat().st_mtime for path in (*plan, *folder.parts_dir.glob("*.parquet"))}
+    times |= {path: graded_at(path) for path in grades}
+    files: list[FileRecord] = []
+    for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
+        with path.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+        files.append(FileRecord(path.relative_to(folder.path).as_posix(), path.stat().st_size, sha256, order))
+    return sorted(files, key=lambda file: file.name)
+
+
+def _derived(folder: RunFolder) -> dict[Path, str]:
+    """Folders of what was made from the traces afterwards, and the name of the staged table that they go into."""
+    return {
+        folder.grades_dir: "grade",
+        folder.second_grades_dir: "second_grade",
+        folder.candidate_grades_dir: "candidate_grade",
+        folder.scores_dir: "score",
+    }
+
+
+def read_plan(folder: RunFolder) -> Plan:
+    """Read specification, problems and units. Raises one of UNREADABLE."""
+    return Plan(
+        folder.spec(), folder.problems(), trace_files.read_columns(folder.shards_path, trace_files.SHARDS.names)
+    )
+
+
+def stage(
+    connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[FileRecord], run: Row, *, is_wary: bool
+) -> Staged:
+    """Make a run's files readable as temporary tables.
+
+    is_wary: read every trace file once by itself, so that a damaged one is found and left out. Otherwise
+    staged_trace is a view of the files, and whatever reads it raises one of UNREADABLE where one is damaged.
+    """
+    run_id = folder.path.name
+    _create_tables(connection)
+    staged, traces = Staged(), []
+    derived = _derived(folder)
+    for file in files:
+        path = folder.path / file.name
+        if path.parent == folder.parts_dir:
+            traces.append(file)
+            continue
+        try:
+            table = derived.get(path.parent)
+            num_rows = 1 if table is None else _stage_derived(connection, table, run_id, path, file.load_order)
+            staged.files.append(replace(file, num_rows=num_rows, error=None))
+        except UNREADABLE as error:
+            staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+    connection.register("dealt_unit", plan.units)
+    connection.execute(_UNITS, {"run_id": run_id})
+    attempts = (_stage_each if is_wary else _stage_together)(connection, folder, traces, staged)
+    staged.files.sort(key=lambda file: file.name)
+    stage_rows(connection, "run", [run])
+    stage_rows(connection, "attempt", attempts)
+    stage_rows(connection, "problem", convert.problem_rows(run_id, plan.problems))
+    return staged
+
+
+def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
+    """A few rows as staged_<table>, in the columns of the warehouse's table; a row may lack some.
+
+    Raises UNREADABLE. Goes through JSON: Arrow imports pandas for Python objects, which takes longer than a small run.
+    """
+    relation = connection.table(f"main.{table}")
+    columns = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
+    unknown = {name for row in rows for name in row} - set(columns)
+    if unknown:
+        raise ValueError(f"no column {', '.join(sorted(unknown))} in {table}")
+    structure = {name: "VARCHAR" if kind == "JSON" else kind for name, kind in columns.items()}
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE staged_{table} AS "
+        f"SELECT unnest(from_json_strict($rows, {literal(json.dumps([structure]))}), max_depth := 2)",
+        {"rows": json.dumps([dict.fromkeys(columns) | row for row in rows], default=str)},
+    )
+
+
+def _create_tables(connection: Connection) -> None:
+    for table in ("grade", "second_grade", "candidate_grade"):
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
+    connection.execute(_SCORE_TABLE)
+    for kind in ("VIEW", "TABLE"):  # of an earlier run
+        with contextlib.suppress(DatabaseError):
+            connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")
+
+
+def _stage_together(
+    connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged
+) -> list[Row]:
+    """All trace files as one view."""
+    if not traces:
+        return _stage_each(connection, folder, traces, staged)
+    paths = [folder.path / file.name for file in traces]
+    for path in paths:  # the view takes files by column name, and what a file lacks would be NULL
+        trace_files.check_columns(path, trace_files.TRACES)
+    files = ", ".join(literal(glob.escape(str(path))) for path in paths)
+    connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
+    _settle_records(connection, folder, traces, staged)
+    return [convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path)) for path in paths]
+
+
+def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> list[Row]:
+    """One trace file after the other into a table; a damaged one is named and left out."""
+    connection.register("no_traces", pa.Table.from_pylist([], trace_files.TRACES))
+    connection.execute(_RECORD_TABLE)
+    attempts: list[Row] = []
+    whole: list[FileRecord] = []
+    for file in traces:
+        path = folder.path / file.name
+        try:
+            attempt = convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path))
+            connection.execute(_COPY_RECORDS, {"file": glob.escape(str(path)), "filename": str(path)})
+        except UNREADABLE as error:
+            staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+        else:
+            attempts.append(attempt)
+            whole.append(file)
+    _settle_records(connection, folder, whole, staged)
+    return attempts
+
+
+def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> None:
+    """Make staged_trace: of every planned sample the first record without an error, else the first."""
+    connection.execute(_COUNTING)
+    counted = connection.execute(
+        "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed), "
+        "count(*) FILTER (counts AND NOT planned) FROM counting_record GROUP BY filename"
+    ).fetchall()
+    connection.execute(_TRACES.format(run_id=literal(folder.path.name)))
+    num_rows = {Path(name).name: rows for name, rows, _, _ in counted}
+    staged.num_duplicates += sum(duplicates for _, _, duplicates, _ in counted)
+    staged.num_unplanned += sum(unplanned for _, _, _, unplanned in counted)
+    staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
+
+
+def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
+    parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
+    [(num_rows,)] = connection.execute(
+        f"INSERT INTO staged_{table} BY NAME {_STAGE_DERIVED[table]}, $run_id AS run_id, $load_order AS load_order "
+        "FROM read_parquet($file)",
+        parameters,
+    ).fetchall()
+    return int(num_rows)
