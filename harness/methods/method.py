@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from dataclasses import Field, dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from harness.chain import Chain
 from harness.engine import Role
+
+_T = TypeVar("_T")
 
 
 class Method(Protocol):
@@ -32,3 +35,32 @@ class Method(Protocol):
 
     async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
         """Fill the chain; `draft` and `target` are Models, None where not in `roles`."""
+
+
+def parameter(default: _T, help: str, *, changes_text: bool = True) -> _T:  # noqa: A002 - click's word for it
+    """Declare a hyper-parameter: a dataclass field of a method that carries its own documentation.
+
+    `help` is one or two plain sentences with the unit and the paper's section; the launcher's `--help` prints it.
+    `changes_text=False` marks a parameter that changes the speed only: a sample with it is the same sample, drawn with
+    the same seed. Such a parameter is left out of sample ids, and out of the run id while it is at its default.
+    """
+    declared: _T = field(default=default, metadata={"help": help, "changes_text": changes_text})
+    return declared
+
+
+@dataclass(frozen=True)
+class ParameterField:
+    """A hyper-parameter as its method declares it."""
+
+    name: str
+    type: Any
+    """The resolved annotation, e.g. `int` or `Literal["greedy", "average"]`."""
+    default: Any
+    help: str
+    changes_text: bool
+
+    @classmethod
+    def read(cls, declared: Field[Any], annotation: Any) -> ParameterField:
+        """Read what `parameter` put into a dataclass field; raises KeyError where the field was declared without it."""
+        metadata = declared.metadata
+        return cls(declared.name, annotation, declared.default, metadata["help"], metadata["changes_text"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from harness.candidates import as_candidates, offer, take
 from harness.chain import Chain, Stop
 from harness.engine import Completion
-from harness.methods.method import Method
+from harness.methods.method import Method, parameter
 from harness.methods.ranges import within
 from harness.prompts import THINK_END
 from harness.recording import Model
@@ -24,16 +24,23 @@ SELECTION_RESERVE = 1024
 
 @dataclass(frozen=True)
 class SCoT(Method):
-    """N whole drafts, one choice, an answer or a second thought."""
+    """SCoT's hyper-parameters. Calling it drafts N whole chains, selects one, and answers or rethinks."""
 
-    drafts: int = 5
-    """N, chains in parallel (section 4.1); 1 is the ablation «single draft»."""
-    draft_tokens: int = 5000
-    """Longest draft chain (section 4.1)."""
-    error_correction: bool = True
-    """Offer «all are wrong» and let the target rethink; without it, the ablation of section 4.3."""
-    greedy_target: bool = False
-    """Let the target decode greedily, as the authors' code does; the drafts stay sampled."""
+    drafts: int = parameter(
+        5,
+        help="N, the number of chains drafted in parallel (SCoT section 4.1). 1 is the paper's single-draft ablation.",
+    )
+    draft_tokens: int = parameter(5000, help="Maximum length of a drafted chain, in tokens (SCoT section 4.1).")
+    error_correction: bool = parameter(
+        True,
+        help="Let the target reject all drafts and rethink the problem (SCoT section 3.4). "
+        "Turning it off is the ablation of section 4.3.",
+    )
+    greedy_target: bool = parameter(
+        False,
+        help="Decode greedily when the target answers or rethinks, as the SCoT authors' code does. "
+        "Drafts are still sampled.",
+    )
 
     def __post_init__(self) -> None:
         within("drafts", self.drafts, 1, 25)

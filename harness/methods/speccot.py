@@ -13,7 +13,7 @@ from typing import Literal
 from harness.candidates import as_candidates, mean_score, offer, take
 from harness.chain import Chain
 from harness.engine import Completion
-from harness.methods.method import Method
+from harness.methods.method import Method, parameter
 from harness.methods.ranges import within
 from harness.recording import Model
 from harness.trace import Candidate, Verdict
@@ -23,20 +23,32 @@ from harness.trace import Candidate, Verdict
 class SpecCoT(Method):
     """Guidance, N drafts a step, choice or rejection, fallback."""
 
-    drafts: int = 5
-    """N, candidates per step. The paper sweeps it up to 10 (figure 4b) and does not state the main setting."""
-    guidance_tokens: int = 50
-    """k, tokens that the target writes first; 0: none. Swept in figure 4a, main setting not stated."""
-    step_tokens: int = 512
-    """Longest step. Not stated by the paper; SpecReason's value."""
-    verdict: Literal["joint", "separate"] = "joint"
-    """joint: one choice among all candidates and «reject», the paper's. separate: each candidate is scored where it
-    would stand, with two words of question behind it, and what is taken is in the cache already."""
-    threshold: float = 5.0
-    """Of separate verdicts: the lowest score that is not a rejection."""
-    skip_agreed: bool = False
-    """Take a step that all N drafts write alike without a verdict. Not in the paper: where samples of one model agree
-    they are more often right, and the verdict, a third of a step's time, decides nothing."""
+    drafts: int = parameter(
+        5,
+        help="N, the number of candidates per step (SpecCoT section 3.3). "
+        "The paper sweeps it up to 10 (figure 4b) and does not state its main setting.",
+    )
+    guidance_tokens: int = parameter(
+        50,
+        help="k, the number of tokens that the target writes first; 0 turns guidance off (SpecCoT section 3.2). "
+        "The paper sweeps it (figure 4a) and does not state its main setting.",
+    )
+    step_tokens: int = parameter(
+        512, help="Maximum length of a step, in tokens. The SpecCoT paper states none; 512 is SpecReason's value."
+    )
+    verdict: Literal["joint", "separate"] = parameter(
+        "joint",
+        help="joint: one choice among all candidates and a rejection (SpecCoT section 3.4). "
+        "separate: the target scores each candidate from 0 to 9 in its own sequence (not in the paper).",
+    )
+    """With separate verdicts the accepted candidate is already in the target's prefix cache, behind the chain."""
+    threshold: float = parameter(
+        5.0, help="Lowest accepted score, from 0 to 9, with separate verdicts (not in the paper)."
+    )
+    skip_agreed: bool = parameter(
+        False, help="Accept a step without a verdict when all N drafts are identical (not in the paper)."
+    )
+    """Steps on which samples of one model agree are more often right, and a verdict takes a third of a step's time."""
 
     def __post_init__(self) -> None:
         within("drafts", self.drafts, 1, 25)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from harness.candidates import as_candidates, mean_score
 from harness.chain import Chain
-from harness.methods.method import Method
+from harness.methods.method import Method, parameter
 from harness.methods.ranges import within
 from harness.recording import Model
 from harness.trace import Verdict
@@ -22,22 +22,33 @@ from harness.trace import Verdict
 class SpecReason(Method):
     """One draft a step, a score against a threshold, fallback."""
 
-    threshold: float = 7.0
-    """Lowest accepted score (section 4.1; swept over 3, 5, 7 in figure 4)."""
-    threshold_slope: float = 0.0
-    """Added to the threshold with every step, within 0 to 9. Not in the paper: below 0 it is strict where a mistake is
-    built upon for longest, above 0 where there is least left to gain."""
-    score: Literal["greedy", "average"] = "greedy"
-    """The most probable digit, or the probability-weighted mean of the digits (the code's second mode)."""
-    first_steps: int = 0
-    """Steps that the base model writes before the small model may speculate (in the authors' code)."""
-    step_tokens: int = 512
-    """Longest step (in the authors' code)."""
-    lookahead: bool = False
-    """The small model writes the step behind its candidate while the base model still scores that; what stands behind
-    a refused candidate is thrown away. Not in the paper: it changes no text, only when the text is there.
-    SpecCoT has none: which of its N candidates is going to be chosen would have to be guessed, and N more drafts be
-    spent on every guess."""
+    threshold: float = parameter(
+        7.0,
+        help="Lowest accepted score, from 0 to 9 (SpecReason section 4.1; figure 4 sweeps 3, 5 and 7).",
+    )
+    threshold_slope: float = parameter(
+        0.0,
+        help="Added to the threshold at every step; the sum is clamped to 0–9 (not in the paper). "
+        "A negative slope is strictest on early steps, a positive one on late steps.",
+    )
+    score: Literal["greedy", "average"] = parameter(
+        "greedy",
+        help="greedy: the most probable digit. "
+        "average: the probability-weighted mean of the digits (second mode of the SpecReason authors' code).",
+    )
+    first_steps: int = parameter(
+        0,
+        help="Number of steps that the target writes before the draft model may speculate (SpecReason authors' code).",
+    )
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (SpecReason authors' code).")
+    lookahead: bool = parameter(
+        False,
+        help="Draft the next step while the target still scores the current one, and discard it on a rejection "
+        "(not in the paper). Changes the speed, not the text.",
+        changes_text=False,
+    )
+    """SpecCoT has no lookahead: it would have to guess which of its N candidates is going to be chosen, and spend N
+    more drafts on every guess."""
 
     def __post_init__(self) -> None:
         within("threshold", self.threshold, 0, 9)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.chain import Chain
 from harness.engine import Role
-from harness.methods.method import Method
+from harness.methods.method import Method, parameter
 from harness.recording import Model
 
 
@@ -14,8 +14,7 @@ from harness.recording import Model
 class Vanilla(Method):
     """One model writes chain and answer in one go."""
 
-    model: Role = "target"
-    """Which of the pair runs alone."""
+    model: Role = parameter("target", help="The model of the pair that runs alone.")
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.methods import SPEED_ONLY
+from harness.methods import defaults, speed_only_parameters
 from harness.problem import Problem
 
 SPEC_VERSION = 1
@@ -124,8 +124,9 @@ class RunSpec:
             del identity["engine"]["spec_decode"], identity["engine"]["spec_tokens"]
         if not self.engine.take_turns:
             del identity["engine"]["take_turns"]
-        # Off is what runs from before these parameters did, under the same name.
-        identity["params"] = {k: v for k, v in self.params.items() if v or k not in SPEED_ONLY}
+        # A run recorded before such a parameter existed ran at its default, and keeps its id.
+        unchanged = {name: defaults(self.method)[name] for name in speed_only_parameters(self.method)}
+        identity["params"] = {k: v for k, v in self.params.items() if k not in unchanged or v != unchanged[k]}
         return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"
 
     def sample_ids(self, problem: Problem) -> list[str]:
@@ -133,9 +134,10 @@ class RunSpec:
 
         The identity of one sample, independent of shards, nodes and its place in any list.
         """
+        speed_only = speed_only_parameters(self.method)
         identity = {
             "problem": [problem.id, problem.content_hash],
-            "method": [self.method, {k: v for k, v in self.params.items() if k not in SPEED_ONLY}],
+            "method": [self.method, {k: v for k, v in self.params.items() if k not in speed_only}],
             "models": [m and m.fingerprint for m in self._weights()],
             "sampling": [self.temperature, self.top_p, self.token_budget],
             "prompts": self.prompt_hash,
