@@ -21,7 +21,6 @@ A hardware file is TOML. One table for each model that a run needs, `[draft]` an
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
+from harness.toml_file import read_toml
 
 _ROUNDS = 50
 """Of the iteration for how many requests each engine has under way."""
@@ -96,9 +96,7 @@ class Projection:
 def read(path: Path) -> Hardware:
     """A hardware file. Raises ValueError with one line that says what is wrong."""
     try:
-        return Hardware.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise ValueError(f"{path}: not a readable TOML file: {wrong}") from wrong
+        return Hardware.model_validate(read_toml(path))
     except ValidationError as wrong:
         first = wrong.errors()[0]
         raise ValueError(

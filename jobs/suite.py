@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.toml_file import read_toml
 from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT = "runs/nightly"
@@ -47,9 +47,9 @@ class Suite:
 def read(path: Path) -> Suite:
     """Read a suite's file. Raises BadSuite."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise BadSuite(f"--suite {path}: not a readable TOML file: {wrong}") from wrong
+        content = read_toml(path, f"--suite {path}")
+    except ValueError as error:
+        raise BadSuite(str(error)) from error
     runs = content.pop("run", [])
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise BadSuite(f"--suite {path}: no run in it; each is a table [[run]] of launch flags")

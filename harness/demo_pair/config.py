@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from harness.demo_pair.lessons import Kind
+from harness.toml_file import read_toml
 
 DEFAULT = Path(__file__).parent / "demo_pair.toml"
 Share = Annotated[float, Field(ge=0)]
@@ -96,9 +96,9 @@ class Config(_Strict):
 def read(path: Path) -> Config:
     """Read a configuration. Raises BadConfig."""
     try:
-        return Config.model_validate(tomllib.loads(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise BadConfig(f"{path}: not a readable TOML file: {wrong}") from wrong
+        return Config.model_validate(read_toml(path))
     except ValidationError as wrong:
         first = wrong.errors()[0]
         raise BadConfig(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from wrong
+    except ValueError as wrong:
+        raise BadConfig(str(wrong)) from wrong

@@ -11,10 +11,11 @@ srun = ["--container-image=/images/vllm.sqsh"]        # further arguments of sru
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from harness.toml_file import read_toml
 
 _FEW_CORES = 4
 """Of a job that grades and reports: it grades in so many processes at most."""
@@ -29,10 +30,7 @@ def load(name: str) -> dict[str, Any]:
     path = known.get(name) or Path(name)
     if not path.is_file():
         raise ValueError(f"--profile {name}: no such file, and the known profiles are: {', '.join(known) or 'none'}")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
-        raise ValueError(f"--profile {path}: not a readable TOML file: {wrong}") from wrong
+    content = read_toml(path, f"--profile {path}")
     return {key.replace("_", "-"): value for key, value in content.items()}
 
 

@@ -7,7 +7,6 @@ paper leaves out is listed, never guessed.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -15,6 +14,8 @@ from typing import Any, Literal
 
 import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.toml_file import parse_toml
 
 Flags = Mapping[str, str | int | float | bool]
 Paper = Literal["scot", "speccot", "specreason"]
@@ -174,9 +175,7 @@ def load(name: str) -> Suite:
 def parse(name: str, text: str) -> Suite:
     """A suite from TOML. Raises ValueError."""
     try:
-        return Suite.model_validate({"name": name, **tomllib.loads(text)})
-    except tomllib.TOMLDecodeError as wrong:
-        raise ValueError(f"suite {name}: not a readable TOML file: {wrong}") from wrong
+        return Suite.model_validate({"name": name, **parse_toml(text, f"suite {name}")})
     except ValidationError as wrong:
         first = wrong.errors()[0]
         raise ValueError(f"suite {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from wrong

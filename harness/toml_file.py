@@ -1,0 +1,33 @@
+"""Read TOML files, with one-line errors for people who wrote them by hand."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+
+def read_toml(path: Path, label: str | None = None) -> dict[str, Any]:
+    """Return the contents of a TOML file.
+
+    label: what the error message calls the file, for example `--config my.toml`; its path by default.
+    Raises ValueError with one line where the file is missing, is not UTF-8 or is not TOML.
+    """
+    label = str(path) if label is None else label
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(label, error) from error
+    return parse_toml(text, label)
+
+
+def parse_toml(text: str, label: str) -> dict[str, Any]:
+    """Return the contents of a TOML document. Raises ValueError with one line that starts with `label`."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable(label, error) from error
+
+
+def _unreadable(label: str, error: Exception) -> ValueError:
+    return ValueError(f"{label}: not a readable TOML file: {error}")

@@ -1,0 +1,27 @@
+"""A TOML file that cannot be read is one line, whatever is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.toml_file import read_toml
+
+
+def test_a_readable_file_is_a_dictionary(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('drafts = 3\n[run]\nname = "ä"\n', encoding="utf-8")
+    assert read_toml(path) == {"drafts": 3, "run": {"name": "ä"}}
+
+
+@pytest.mark.parametrize("content", [b"drafts = ", b"name = '\xff'", b"a = 1\na = 2", None])
+def test_an_unreadable_file_is_one_line_that_names_it(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "a.toml"
+    if content is not None:
+        path.write_bytes(content)
+    for label, opening in ((None, str(path)), ("--config a.toml", "--config a.toml")):
+        with pytest.raises(ValueError, match="not a readable TOML file") as raised:
+            read_toml(path, label)
+        assert str(raised.value).startswith(f"{opening}: ")
+        assert "\n" not in str(raised.value)
