@@ -149,7 +149,7 @@ def sbatch_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     from jobs.slurm import profiles
 
     flags = {word: chosen[word.replace("-", "_")] for word in options.SBATCH}
-    return profiles.settle(chosen["profile"], chosen["slurm"], flags)
+    return profiles.sbatch_options(chosen["profile"], chosen["slurm"], flags)
 
 
 def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem], chosen: Mapping[str, Any]) -> None:
@@ -160,7 +160,7 @@ def _run(console: Console, run: RunFolder, spec: RunSpec, problems: list[Problem
     _deal(run, spec, problems, chosen["shards"])
     state = read_state(run)
     ended = by_shard(run, state.endings)
-    pending = ended.left
+    pending = ended.num_unfinished
     if state.finished or state.unfinished:
         console.print(
             f"Resuming: {len(state.finished)} samples are finished, {pending} are left, "
@@ -186,33 +186,33 @@ def _deal(run: RunFolder, spec: RunSpec, problems: list[Problem], shards: int) -
     if run.exists() and run.num_shards() == min(shards, spec.num_problems * spec.samples):
         return
     history = spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
-    planned = sharding.deal(units(spec, problems), shards, expected_tokens(problems, history))
+    planned = sharding.assign_to_shards(units(spec, problems), shards, expected_tokens(problems, history))
     if run.exists():
-        run.deal_again(planned)
+        run.assign_again(planned)
     else:
         run.create(spec, problems, planned)
 
 
 def _submit(console: Console, run: RunFolder, chosen: Mapping[str, Any]) -> None:
-    from jobs.slurm.refusals import told
+    from jobs.command import slurm_errors_in_one_line
     from jobs.submission.dispatch import dispatch
 
-    with told("the run"):
+    with slurm_errors_in_one_line("the run"):
         done = dispatch(run, chosen["sbatch"], chosen["shards_per_task"])
     if done.submitted:
-        console.print(f"Submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.behind}.")
+        console.print(f"Submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.finalizer_notice}.")
     if done.warning:
         console.print(done.warning, style="bold yellow", markup=False, soft_wrap=True)
-    if done.at_work:
-        console.print(f"{done.at_work} shards are at work or waiting already; nothing is submitted twice.")
+    if done.num_active_shards:
+        console.print(f"{done.num_active_shards} shards are running or queued already; nothing is submitted twice.")
     console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)
 
 
 def _clear(run: RunFolder) -> None:
-    from jobs.slurm.client import SlurmSilent
+    from jobs.slurm.client import SlurmError
     from jobs.submission.dispatch import clear
 
-    with contextlib.suppress(SlurmSilent):  # the run is complete, whatever the queue holds
+    with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
         clear(run)
 
 

@@ -72,7 +72,7 @@ def _print(
     machine: hardware.Hardware,
     there: hardware.Projection,
 ) -> None:
-    from jobs.watch.follow import duration
+    from jobs.watch.show import duration
 
     here = [sample.latency_seconds for sample in samples]
     click.echo(f"{name}: {len(samples)} timed samples of {planned}")

@@ -155,7 +155,7 @@ def _data_run(
     run = launch.launch({**asked, "dry_run": dry})
     if dry:
         return None
-    if left := by_shard(run, read_endings(run)).left:
+    if left := by_shard(run, read_endings(run)).num_unfinished:
         click.echo(f"{left} samples of the data are to come. Typed again then, the same command goes on and trains.")
         return None
     return run

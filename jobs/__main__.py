@@ -24,19 +24,20 @@ def _folder(path: Path) -> RunFolder:
 
 
 def _submit_what_is_left(run: RunFolder) -> None:
+    from jobs.command import slurm_errors_in_one_line
     from jobs.run import submissions
-    from jobs.slurm.refusals import told
     from jobs.submission.dispatch import dispatch
 
     last = submissions.read(run)[-1]
-    with told("the run"):
+    with slurm_errors_in_one_line("the run"):
         done = dispatch(run, last.options, last.shards_per_task)
     if done.submitted:
-        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.behind}")
+        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.finalizer_notice}")
     if done.warning:
         click.echo(done.warning)
     if not done.submitted:
-        click.echo(f"nothing to submit: {done.at_work} shards are at work" if done.at_work else "nothing to submit")
+        active = f": {done.num_active_shards} shards are running or queued" if done.num_active_shards else ""
+        click.echo(f"nothing to submit{active}")
 
 
 @click.group(cls=OneLineGroup)
@@ -129,10 +130,8 @@ def retry_failed(run: Path, at_most: int) -> None:
 
     folder = _folder(run)
     granted = retries.grant(folder, at_most)
-    stay = f"; {granted.exhausted} have had their {at_most} further tries and stay as they are" * bool(
-        granted.exhausted
-    )
-    click.echo(f"{len(granted.retried)} failed samples are run once more{stay}")
+    exhausted = f"; {granted.num_exhausted} are out of retries (--at-most {at_most})" if granted.num_exhausted else ""
+    click.echo(f"retrying {len(granted.retried)} failed samples{exhausted}")
     if submissions.read(folder):
         _submit_what_is_left(folder)
     elif granted.retried:
@@ -145,12 +144,12 @@ def retry_failed(run: Path, at_most: int) -> None:
 def nightly(suite: Path, night: datetime | None) -> None:
     """Launch a suite for a night, and behind it a job that judges the night against those before it."""
     from jobs import nightly as nights
-    from jobs.slurm.refusals import told
+    from jobs.command import slurm_errors_in_one_line
     from jobs.suite import BadSuite
 
     evening = night.date() if night else nights.tonight()
     try:
-        with told("the night"):
+        with slurm_errors_in_one_line("the night"):
             launched = nights.launch(suite, evening)
     except BadSuite as wrong:
         raise click.UsageError(str(wrong)) from wrong

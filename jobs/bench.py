@@ -64,7 +64,7 @@ def main(samples: int, tasks: int, method: str, minutes: float, output: Path) ->
     again_seconds = _timed("harness.launch", *arguments)
     looks = _watch(run, minutes)
     ended = by_shard(run, read_endings(run))
-    if ended.left:
+    if ended.num_unfinished:
         _timed("jobs", "cancel", str(path))
     hardware = environment.hardware()
     machine = f"{hardware['cpu']}, {hardware['usable_cores']} logical cores, {_slurm_version()}"
@@ -96,7 +96,7 @@ def _look(run: RunFolder, elapsed: float) -> _Look:
         with contextlib.suppress(FileNotFoundError):  # a journal that has just become a trace file
             sizes += [path.stat().st_size] if path.is_file() else []
     finished = sum(by_shard(run, read_endings(run)).finished)
-    tasks = len(list(run.parts_dir.glob("*.parquet")))
+    tasks = len(run.trace_files())
     return _Look(elapsed, finished, tasks, len(sizes), sum(sizes) / (1 << 20), seconds)
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from jobs import suite
 from jobs.run import submissions
-from jobs.run.folder import RunFolder, write_atomically
+from jobs.run.files import write_atomically
+from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
 from jobs.suite import Suite
@@ -50,7 +51,7 @@ def tonight() -> date:
 def launch(path: Path, night: date, only: Sequence[int] | None = None) -> Night:
     """Launch a suite for a night; typed again, it goes on where it was cut. `only`: launches to confirm, by number.
 
-    Raises suite.BadSuite and SlurmSilent; exits with code 2 where a flag in the suite is wrong.
+    Raises suite.BadSuite and SlurmError; exits with code 2 where a flag in the suite is wrong.
     """
     chosen = suite.read(path)
     tag = night.isoformat() + _CONFIRMING * (only is not None)

@@ -31,7 +31,7 @@ def main(problems: int, samples: int) -> None:
     from harness.options import settled
     from jobs.run.folder import RunFolder
     from jobs.run.plan import plan
-    from jobs.run.shards import deal
+    from jobs.run.shards import assign_to_shards
     from jobs.run.spec import units
 
     if problems > benchmarks.DATASETS[_DATASET].count:
@@ -46,7 +46,7 @@ def main(problems: int, samples: int) -> None:
         chosen = settled(context, None, None)
         spec, found, _ = plan(chosen, {"drafts": 5, "guidance_tokens": 50, "step_tokens": 512})
         run = RunFolder(data / spec.run_id)
-        run.create(spec, found, deal(units(spec, found), 8))
+        run.create(spec, found, assign_to_shards(units(spec, found), 8))
         ended = time.monotonic()
         num_units = run.units_by_shard().num_rows
     print(json.dumps({"plan_seconds": ended - started, "seconds": ended - begun, "units": num_units}))

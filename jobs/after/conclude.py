@@ -23,7 +23,7 @@ def conclude(folder: str, database: str | None = None) -> bool:
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     report(run, console, Path(database) if database else None, _WAIT_SECONDS)
-    pending = by_shard(run, read_endings(run)).left
+    pending = by_shard(run, read_endings(run)).num_unfinished
     if pending:
         console.print(
             f"NOT COMPLETE: {pending} samples are missing. They are run by:  python -m jobs resume {run.path}",

@@ -28,7 +28,7 @@ def check(run: RunFolder, task: str) -> None:
         raise NotReady(f"{task} needs a run of {asked}, and {run.path.name} is one of {found}")
     if spec.engine.kind == "scripted":
         raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
-    if left := by_shard(run, read_endings(run)).left:
+    if left := by_shard(run, read_endings(run)).num_unfinished:
         raise NotReady(f"{left} samples of {run.path.name} are not finished: python -m jobs resume {run.path}")
 
 

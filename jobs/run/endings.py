@@ -1,12 +1,13 @@
 """How the samples of a run ended, over all its records: counted in columns, without an object per sample.
 
-The first record of a sample that did not end in an error counts, else the first of all. A sample that failed is
-finished too, as data, unless it may be run once more (jobs.run.retries).
+A sample that failed every time is finished too, as data, unless it was granted another try (jobs.run.retries).
+jobs.run.records says which record of a sample counts.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,28 +18,29 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.run import retries, submissions, trace_files
+from jobs.run import submissions, trace_files
+from jobs.run.files import read_records
 from jobs.run.folder import RunFolder
+from jobs.run.records import FAILED
 
-_FAILED = "error"
-"""The stop reason."""
 _READERS = 8
-_ATTEMPT = re.compile(r"-deal(?P<deal>\d+)-shard(?P<shard>\d+)$")
+"""Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
+_ATTEMPT = re.compile(r"-deal(?P<assignment>\d+)-shard(?P<shard>\d+)$")
 
 
 @dataclass(frozen=True)
 class Endings:
-    """Sample ids."""
+    """The ids of samples that have ended."""
 
-    over: pa.Array
-    """Those that are not to be run, or not again; one with several records comes several times."""
+    finished_records: pa.Array
+    """Ids of the samples that need not be run (again); a sample with several records is listed several times."""
     failed: pa.Array
-    """Of these, those that ended in an error every time, once each."""
+    """Ids of the finished samples that ended in an error every time, once each."""
 
     @cached_property
     def finished(self) -> pa.Array:
-        """Those that are not to be run, or not again, once each."""
-        return pc.unique(self.over)
+        """Ids of the samples that need not be run (again), once each."""
+        return pc.unique(self.finished_records)
 
 
 NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
@@ -46,68 +48,72 @@ NO_ENDINGS = Endings(pa.array([], pa.string()), pa.array([], pa.string()))
 
 @dataclass(frozen=True)
 class ShardEndings:
-    """How many samples of each shard; lists by shard number."""
+    """Numbers of samples, in lists by shard number."""
 
     planned: list[int]
     finished: list[int]
     failed: list[int]
 
     @property
-    def left(self) -> int:
-        """Samples of the run that are not finished."""
+    def num_unfinished(self) -> int:
+        """Number of samples of the run that are not finished."""
         return sum(self.planned) - sum(self.finished)
 
     @property
     def unfinished_shards(self) -> list[int]:
-        """Shards with a sample that is not finished."""
-        return [i for i, (planned, done) in enumerate(zip(self.planned, self.finished, strict=True)) if done < planned]
+        """Numbers of the shards that have a sample that is not finished."""
+        counts = zip(self.planned, self.finished, strict=True)
+        return [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]
 
 
 def read_endings(run: RunFolder) -> Endings:
-    """From every journal and trace file."""
+    """Read how samples ended from every journal and trace file of a run."""
     journals = {}
-    for path in sorted(run.journal_dir.glob("*.jsonl")):
+    for path in run.journals():
         try:
-            journals[path.stem] = ended_in(path.read_bytes())
+            journals[path.stem] = endings_in_journal(path.read_bytes())
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
-    return count(run, journals, sorted(run.parts_dir.glob("*.parquet")))
+    return count_endings(run, journals, run.trace_files())
 
 
-def count(run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path]) -> Endings:
-    """From trace files, and journals by name: their ended samples, True for an error.
+def count_endings(run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path]) -> Endings:
+    """Count the ended samples of trace files, and of journals by their names: True for a sample that failed.
 
-    A trace file holds what the journal of its name held; together they are one record.
+    A trace file holds what the journal of the same name held; together they are one record.
     """
-    left = dict(journals)
+    not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
     for path, table in _read(list(trace_files)):
         ids += table["sample_id"].chunks
         reasons += table["stop_reason"].chunks
-        if path.stem in left:
-            known = set(table["sample_id"].to_pylist())
-            left[path.stem] = {sample: error for sample, error in left[path.stem].items() if sample not in known}
-    for ended in left.values():
+        if path.stem in not_compacted:
+            compacted = set(table["sample_id"].to_pylist())
+            not_compacted[path.stem] = {
+                sample_id: has_failed
+                for sample_id, has_failed in not_compacted[path.stem].items()
+                if sample_id not in compacted
+            }
+    for ended in not_compacted.values():
         ids.append(pa.array(ended.keys(), pa.string()))
-        reasons.append(pa.array([_FAILED if error else None for error in ended.values()], pa.string()))
-    failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), _FAILED), fill_value=False)
-    return _settle(pa.chunked_array(ids), failed, retries.granted(run))
+        reasons.append(pa.array([FAILED if has_failed else None for has_failed in ended.values()], pa.string()))
+    failed = pc.fill_null(pc.equal(pa.chunked_array(reasons), FAILED), fill_value=False)
+    return _from_records(pa.chunked_array(ids), failed, granted_retries(run))
 
 
 def _read(files: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
-    """Several at a time: a shared filesystem answers slowly, and to many at once."""
     with ThreadPoolExecutor(_READERS) as pool:
         yield from zip(files, pool.map(trace_files.endings, files), strict=True)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
-    """The same per shard of the plan."""
+    """Count the endings of each shard of the plan, in shard order."""
     units = run.units_by_shard()
     planned, finished, failed = ([0] * run.num_shards() for _ in range(3))
     flags = pa.table(
         {
             "shard": units["shard"],
-            "finished": pc.is_in(units["sample_id"], value_set=endings.over),
+            "finished": pc.is_in(units["sample_id"], value_set=endings.finished_records),
             "failed": pc.is_in(units["sample_id"], value_set=endings.failed),
         }
     )
@@ -118,42 +124,54 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     return ShardEndings(planned, finished, failed)
 
 
-def ended_in(journal: bytes) -> dict[str, bool]:
-    """Samples that ended in a journal; True where one ended with an error."""
+def endings_in_journal(journal: bytes) -> dict[str, bool]:
+    """Return the ids of the samples that ended in a journal, each with True where it ended in an error."""
     ended = {}
     for line in journal.split(b"\n"):
         if line.startswith(b'{"event":"end"') and line.endswith(b"}"):
             event = orjson.loads(line)
-            ended[event["sample_id"]] = event["stop_reason"] == _FAILED
+            ended[event["sample_id"]] = event["stop_reason"] == FAILED
     return ended
 
 
-def attempt_name(stamp: str, deal: int, shard: int) -> str:
-    """Of an attempt, its journal and its trace file; `shard` is the first that its worker was given."""
-    return f"{stamp}-deal{deal}-shard{shard}"
+def attempt_name(stamp: str, assignment: int, shard: int) -> str:
+    """Name an attempt, its journal and its trace file.
 
-
-def concerning(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
-    """The journals or trace files that may hold samples of these shards, known by their names.
-
-    So that a thousand workers do not each open the files of all the others.
+    `assignment` is the number of the plan's assignment to shards, `shard` the first shard that the worker was assigned.
     """
-    deal = run.deal()
+    return f"{stamp}-deal{assignment}-shard{shard}"
+
+
+def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
+    """Return the journals or trace files that may hold samples of these shards, as their names tell.
+
+    This way a thousand workers do not each open the files of all the others.
+    """
+    assignment = run.assignment()
     tasks = [task for submission in submissions.read(run) for task in submission.tasks]
     firsts = {*shards, *(task[0] for task in tasks if not set(shards).isdisjoint(task))}
-    found = []
+    matching = []
     for path in sorted(paths):
         name = _ATTEMPT.search(path.stem)
-        if name is None or int(name["deal"]) != deal or int(name["shard"]) in firsts:
-            found.append(path)
-    return found
+        if name is None or int(name["assignment"]) != assignment or int(name["shard"]) in firsts:
+            matching.append(path)
+    return matching
 
 
-def _settle(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mapping[str, int]) -> Endings:
-    good = ids.filter(pc.invert(failed)).combine_chunks()
-    tries = pc.value_counts(ids.filter(failed))
-    if len(tries):
-        tries = tries.filter(pc.invert(pc.is_in(tries.field("values"), value_set=good)))
-    over = [row["values"] for row in tries.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
-    bad = pa.array(over, pa.string())
-    return Endings(pa.concat_arrays([good, bad]), bad)
+def granted_retries(run: RunFolder) -> Counter[str]:
+    """Return how many further tries each sample was granted; a torn last line grants nothing."""
+    tries: Counter[str] = Counter()
+    for record in read_records(run.retries_path):
+        tries.update(record["samples"])
+    return tries
+
+
+def _from_records(ids: pa.ChunkedArray, failed: pa.ChunkedArray, granted: Mapping[str, int]) -> Endings:
+    """Count samples from their records: the id of each, and whether it ended in an error."""
+    succeeded = ids.filter(pc.invert(failed)).combine_chunks()
+    failures = pc.value_counts(ids.filter(failed))
+    if len(failures):
+        failures = failures.filter(pc.invert(pc.is_in(failures.field("values"), value_set=succeeded)))
+    exhausted = [row["values"] for row in failures.to_pylist() if row["counts"] > granted.get(row["values"], 0)]
+    failed_ids = pa.array(exhausted, pa.string())
+    return Endings(pa.concat_arrays([succeeded, failed_ids]), failed_ids)

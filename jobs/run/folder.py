@@ -20,21 +20,18 @@ Files other than journals appear whole or not at all: written to a temporary nam
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import orjson
+import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from harness.problem import Problem
+from jobs.run import trace_files
+from jobs.run.files import write_atomically
 from jobs.run.spec import RunSpec, Unit
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class RunBusyError(ValueError):
@@ -68,7 +65,7 @@ class RunFolder:
         return self.path / "journal"
 
     @property
-    def parts_dir(self) -> Path:
+    def trace_files_dir(self) -> Path:
         """Trace files."""
         return self.path / "parts"
 
@@ -124,29 +121,39 @@ class RunFolder:
         """Held by whoever turns journals into trace files or writes grades; waits for its turn."""
         return FileLock(self.locks_dir / "compaction.lock")
 
+    def journals(self) -> list[Path]:
+        """The journals that there are, in the order of their names, which begin with their time."""
+        return sorted(self.journal_dir.glob("*.jsonl"))
+
+    def trace_files(self) -> list[Path]:
+        """The trace files that there are, in the order of their names, which begin with their time."""
+        return sorted(self.trace_files_dir.glob("*.parquet"))
+
+    def trace_file_of(self, journal: Path) -> Path:
+        """The trace file that a journal is compacted into, whether or not it exists."""
+        return self.trace_files_dir / f"{journal.stem}.parquet"
+
     def exists(self) -> bool:
         """Whether a complete plan lies here: shards.parquet is written last."""
         return self.shards_path.exists()
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
         """Write the plan of a new run; the last file is the mark that it is whole."""
-        for folder in (self.journal_dir, self.parts_dir, self.grades_dir, self.logs_dir, self.locks_dir):
+        for folder in (self.journal_dir, self.trace_files_dir, self.grades_dir, self.logs_dir, self.locks_dir):
             folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.spec_path, spec.to_json().encode())
         write_problems(self.problems_path, problems)
         self.write_shards(shards)
 
-    def write_shards(self, shards: list[list[Unit]], deal: int = 0) -> None:
-        """Write which units each shard holds; `deal` counts how often they were dealt before."""
-        from jobs.run import trace_files
-
+    def write_shards(self, shards: list[list[Unit]], assignment: int = 0) -> None:
+        """Write which units each shard holds; `assignment` counts how often they were assigned before."""
         columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
         columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
         trace_files.write_columns(
-            self.shards_path, trace_files.SHARDS, columns, {"shards": str(len(shards)), "deal": str(deal)}
+            self.shards_path, trace_files.SHARDS, columns, {"shards": str(len(shards)), "deal": str(assignment)}
         )
 
-    def deal_again(self, shards: list[list[Unit]]) -> None:
+    def assign_again(self, shards: list[list[Unit]]) -> None:
         """Change which units each shard holds. Raises RunBusyError while a worker is at one of the old shards."""
         with contextlib.ExitStack() as held:
             try:
@@ -157,7 +164,7 @@ class RunFolder:
                     f"--shards {len(shards)}: workers are at {self.path.name} in {self.num_shards()} shards; "
                     "wait for them or cancel them first, or leave the number of shards as it is"
                 ) from busy
-            self.write_shards(shards, self.deal() + 1)
+            self.write_shards(shards, self.assignment() + 1)
 
     def spec(self) -> RunSpec:
         """The run's specification."""
@@ -169,37 +176,32 @@ class RunFolder:
 
     def shards(self) -> list[list[Unit]]:
         """The units of each shard."""
-        from jobs.run import trace_files
-
-        dealt: list[list[Unit]] = [[] for _ in range(self.num_shards())]
+        shards: list[list[Unit]] = [[] for _ in range(self.num_shards())]
         for row in trace_files.read_rows(self.shards_path):
-            dealt[row.pop("shard")].append(Unit(**row))
-        return dealt
+            shards[row.pop("shard")].append(Unit(**row))
+        return shards
 
     def shard(self, number: int) -> list[Unit]:
         """The units of one shard, without reading the others."""
-        from jobs.run import trace_files
-
         rows = trace_files.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
         return [Unit(**row) for row in rows]
 
     def units_by_shard(self) -> pa.Table:
         """Columns `shard` and `sample_id` of all units: what is counted, without an object per unit."""
-        from jobs.run import trace_files
-
         return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
 
     def num_shards(self) -> int:
         """How many shards the plan has."""
-        return int(self._dealt()["shards"])
+        return int(self._shards_metadata()["shards"])
 
-    def deal(self) -> int:
-        """How often the units were dealt again; trace files of another deal may hold samples of any shard."""
-        return int(self._dealt()["deal"])
+    def assignment(self) -> int:
+        """How often the units were assigned to shards before this plan.
 
-    def _dealt(self) -> dict[str, str]:
-        from jobs.run import trace_files
+        Trace files of another assignment may hold samples of any shard.
+        """
+        return int(self._shards_metadata()["deal"])
 
+    def _shards_metadata(self) -> dict[str, str]:
         return trace_files.read_metadata(self.shards_path)
 
 
@@ -209,46 +211,13 @@ def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
     return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in found}.values())
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, whatever is killed and whenever."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    Path(name).replace(path)
-
-
-def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append a line of JSON, durable when this returns; a torn line before it stays a line of its own."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(handle, b"\n" + orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """What was appended, in order; a torn line was never acted upon, and is left out."""
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(orjson.JSONDecodeError):
-                yield orjson.loads(line)
-
-
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
     """Write problems as Parquet."""
-    from jobs.run import trace_files
-
     trace_files.write_table(path, trace_files.PROBLEMS, [asdict(p) for p in problems])
 
 
 def read_problems(path: Path) -> list[Problem]:
     """Read what `write_problems` wrote."""
-    from jobs.run import trace_files
-
     many = ("answers", "alternatives", "choices")
     rows: list[dict[str, Any]] = trace_files.read_rows(path)
     return [Problem(**{**row, **{name: tuple(row[name]) for name in many}}) for row in rows]

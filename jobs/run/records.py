@@ -1,6 +1,9 @@
-"""The record of each finished sample that counts, read from the trace files of a run.
+"""Which record of a sample counts, and the records that do, read from the trace files of a run.
 
-That is its first record that did not end in an error, else its first of all; the warehouse counts the same one.
+A sample that was run more than once has a record in several trace files. The one that counts is the first that did
+not end in an error or, where all did, the first of all; files are read in the order of their names, which begin with
+the time of the attempt. Whatever else needs this rule refers to it here: jobs.run.endings counts by it, and the
+warehouse expresses it in SQL.
 """
 
 from __future__ import annotations
@@ -15,15 +18,18 @@ import pyarrow.compute as pc
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 
+FAILED = "error"
+"""The stop reason of a record that does not count where the sample has another one."""
+
 
 def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[dict[str, Any]]:
-    """Each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
+    """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
 
-    Without `failed`, samples that ended in an error every time are left out. What a damaged file held counts as not
-    finished.
+    Without `failed`, samples that ended in an error every time are left out. Samples of a damaged file are not
+    finished, unless another file has them.
     """
-    files = sorted(run.parts_dir.glob("*.parquet"))
-    good = _good(files) if failed else set()
+    files = run.trace_files()
+    succeeded = _succeeded(files) if failed else set()
     seen: set[str] = set()
     for file in files:
         with contextlib.suppress(*trace_files.DAMAGED):
@@ -31,16 +37,16 @@ def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = T
                 sample_id = row["sample_id"]
                 if row["stop_reason"] is None or sample_id in seen:
                     continue
-                if row["stop_reason"] == "error" and (not failed or sample_id in good):
+                if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
                     continue
                 seen.add(sample_id)
                 yield row
 
 
-def _good(files: Sequence[Path]) -> set[str]:
-    """Samples with a record that did not end in an error."""
-    found: set[str] = set()
+def _succeeded(files: Sequence[Path]) -> set[str]:
+    """Return the ids of the samples that have a record that did not end in an error."""
+    sample_ids: set[str] = set()
     for file in files:
         endings = trace_files.endings(file)
-        found.update(endings["sample_id"].filter(pc.not_equal(endings["stop_reason"], "error")).to_pylist())
-    return found
+        sample_ids.update(endings["sample_id"].filter(pc.not_equal(endings["stop_reason"], FAILED)).to_pylist())
+    return sample_ids

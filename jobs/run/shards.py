@@ -1,4 +1,4 @@
-"""The plan: which units each worker is given, so that all workers are likely to end at the same time."""
+"""The plan: which units each worker is assigned, so that all workers are likely to finish at the same time."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from collections.abc import Mapping, Sequence
 from jobs.run.spec import Unit
 
 
-def deal(units: Sequence[Unit], shards: int, expected: Mapping[str, float] | None = None) -> list[list[Unit]]:
-    """Deal units to shards by longest processing time first; empty shards are left out.
+def assign_to_shards(
+    units: Sequence[Unit], shards: int, expected: Mapping[str, float] | None = None
+) -> list[list[Unit]]:
+    """Assign units to shards by longest processing time first; empty shards are left out.
 
     `expected` has the tokens that one sample of a problem is likely to spend, by problem id; a problem that it lacks
     counts as much as the average one. Without it all units count the same: shards of equal size. Equal arguments give
-    equal shards. Raises ValueError where `shards` is below 1, or an expectation is negative or no number.
+    equal shards. Raises ValueError where `shards` is below 1, or an expectation is negative or not a finite number.
     """
     if shards < 1:
         raise ValueError(f"at least 1 shard is needed, not {shards}")
     cost = _costs(units, expected or {})
-    dealt: list[list[Unit]] = [[] for _ in range(shards)]
+    assigned: list[list[Unit]] = [[] for _ in range(shards)]
     lightest = [(0.0, 0, shard) for shard in range(shards)]
     for unit in _longest_first(units, cost):
-        load, held, shard = lightest[0]
-        dealt[shard].append(unit)
-        heapq.heapreplace(lightest, (load + cost[unit.problem_id], held + 1, shard))
+        load, num_units, shard = lightest[0]
+        assigned[shard].append(unit)
+        heapq.heapreplace(lightest, (load + cost[unit.problem_id], num_units + 1, shard))
     # Round by round, and longest first only within a round: a run cut short has then seen every problem about equally
     # often, which its numbers depend on. Longest first over the whole shard would leave it without any easy problem,
     # and gain little: a shard ends with the shortest problems of its last round either way.
-    for part in dealt:
-        part.sort(key=lambda unit: (unit.sample_index, -cost[unit.problem_id]))
-    return [part for part in dealt if part]
+    for shard_units in assigned:
+        shard_units.sort(key=lambda unit: (unit.sample_index, -cost[unit.problem_id]))
+    return [shard_units for shard_units in assigned if shard_units]
 
 
 def _costs(units: Sequence[Unit], expected: Mapping[str, float]) -> dict[str, float]:
     problems = dict.fromkeys(unit.problem_id for unit in units)
-    known = {problem: float(expected[problem]) for problem in problems if problem in expected}
-    for problem, tokens in known.items():
+    expectations = {problem: float(expected[problem]) for problem in problems if problem in expected}
+    for problem, tokens in expectations.items():
         if not 0 <= tokens < float("inf"):
             raise ValueError(f"{problem}: {tokens} expected tokens")
-    average = sum(known.values()) / len(known) if known else 1.0
-    return {problem: known.get(problem, average) for problem in problems}
+    average = sum(expectations.values()) / len(expectations) if expectations else 1.0
+    return {problem: expectations.get(problem, average) for problem in problems}
 
 
 def _longest_first(units: Sequence[Unit], cost: Mapping[str, float]) -> list[Unit]:
-    """Units by falling cost, those of equal cost round by round and within a round in the order of their hashes.
+    """Sort units by falling cost, those of equal cost round by round and within a round in the order of their hashes.
 
-    In the order of the dataset, wherever the number of problems is a multiple of the number of shards, one shard would
-    be dealt all samples of the same problems. Each cost begins with another round, because else a shard would be dealt
-    sample 0 of every problem and another one sample 1: its first round would be its only one.
+    In the order of the dataset, one shard would be assigned all samples of the same problems wherever the number of
+    problems is a multiple of the number of shards. Each cost begins with another round: otherwise one shard would be
+    assigned sample 0 of every problem and another one sample 1, so that its first round would be its only one.
     """
     rank = {tokens: place for place, tokens in enumerate(sorted(set(cost.values()), reverse=True))}
     rounds = 1 + max((unit.sample_index for unit in units), default=0)

@@ -1,7 +1,6 @@
 """What a run folder says has been done: the union of its trace files and journals.
 
-jobs.run.endings says which record of a sample counts. Files are read in the order of their names, which begin with
-their time.
+jobs.run.records says which record of a sample counts.
 """
 
 from __future__ import annotations
@@ -27,20 +26,21 @@ class RunState:
 
     finished: set[str] = field(default_factory=set)
     unfinished: dict[str, Trace] = field(default_factory=dict)
-    """By sample id: the interrupted attempt with the most accepted steps."""
+    """The interrupted attempt with the most accepted steps of each sample, by sample id."""
     endings: Endings = NO_ENDINGS
-    """The finished ones as columns."""
+    """The finished samples as columns."""
     bad_lines: int = 0
 
 
 def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
-    """Read everything that any attempt has left, of all shards or of some.
+    """Read what the attempts have recorded, for all shards or for some.
 
-    Journals first, trace files last: a compaction at the same time writes the trace file before it removes the journal.
+    Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
+    the journal.
     """
     state = RunState()
     ended: dict[str, dict[str, bool]] = {}
-    for path in _files(run, run.journal_dir.glob("*.jsonl"), shards):
+    for path in _files(run, run.journals(), shards):
         try:
             journal = read_journal(path)
         except FileNotFoundError:
@@ -48,10 +48,10 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
         state.bad_lines += journal.bad_lines
         ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
         for sample_id, trace in journal.unfinished.items():
-            known = state.unfinished.get(sample_id)
-            if known is None or len(trace.steps) > len(known.steps):
+            longest = state.unfinished.get(sample_id)
+            if longest is None or len(trace.steps) > len(longest.steps):
                 state.unfinished[sample_id] = trace
-    state.endings = endings.count(run, ended, _files(run, run.parts_dir.glob("*.parquet"), shards))
+    state.endings = endings.count_endings(run, ended, _files(run, run.trace_files(), shards))
     state.finished = set(state.endings.finished.to_pylist())
     for sample_id in state.finished & state.unfinished.keys():
         state.unfinished.pop(sample_id)
@@ -59,57 +59,66 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
 
 
 def _files(run: RunFolder, paths: Iterable[Path], shards: Sequence[int] | None) -> list[Path]:
-    return sorted(paths) if shards is None else endings.concerning(run, shards, paths)
+    return sorted(paths) if shards is None else endings.files_of_shards(run, shards, paths)
 
 
 def compact(run: RunFolder) -> int:
-    """Turn the finished samples of every journal into a trace file; returns how many samples were written.
+    """Write the finished samples of every journal to its trace file; returns how many samples were written.
 
-    A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (the
-    shard's lock says so). One with samples that nobody has finished yet stays: a later attempt goes on from it.
+    A journal is removed once every sample in it is in a trace file, unless its worker may still be writing to it (it
+    holds the shard's lock). A journal with samples that nobody has finished yet stays: a later attempt resumes them.
     """
     with run.compaction_lock():
         return _compact(run)
 
 
 def compact_own(run: RunFolder, journal_path: Path) -> None:
-    """The same for the one journal of a worker that has ended and still holds its shards: nobody waits for others."""
+    """Compact the journal of a worker that has ended and still holds its shards, without waiting for any lock.
+
+    The journal is removed once every sample in it is in its trace file.
+    """
     journal = read_journal(journal_path)
-    _write_part(run, journal_path, journal)
-    kept = trace_files.finished_ids([run.parts_dir / f"{journal_path.stem}.parquet"]) if journal.finished else set()
-    if {*journal.finished, *journal.unfinished} <= kept and not journal.bad_lines:
+    _write_trace_file(run, journal_path, journal)
+    if {*journal.finished, *journal.unfinished} <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
         journal_path.unlink()
 
 
 def _compact(run: RunFolder) -> int:
-    journals = sorted(run.journal_dir.glob("*.jsonl"))
+    journals = run.journals()
     written = 0
     for path in journals:
         with contextlib.suppress(FileNotFoundError):
-            written += _write_part(run, path, read_journal(path))
+            written += _write_trace_file(run, path, read_journal(path))
     if journals:
-        settled = set(endings.count(run, {}, sorted(run.parts_dir.glob("*.parquet"))).finished.to_pylist())
+        finished = set(endings.count_endings(run, {}, run.trace_files()).finished.to_pylist())
         for path in journals:
             with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
-                _remove_if_kept(run, path, settled)
+                _remove_if_compacted(run, path, finished)
     return written
 
 
-def _remove_if_kept(run: RunFolder, path: Path, settled: set[str]) -> None:
+def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str]) -> None:
     attempt = read_journal(path).attempt
     if attempt is None:
         return
     with contextlib.suppress(Timeout), run.shard_lock(attempt["shard"]):
         journal = read_journal(path)  # again: it may have grown before the lock was taken
-        kept = trace_files.finished_ids([run.parts_dir / f"{path.stem}.parquet"]) if journal.finished else set()
-        if journal.finished.keys() <= kept and journal.unfinished.keys() <= settled and not journal.bad_lines:
+        compacted = _compacted_ids(run, path, journal)
+        if journal.finished.keys() <= compacted and journal.unfinished.keys() <= finished and not journal.bad_lines:
             path.unlink()
 
 
-def _write_part(run: RunFolder, path: Path, journal: Journal) -> int:
-    part = run.parts_dir / f"{path.stem}.parquet"
-    if not journal.finished or (part.exists() and trace_files.finished_ids([part]) >= set(journal.finished)):
+def _compacted_ids(run: RunFolder, path: Path, journal: Journal) -> set[str]:
+    """Return the ids of the samples that the trace file of a journal holds."""
+    return trace_files.finished_ids([run.trace_file_of(path)]) if journal.finished else set()
+
+
+def _write_trace_file(run: RunFolder, path: Path, journal: Journal) -> int:
+    trace_file = run.trace_file_of(path)
+    if not journal.finished or (
+        trace_file.exists() and trace_files.finished_ids([trace_file]) >= set(journal.finished)
+    ):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
-    trace_files.write_table(part, trace_files.TRACES, rows, {"attempt": orjson.dumps(journal.attempt).decode()})
+    trace_files.write_table(trace_file, trace_files.TRACES, rows, {"attempt": orjson.dumps(journal.attempt).decode()})
     return len(rows)

@@ -1,7 +1,7 @@
-"""What was handed to Slurm: which task of which job was given which shards.
+"""What was submitted to Slurm: which shards each task of each job was assigned.
 
-Written before sbatch is called, so that a launcher that dies right after it leaves no job that nobody knows: Slurm is
-asked by the job's name, which is the submission's.
+A submission is recorded before sbatch is called and names the job, and Slurm is asked for jobs by name. So a launcher
+that dies right after sbatch leaves no job that nobody knows of.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from jobs.run.folder import RunFolder, append_record, read_records
+from jobs.run.files import append_record, read_records
+from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
 
@@ -21,25 +22,25 @@ class Submission:
 
     number: int
     name: str
-    """The job's name in Slurm; unlike any other's, of this or of another run folder."""
+    """The job's name in Slurm, unique among the submissions of all run folders."""
     tasks: list[list[int]]
     """Shards of each task, by its place in the array."""
     submitted_at: float
     """UTC, seconds since the epoch."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What sbatch was told."""
+    """The options of sbatch."""
     shards_per_task: int = 1
     code: str | None = None
     """Archive of the code that runs, in the run folder."""
 
 
 def read(run: RunFolder) -> list[Submission]:
-    """All submissions of a run in order; a torn last line is one that was never handed over."""
+    """Return all submissions of a run in order; a torn last line is one that was never submitted."""
     return [Submission(**record) for record in read_records(run.submissions_path)]
 
 
 def record(run: RunFolder, submission: Submission) -> None:
-    """Write a submission down, durable when this returns."""
+    """Record a submission, durable when this returns."""
     append_record(run.submissions_path, asdict(submission))
 
 
@@ -49,17 +50,17 @@ def job_name(run: RunFolder, number: int) -> str:
     return f"{run.path.name}.{folder}.{number}"
 
 
-def shards_at_work(submissions: list[Submission], tasks: list[Task]) -> set[int]:
-    """Shards that Slurm is at, or will be."""
+def active_shards(submissions: list[Submission], tasks: list[Task]) -> set[int]:
+    """Return the shards whose tasks are running or queued."""
     by_name = {submission.name: submission for submission in submissions}
     return {
         shard
         for task in tasks
-        if task.at_work and task.name in by_name and task.index < len(by_name[task.name].tasks)
+        if task.is_active and task.name in by_name and task.index < len(by_name[task.name].tasks)
         for shard in by_name[task.name].tasks[task.index]
     }
 
 
 def finalizer_name(submission_name: str) -> str:
-    """Of the job that grades and loads after a submission."""
+    """Return the name of the job that grades and loads after a submission."""
     return f"{submission_name}.finalize"

@@ -37,7 +37,7 @@ PROBLEMS = pa.schema(
     }
 )
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
-"""Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, how often dealt before."""
+"""Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, earlier assignments."""
 CANDIDATE = pa.struct(
     {
         "text": _text,

@@ -29,8 +29,8 @@ def check_slurm(question: Question) -> Iterator[Check]:
         return
     try:
         if "UP" not in client.ask("scontrol", "ping", seconds=_SECONDS):
-            raise client.SlurmSilent("scontrol ping: DOWN")
-    except client.SlurmSilent as silent:
+            raise client.SlurmError("scontrol ping: DOWN")
+    except client.SlurmError as silent:
         needed = question.cluster == "slurm"
         where = os.environ.get("SLURM_CONF", "the site's client.conf")
         text = f"no controller answers ({str(silent).splitlines()[-1]}): see {where}, or sinfo"
@@ -47,14 +47,14 @@ def check_slurm(question: Question) -> Iterator[Check]:
 def _version() -> str:
     try:
         return client.ask("sbatch", "--version", seconds=_SECONDS).strip()
-    except client.SlurmSilent:
+    except client.SlurmError:
         return "of an unknown version"
 
 
 def _accounting() -> Check:
     try:
         client.ask("sacct", "-n", "-X", "-P", "-S", "now-1minutes", "-o", "JobID", seconds=_SECONDS)
-    except client.SlurmSilent as silent:
+    except client.SlurmError as silent:
         return failure("slurm accounting", f"{silent}; submitit sees no states without it: the site must run slurmdbd")
     return ok("slurm accounting", "sacct answers")
 
@@ -62,7 +62,7 @@ def _accounting() -> Check:
 def _arrays(tasks: int) -> Check:
     try:
         most = client.max_array_size() - 1
-    except client.SlurmSilent as silent:
+    except client.SlurmError as silent:
         return warning("slurm arrays", f"MaxArraySize is not known: {silent}")
     if tasks > most:
         return ok(

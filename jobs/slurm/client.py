@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 ANSWER_SECONDS = 30.0
-_GIVEN_UP = "launch failed requeued held"
+_HELD_REASON = "launch failed requeued held"
 """Slurm's reason for a task that it could not start on a node and will not start again by itself."""
-_AT_WORK = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
+_ACTIVE_STATES = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
 
 
-class SlurmSilent(RuntimeError):
-    """Slurm did not answer, or refused; the message is its own."""
+class SlurmError(RuntimeError):
+    """A Slurm command failed or did not answer; the message is one line, Slurm's own where it printed one."""
 
 
-class SlurmRefused(SlurmSilent):
-    """sbatch did not take a job as it was asked for."""
+class SlurmRejected(SlurmError):
+    """sbatch rejected a job as it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class Task:
     gpus: int = 0
 
     @property
-    def given_up(self) -> bool:
-        """Whether Slurm keeps it and will never start it."""
-        return self.state == "PENDING" and self.reason == _GIVEN_UP
+    def is_held(self) -> bool:
+        """Whether Slurm holds the task in its queue for good and will never start it."""
+        return self.state == "PENDING" and self.reason == _HELD_REASON
 
     @property
-    def at_work(self) -> bool:
-        """Whether it runs or still will."""
-        return self.state in _AT_WORK and not self.given_up
+    def is_active(self) -> bool:
+        """Whether the task is running or queued and will still run."""
+        return self.state in _ACTIVE_STATES and not self.is_held
 
     @property
     def gpu_hours(self) -> float:
-        """Of its last start."""
+        """GPU-hours of the task's last start."""
         return self.gpus * self.elapsed_seconds / 3600
 
 
@@ -66,12 +66,12 @@ def controller_answers() -> bool:
         return False
     try:
         return "UP" in ask("scontrol", "ping", seconds=10)
-    except SlurmSilent:
+    except SlurmError:
         return False
 
 
 def queue(names: Sequence[str]) -> list[Task]:
-    """The tasks of these jobs that wait or run. Raises SlurmSilent."""
+    """The tasks of these jobs that wait or run. Raises SlurmError."""
     if not names:
         return []
     said = ask("squeue", "-h", "-r", f"--name={','.join(names)}", "-o", "%j|%K|%A|%F|%T|%N|%r")
@@ -84,7 +84,7 @@ def queue(names: Sequence[str]) -> list[Task]:
 
 
 def accounts(names: Sequence[str]) -> list[Task]:
-    """Every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmSilent."""
+    """Every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError."""
     if not names:
         return []
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES"
@@ -108,7 +108,7 @@ def latest(tasks: Sequence[Task]) -> dict[tuple[str, int], Task]:
 
 
 def max_array_size() -> int:
-    """The cluster's limit on tasks in one array. Raises SlurmSilent."""
+    """The cluster's limit on tasks in one array. Raises SlurmError."""
     found = re.search(r"MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"))
     return int(found[1]) if found else 1001
 
@@ -120,7 +120,7 @@ def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def end_time(job_id: str) -> float | None:
-    """When Slurm will end a running job, seconds since the epoch; None where it has no limit. Raises SlurmSilent."""
+    """When Slurm will end a running job, seconds since the epoch; None where it has no limit. Raises SlurmError."""
     said = ask("squeue", "-h", "-j", job_id, "-o", "%e").strip()
     try:
         return datetime.fromisoformat(said).timestamp()  # Slurm writes local time
@@ -129,30 +129,30 @@ def end_time(job_id: str) -> float | None:
 
 
 def requeue(job_id: str) -> None:
-    """Let a job start again from the beginning. Raises SlurmSilent."""
+    """Let a job start again from the beginning. Raises SlurmError."""
     ask("scontrol", "requeue", job_id)
 
 
 def cancel(names: Sequence[str]) -> None:
-    """End these jobs. Raises SlurmSilent."""
+    """End these jobs. Raises SlurmError."""
     for name in names:
         ask("scancel", f"--name={name}")
 
 
 def cancel_tasks(tasks: Sequence[Task]) -> None:
-    """End single tasks. Raises SlurmSilent."""
+    """End single tasks. Raises SlurmError."""
     if tasks:
         ask("scancel", *(task.job_id for task in tasks))
 
 
 def ask(*command: str, seconds: float = ANSWER_SECONDS) -> str:
-    """What a command of Slurm's prints. Raises SlurmSilent."""
+    """What a command of Slurm's prints. Raises SlurmError."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=seconds, env={**os.environ, "LC_ALL": "C"}
         )
     except (OSError, subprocess.TimeoutExpired) as failure:
-        raise SlurmSilent(f"{command[0]}: {failure}") from failure
+        raise SlurmError(f"{command[0]}: {failure}") from failure
     if done.returncode != 0:
-        raise SlurmSilent(f"{command[0]}: {done.stderr.strip() or done.stdout.strip()}")
+        raise SlurmError(f"{command[0]}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout

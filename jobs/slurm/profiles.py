@@ -34,7 +34,7 @@ def load(name: str) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in content.items()}
 
 
-def settle(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     """What sbatch is told: the profile, then `KEY=VALUE` pairs, then flags that were given. Raises ValueError."""
     told = load(profile) if profile else {}
     for pair in pairs:

@@ -1,7 +1,7 @@
-"""Decide from files and one look at Slurm's queue what is left to submit, and submit it.
+"""Decide from files and one query of Slurm's queue which shards need a job, and submit them.
 
-A shard that is neither finished nor known to Slurm is submitted; so the same command may be typed any number of times,
-by two people at once too, and whatever was killed is submitted again.
+A shard that is neither finished nor known to Slurm is submitted. So the same command may be run any number of times,
+even by two people at once, and whatever was killed is submitted again.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ class Dispatched:
     """What a dispatch did."""
 
     submitted: list[str]
-    """Job ids of arrays submitted now."""
+    """Ids of the array jobs submitted now."""
     tasks: int
-    """Tasks in them."""
-    at_work: int
-    """Shards that Slurm already had."""
+    """Number of tasks in them."""
+    num_active_shards: int
+    """Number of shards that were already running or queued."""
     warning: str | None = None
-    """Where Slurm did not take the job behind them: why, and what to type instead."""
+    """Why Slurm rejected the job that grades, loads and reports, and what to run instead; None where it did not."""
 
     @property
-    def behind(self) -> str:
-        """What a line about the submission ends with."""
-        return "" if self.warning else "; a job behind them grades, loads and reports"
+    def finalizer_notice(self) -> str:
+        """The end of a line about the submission: that a job grades, loads and reports after it."""
+        return "" if self.warning else "; a job after them grades, loads and reports"
 
 
 def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
-    """Submit every shard that needs it as array jobs, and a job behind them that grades, loads and reports.
+    """Submit every shard that needs it as array jobs, and a job that grades, loads and reports after them.
 
-    `options` are sbatch's words. Raises ValueError on a wrong one, SlurmRefused where sbatch does not take the arrays,
-    and SlurmSilent where Slurm does not answer.
+    `options` are sbatch's options. Raises ValueError where one is wrong, SlurmRejected where sbatch rejects the arrays,
+    and SlurmError where Slurm does not answer.
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
         before = submissions.read(run)
-        busy = submissions.shards_at_work(before, _queued(before))
-        # Read behind the look at the queue: a task that ends in between is then seen as ended, not as missing.
-        todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in busy]
+        active = submissions.active_shards(before, _queued(before))
+        # Read after the queue: a task that ends in between is then seen as ended, not as missing.
+        todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in active]
         if not todo:
-            return Dispatched([], 0, len(busy))
+            return Dispatched([], 0, len(active))
         code = snapshot.take(run)
         jobs: list[str] = []
         tasks = list(_portions(todo, shards_per_task))
@@ -63,33 +63,33 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
         warning = None
         try:
             submit.submit_finalizer(run, name, jobs, _with_code(run, code, profiles.light(parameters)))
-        except client.SlurmRefused as refused:  # such as a partition that takes no job without a GPU
+        except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
             warning = (
-                f"WARNING: Slurm did not take the job that grades, loads and reports: {refused}. "
-                f"When the tasks have ended:  python -m jobs finalize {run.path}"
+                f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
+                f"When the tasks have ended, run:  python -m jobs finalize {run.path}"
             )
-        return Dispatched(jobs, len(tasks), len(busy), warning)
+        return Dispatched(jobs, len(tasks), len(active), warning)
 
 
 def clear(run: RunFolder) -> None:
-    """Take out of Slurm's queue what it holds of a run and will never start. Raises SlurmSilent."""
+    """Cancel the jobs of a run that Slurm holds in its queue and will never start. Raises SlurmError."""
     with run.submission_lock():
         _queued(submissions.read(run))
 
 
 def _queued(before: Sequence[Submission]) -> list[client.Task]:
-    """What Slurm has of these submissions; what it has given up is cancelled.
+    """Return the tasks of these submissions that are running or queued, and cancel those that Slurm holds for good.
 
-    A task of an array is then submitted anew, and a job that waits behind it no longer waits for ever.
+    A cancelled task of an array is then submitted again, and a job that depends on it no longer waits forever.
     """
     names = [submission.name for submission in before]
     queued = client.queue([*names, *map(submissions.finalizer_name, names)])
-    client.cancel_tasks([task for task in queued if task.given_up])
-    return [task for task in queued if not task.given_up]
+    client.cancel_tasks([task for task in queued if task.is_held])
+    return [task for task in queued if not task.is_held]
 
 
 def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1) -> str:
-    """The batch script of a first submission, for --dry-run; nothing is written."""
+    """Return the batch script of a first submission, for --dry-run; nothing is written."""
     parameters = profiles.submitit_parameters(options)
     tasks = _portions(list(range(shards)), shards_per_task)
     submission = Submission(0, submissions.job_name(run, 0), tasks, 0.0, dict(options), shards_per_task)

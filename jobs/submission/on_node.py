@@ -25,7 +25,7 @@ from filelock import FileLock
 
 from harness.checks import every, storage
 from harness.checks.check import Check, Question, failure, ok
-from jobs.run.folder import write_atomically
+from jobs.run.files import write_atomically
 from jobs.slurm import client, profiles
 from jobs.slurm.checks import check_slurm
 from jobs.submission import snapshot, submit
@@ -137,8 +137,8 @@ def _until_gone(name: str) -> None:
 
 def _tasks(name: str) -> list[client.Task] | None:
     try:
-        return [task for task in client.queue([name]) if task.at_work]
-    except client.SlurmSilent:
+        return [task for task in client.queue([name]) if task.is_active]
+    except client.SlurmError:
         return None
 
 
@@ -146,7 +146,7 @@ def _cancel(name: str) -> None:
     try:
         if _tasks(name):
             client.cancel([name])
-    except client.SlurmSilent as silent:
+    except client.SlurmError as silent:
         print(f"the job {name} may still be there: {silent}", file=sys.stderr)
 
 

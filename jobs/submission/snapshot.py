@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import environment, models
-from jobs.run.folder import RunFolder, write_atomically
+from jobs.run.files import write_atomically
+from jobs.run.folder import RunFolder
 
 CODE = "HARNESS_CODE"
 """Environment variable: the folder that a job's code was unpacked into."""

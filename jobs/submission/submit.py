@@ -94,18 +94,18 @@ def _outside_of_any_job() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _refusals_in_one_line() -> Iterator[None]:
-    """Raises SlurmRefused where submitit raises what sbatch printed."""
+    """Raises SlurmRejected where submitit raises what sbatch printed."""
     from submitit.core.utils import FailedJobError
 
     try:
         yield
     except FailedJobError as error:
         lines = [line.removeprefix("sbatch: error: ").strip() for line in str(error).splitlines()]
-        raise client.SlurmRefused("; ".join(line for line in lines if line)) from error
+        raise client.SlurmRejected("; ".join(line for line in lines if line)) from error
 
 
 def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
-    """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRefused."""
+    """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRejected."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
     with _outside_of_any_job(), _refusals_in_one_line():
@@ -130,7 +130,7 @@ def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dic
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
     """Submit the job that grades, loads and reports once these have ended, however they did; returns its id.
 
-    Raises client.SlurmRefused.
+    Raises client.SlurmRejected.
     """
     behind = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
     return _submit(run, submissions.finalizer_name(name), behind, conclude, str(run.path.resolve()))
@@ -141,7 +141,7 @@ def submit_call(
 ) -> str:
     """Submit one call of a module's function as a job of its own, in the code as it is now; returns the job's id.
 
-    `parameters` are submitit's. Raises client.SlurmRefused.
+    `parameters` are submitit's. Raises client.SlurmRejected.
     """
     run = RunFolder(folder)
     archive = (folder / snapshot.take(run)).resolve()

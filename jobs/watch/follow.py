@@ -14,7 +14,8 @@ from rich.text import Text
 
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job
-from jobs.watch.progress import Follower, Progress
+from jobs.watch.progress import Follower
+from jobs.watch.show import progress_line
 
 _LOOK_SECONDS = 1.0
 _PLAIN_LINE_SECONDS = 15.0
@@ -40,7 +41,7 @@ def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: 
         finally:
             ended.set()
             shown.join()
-    console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+    console.print(progress_line(follower.poll()), highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -57,41 +58,15 @@ def _apart(console: Console) -> Iterator[Console]:
 
 def _show(follower: Follower, console: Console, ended: threading.Event, live: bool) -> None:
     if not (live and console.is_terminal):
-        console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+        console.print(progress_line(follower.poll()), highlight=False, soft_wrap=True)
         while not ended.wait(_PLAIN_LINE_SECONDS):
-            console.print(line(follower.poll()), highlight=False, soft_wrap=True)
+            console.print(progress_line(follower.poll()), highlight=False, soft_wrap=True)
         return
     with Live(console=console, auto_refresh=False, transient=True) as shown:
         while not ended.is_set():
-            shown.update(Text(line(follower.poll())), refresh=True)
+            shown.update(Text(progress_line(follower.poll())), refresh=True)
             ended.wait(_LOOK_SECONDS)
 
 
 def _all_done(jobs: Sequence[Job]) -> bool:
     return all(job.done() for job in jobs)
-
-
-def line(progress: Progress) -> str:
-    """`12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71 % · ETA 3 min`."""
-    rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
-    shown = [f"{len(progress.ended)}/{progress.total} samples"]
-    shown += [f"{progress.errors} errors"] if progress.errors else []
-    if len(progress.ended) == progress.total:
-        # The last steps may have left the journal unseen: no count of them would be true.
-        return " · ".join(shown)
-    shown += [f"{progress.steps} steps"]
-    shown += [rates] if rates else []
-    shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
-    if progress.eta_seconds is not None:
-        shown.append(f"ETA {duration(progress.eta_seconds)}")
-    else:
-        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
-    return " · ".join(shown)
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -53,7 +53,7 @@ class Follower:
         self._history: deque[tuple[float, int, int]] = deque()
         self._started = time.monotonic()
         self.progress = Progress(total=run.units_by_shard().num_rows)
-        for path in sorted(run.journal_dir.glob("*.jsonl")):
+        for path in run.journals():
             self._read(path)
         self.progress.ended = set(read_endings(run).finished.to_pylist())  # a failed sample may be run once more
         self._done_before = len(self.progress.ended)
@@ -61,11 +61,11 @@ class Follower:
 
     def poll(self) -> Progress:
         """Take in what is new."""
-        there = sorted(self._run.journal_dir.glob("*.jsonl"))
+        there = self._run.journals()
         for path in there:
             self._read(path)
         for path in set(self._offsets) - set(there):  # its worker has ended and made a trace file of it
-            self.progress.ended |= trace_files.finished_ids([self._run.parts_dir / f"{path.stem}.parquet"])
+            self.progress.ended |= trace_files.finished_ids([self._run.trace_file_of(path)])
             del self._offsets[path]
         if not there:
             self.progress.ended |= set(read_endings(self._run).finished.to_pylist())

@@ -1,4 +1,4 @@
-"""A run's status for people."""
+"""How the status and the progress of a run are printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.watch.follow import duration
+from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
 
 _MANY = 32
@@ -51,7 +51,7 @@ def _header(status: RunStatus) -> list[str]:
         lines += [
             f"THE DISK IS FULL: {status.free_bytes >> 10} KiB are left, too little for journals, logs and results"
         ]
-    lines += [f"Slurm did not answer: {status.slurm_says}"] if status.slurm_says else []
+    lines += [f"Slurm did not answer: {status.slurm_error}"] if status.slurm_error else []
     return lines
 
 
@@ -67,3 +67,29 @@ def _row(shard: ShardStatus) -> list[str]:
         duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
         shard.last_error or (task.reason if task and shard.where == "waiting" else ""),
     ]
+
+
+def progress_line(progress: Progress) -> str:
+    """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`."""
+    rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
+    shown = [f"{len(progress.ended)}/{progress.total} samples"]
+    shown += [f"{progress.errors} errors"] if progress.errors else []
+    if len(progress.ended) == progress.total:
+        # The last steps may have left the journal unseen: no count of them would be true.
+        return " · ".join(shown)
+    shown += [f"{progress.steps} steps"]
+    shown += [rates] if rates else []
+    shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
+    if progress.eta_seconds is not None:
+        shown.append(f"ETA {duration(progress.eta_seconds)}")
+    else:
+        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
+    return " · ".join(shown)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration as `45 s`, `12 min` or `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs.run import submissions
-from jobs.run.endings import Endings, by_shard, count, ended_in
+from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.slurm.client import Task
@@ -35,8 +35,8 @@ class ShardStatus:
     last_error: str = ""
 
     @property
-    def left(self) -> int:
-        """Samples that are not finished."""
+    def num_unfinished(self) -> int:
+        """Number of samples that are not finished."""
         return self.planned - self.finished
 
 
@@ -55,7 +55,7 @@ class RunStatus:
     """Of all starts of all tasks; None where accounting does not answer."""
     free_bytes: int = 0
     """Room left on the disk of the run folder."""
-    slurm_says: str = ""
+    slurm_error: str = ""
     """Why Slurm's part is missing."""
 
     @property
@@ -99,60 +99,60 @@ def status(run: RunFolder) -> RunStatus:
 
 def _read(run: RunFolder, recent: Recent) -> Endings:
     journals: dict[str, dict[str, bool]] = {}
-    for path in sorted(run.journal_dir.glob("*.jsonl")):
+    for path in run.journals():
         try:
             content = path.read_bytes()
             live = path.stat().st_mtime >= recent.since
         except FileNotFoundError:
             continue  # compacted since the listing
-        journals[path.stem] = ended_in(content)
+        journals[path.stem] = endings_in_journal(content)
         if live:
             recent.add_journal(content, len(journals[path.stem]))
-    trace_files = sorted(run.parts_dir.glob("*.parquet"))
+    trace_files = run.trace_files()
     for path in trace_files:
         if path.stem not in journals and path.stat().st_mtime >= recent.since:
             recent.add_trace_file(path)
-    return count(run, journals, trace_files)
+    return count_endings(run, journals, trace_files)
 
 
 def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
     before = submissions.read(run)
     if not before:
         for shard in found.shards:
-            shard.where = "stopped" if shard.left else "finished"
+            shard.where = "stopped" if shard.num_unfinished else "finished"
         return
     names = [submission.name for submission in before]
     try:
         at_work = client.queue(names)
-    except client.SlurmSilent as silent:
-        at_work, found.slurm_says = [], str(silent)
+    except client.SlurmError as silent:
+        at_work, found.slurm_error = [], str(silent)
     try:
         history = client.accounts([*names, submissions.finalizer_name(names[-1])])
         found.gpu_hours = sum(task.gpu_hours for task in history)
-    except client.SlurmSilent as silent:
-        history, found.slurm_says = [], str(silent)
+    except client.SlurmError as silent:
+        history, found.slurm_error = [], str(silent)
     tasks = client.latest([*history, *at_work])
     for submission in before:
         for index, numbers in enumerate(submission.tasks):
             for number in numbers:
                 if number < len(found.shards):
                     _place(
-                        run, found.shards[number], tasks.get((submission.name, index)), unknown=bool(found.slurm_says)
+                        run, found.shards[number], tasks.get((submission.name, index)), unknown=bool(found.slurm_error)
                     )
 
 
 def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bool) -> None:
     shard.task = task
-    if not shard.left:
+    if not shard.num_unfinished:
         shard.where = "finished"
     elif task is None:
         shard.where = "unknown" if unknown else "stopped"
-    elif task.at_work:
+    elif task.is_active:
         shard.where = "running" if task.state in {"RUNNING", "COMPLETING"} else "waiting"
     else:
         shard.where = "stopped"
         own = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
-        shard.last_error = own or f"Slurm: {task.reason if task.given_up else task.state}"
+        shard.last_error = own or f"Slurm: {task.reason if task.is_held else task.state}"
 
 
 def log_path(run: RunFolder, job_id: str) -> Path:

@@ -146,10 +146,12 @@ class _Worker:
 
 
 def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
-    dealt = run.num_shards()
+    num_shards = run.num_shards()
     for shard in shards:
-        if not 0 <= shard < dealt:
-            raise ValueError(f"{run.path.name} has {dealt} shards, none is number {shard}: they were dealt again")
+        if not 0 <= shard < num_shards:
+            raise ValueError(
+                f"{run.path.name} has {num_shards} shards and no shard {shard}: its samples were assigned again"
+            )
     # Over several shards too: a run cut short has seen every problem about equally often.
     return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
 
@@ -161,7 +163,7 @@ def _ends_at() -> float | None:
         return None
     try:
         end = client.end_time(job)
-    except client.SlurmSilent:
+    except client.SlurmError:
         return None  # the signal before the end still comes
     now = time.time()
     return None if end is None else end - min(_WRITE_DOWN_SECONDS, 0.1 * max(0.0, end - now))
@@ -229,7 +231,7 @@ def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup
     gpus = hardware.get("gpus") or []
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
-        attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.deal(), shard),
+        attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
         run_id=run.path.name,
         shard=shard,
         hostname=socket.gethostname(),

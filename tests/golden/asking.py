@@ -38,7 +38,7 @@ def check_refusal(run: RunFolder, words: str, command: click.Command, *arguments
 
 def written(run: RunFolder) -> dict[str, str]:
     """The plan, the journals and the trace files of a run, by their content."""
-    journals, trace_files = sorted(run.journal_dir.glob("*")), sorted(run.parts_dir.glob("*"))
+    journals, trace_files = sorted(run.journal_dir.glob("*")), sorted(run.trace_files_dir.glob("*"))
     files = [*(run.path / name for name in _PLANS), *journals, *trace_files]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 

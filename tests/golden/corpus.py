@@ -31,7 +31,7 @@ def copied(folder: Path, to: Path) -> list[RunFolder]:
 def restored(run: RunFolder, to: Path) -> RunFolder:
     """One run as a copy that may be changed. A checkout has no empty folders, and a run folder has some."""
     found = RunFolder(Path(shutil.copytree(run.path, to / run.path.name)))
-    for empty in (found.journal_dir, found.parts_dir, found.grades_dir, found.logs_dir, found.locks_dir):
+    for empty in (found.journal_dir, found.trace_files_dir, found.grades_dir, found.logs_dir, found.locks_dir):
         empty.mkdir(exist_ok=True)
     return found
 

@@ -46,7 +46,7 @@ def in_warehouse(connection: Connection, run_id: str) -> dict[str, str]:
 def in_trace_files(run: RunFolder) -> dict[str, list[str]]:
     """The digests of every finished sample of a run folder; one that has several records has several digests."""
     found: dict[str, list[str]] = {}
-    for path in sorted(run.parts_dir.glob("*.parquet")):
+    for path in run.trace_files():
         for row in trace_files.read_rows(path):
             trace = trace_from_dict(row)
             found.setdefault(trace.sample_id, []).append(of_trace(trace))

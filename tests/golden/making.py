@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from harness import benchmarks, options
 from harness.launch import main as launch
 from jobs import nightly, suite
-from jobs.run.folder import RunFolder, write_atomically
+from jobs.run.files import write_atomically
+from jobs.run.folder import RunFolder
 from tests.golden import corpus, digests, identities, killed, measured
 from warehouse.database import reader
 from warehouse.load import load_run
@@ -78,7 +79,7 @@ def _make_interrupted(folder: Path) -> None:
         run = RunFolder(chosen.output / whole.path.name)
         (killed.kill_twice if flags["method"] in _KILLED_TWICE else killed.kill)(run, flags)
         if flags["method"] in _TORN:
-            killed.tear(max(run.journal_dir.glob("*.jsonl")))
+            killed.tear(max(run.journals()))
         corpus.keep(run, folder / "interrupted")
         endings[run.path.name] = {"launch": number, "samples": {sample: digest for sample, [digest] in found.items()}}
     corpus.write_json(folder / "interrupted.json", endings)

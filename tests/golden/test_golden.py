@@ -168,7 +168,7 @@ def test_an_interrupted_run_goes_on_from_its_last_accepted_steps(tmp_path: Path,
     go_on(run, door, arguments)
     assert [found.path.name for found in run_folders([tmp_path])] == [name], "the same command, another run folder"
     assert digests.in_trace_files(run) == {sample: [digest] for sample, digest in INTERRUPTED[name]["samples"].items()}
-    traces = {row["sample_id"]: trace_from_dict(row) for file in run.parts_dir.iterdir() for row in read_rows(file)}
+    traces = {row["sample_id"]: trace_from_dict(row) for file in run.trace_files() for row in read_rows(file)}
     for sample, known in before.unfinished.items():
         trace = traces[sample]
         assert trace.steps[: len(known.steps)] == known.steps, "an accepted step was written again"

@@ -10,7 +10,7 @@ from harness.methods import defaults
 from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
 from jobs.run.folder import RunFolder
-from jobs.run.shards import deal
+from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
@@ -46,7 +46,7 @@ def plan(
         prompt_hash=prompt_hash(),
     )
     run = RunFolder(folder / spec.run_id)
-    run.create(spec, problems, deal(units(spec, problems), shards))
+    run.create(spec, problems, assign_to_shards(units(spec, problems), shards))
     return run
 
 

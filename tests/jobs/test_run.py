@@ -25,11 +25,11 @@ from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunBusyError, RunFolder
 from jobs.run.journal import JournalWriter
-from jobs.run.shards import deal
+from jobs.run.shards import assign_to_shards
 from jobs.run.spec import Attempt
 from jobs.run.state import compact, read_state
-from jobs.watch.follow import line
 from jobs.watch.progress import Follower
+from jobs.watch.show import progress_line
 from jobs.work.worker import ShardBusyError, run_shard
 from tests.jobs.runs import ENGINES, plan, planned_ids
 
@@ -67,7 +67,7 @@ def test_engines_that_take_turns_write_the_same_texts(tmp_path: Path, monkeypatc
     assert texts(freely) == texts(in_turn)
     spans = sorted(
         (call["submitted_at"] + call["queued_seconds"], call["submitted_at"] + call["end_seconds"], call["model"])
-        for part in in_turn.parts_dir.glob("*.parquet")
+        for part in in_turn.trace_files()
         for row in trace_files.read_rows(part)
         for call in row["calls"]
     )
@@ -86,7 +86,7 @@ def test_a_trace_file_holds_what_the_models_were_shown_and_when(tmp_path: Path) 
     run_shard(str(run.path), 0)
     compact(run)
     texts_of = {problem.id: problem.text for problem in run.problems()}
-    for part in run.parts_dir.glob("*.parquet"):
+    for part in run.trace_files():
         for row in trace_files.read_rows(part):
             for role in ("draft", "target"):
                 assert texts_of[row["problem_id"]] in row[f"{role}_prompt"]
@@ -97,7 +97,7 @@ def test_a_worker_leaves_a_trace_file_and_no_journal(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
     assert list(run.journal_dir.iterdir()) == []
-    assert len(list(run.parts_dir.glob("*.parquet"))) == 1
+    assert len(run.trace_files()) == 1
     assert finished_ids(run) == planned_ids(run)
 
 
@@ -105,9 +105,9 @@ def test_a_damaged_trace_file_costs_its_samples_and_nothing_else(tmp_path: Path)
     run = plan(tmp_path, shards=2)
     for shard in (0, 1):
         run_shard(str(run.path), shard)
-    damaged = sorted(run.parts_dir.glob("*.parquet"))[0]
+    damaged = run.trace_files()[0]
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert by_shard(run, read_endings(run)).left == 12
+    assert by_shard(run, read_endings(run)).num_unfinished == 12
     assert len(finished_ids(run)) == 12
     for shard in (0, 1):
         run_shard(str(run.path), shard)
@@ -128,7 +128,7 @@ def test_a_finished_run_does_nothing_more(tmp_path: Path) -> None:
 def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=3)
     run_shard(str(run.path), 1)
-    run.deal_again(deal([unit for shard in run.shards() for unit in shard], 2))
+    run.assign_again(assign_to_shards([unit for shard in run.shards() for unit in shard], 2))
     for shard in (0, 1):
         run_shard(str(run.path), shard)
     compact(run)
@@ -168,9 +168,7 @@ def test_killed_in_the_middle_and_started_again_nothing_is_lost_or_done_twice(
 
     run_shard(str(run.path), 0)
     compact(run)
-    finished = {
-        row["sample_id"]: row for part in run.parts_dir.glob("*.parquet") for row in trace_files.read_rows(part)
-    }
+    finished = {row["sample_id"]: row for part in run.trace_files() for row in trace_files.read_rows(part)}
     for sample_id, steps in kept.items():
         assert finished[sample_id]["num_attempts"] == (2 if steps else 1)
         assert len(finished[sample_id]["steps"]) >= steps
@@ -200,7 +198,7 @@ def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path
     assert worker.returncode == 0
     compact(run)
     assert finished_ids(run) == planned_ids(run)
-    assert list(run.journal_dir.glob("*.jsonl")) == []
+    assert run.journals() == []
 
 
 @pytest.mark.usefixtures("journals_stay")
@@ -217,16 +215,16 @@ def test_compactions_and_readers_at_once_agree(tmp_path: Path) -> None:
     assert finished_ids(run) == planned_ids(run)
 
 
-def test_the_shards_of_a_run_at_work_are_not_dealt_again(tmp_path: Path) -> None:
+def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)
     before = run.shards()
-    fewer = deal([unit for shard in before for unit in shard], 1)
+    fewer = assign_to_shards([unit for shard in before for unit in shard], 1)
     with run.shard_lock(1), pytest.raises(RunBusyError, match="--shards 1: workers are at"):
-        run.deal_again(fewer)
+        run.assign_again(fewer)
     assert run.shards() == before
-    run.deal_again(fewer)
+    run.assign_again(fewer)
     assert run.shards() == fewer
-    with pytest.raises(ValueError, match="none is number 1: they were dealt again"):
+    with pytest.raises(ValueError, match="no shard 1: its samples were assigned again"):
         run_shard(str(run.path), 1)
 
 
@@ -251,7 +249,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
 
     monkeypatch.setattr(pair, "_scripted", restarting)
     run_shard(str(run.path), 0)
-    [part] = run.parts_dir.glob("*.parquet")
+    [part] = run.trace_files()
     attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
     assert 1 <= attempts[2] <= 8, "those in flight at the restart"
     assert attempts[1] == 24 - attempts[2]
@@ -268,10 +266,10 @@ def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) 
 def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
-    [journal] = run.journal_dir.glob("*.jsonl")
+    [journal] = run.journals()
     journal.with_name("29990101-second.jsonl").write_bytes(journal.read_bytes())
     compact(run)
-    assert len(list(run.parts_dir.glob("*.parquet"))) == 2
+    assert len(run.trace_files()) == 2
     assert finished_ids(run) == planned_ids(run)
 
 
@@ -288,18 +286,18 @@ def test_progress_follows_the_journal_and_ends_complete(tmp_path: Path) -> None:
     run = plan(tmp_path)
     follower = Follower(run)
     assert follower.poll().total == 24
-    assert line(follower.progress) == "0/24 samples · 0 steps · engines are starting"
+    assert progress_line(follower.progress) == "0/24 samples · 0 steps · engines are starting"
     journal = JournalWriter(run.journal_dir / "0.jsonl", Attempt("0", run.path.name, 0, "host", 1, 0.0, None))
     journal.start(Trace(planned_ids(run)[0], "demo/0", 0, seed=1))
     journal.close()
-    assert line(follower.poll()) == "0/24 samples · 0 steps · 1 in flight"
+    assert progress_line(follower.poll()) == "0/24 samples · 0 steps · 1 in flight"
     run_shard(str(run.path), 0)
     progress = follower.poll()
     assert len(progress.ended) == 24
     assert progress.judged > 0
     assert progress.acceptance is not None
     assert progress.tokens["draft"] > 0
-    assert by_shard(run, read_endings(run)).left == 0
+    assert by_shard(run, read_endings(run)).num_unfinished == 0
 
 
 def test_a_sample_keeps_its_identity_whatever_the_plan(tmp_path: Path) -> None:
@@ -324,9 +322,7 @@ def test_a_run_that_looks_ahead_draws_the_same_samples_in_a_folder_of_its_own(tm
         run_shard(str(run.path), 0)
     assert texts(without) == texts(ahead)
     purposes = [
-        Counter(
-            c["purpose"] for part in run.parts_dir.iterdir() for r in trace_files.read_rows(part) for c in r["calls"]
-        )
+        Counter(c["purpose"] for part in run.trace_files() for r in trace_files.read_rows(part) for c in r["calls"])
         for run in (without, ahead)
     ]
     assert purposes[1].pop("lookahead") > 0

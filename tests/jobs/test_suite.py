@@ -37,7 +37,7 @@ def test_a_suite_runs_under_a_tag_and_another_night_is_another_run(tmp_path: Pat
     nights = [suite.launch(chosen, tag) for tag in ("2026-01-01", "2026-01-02")]
     assert [run.spec().tag for night in nights for run in night] == ["2026-01-01"] * 2 + ["2026-01-02"] * 2
     for run in (run for night in nights for run in night):
-        assert by_shard(run, read_endings(run)).left == 0
+        assert by_shard(run, read_endings(run)).num_unfinished == 0
     first, second = ({unit.sample_id for run in night for unit in run.shards()[0]} for night in nights)
     assert first.isdisjoint(second), "other samples"
     assert nights[0][0].spec().dataset_hash == nights[1][0].spec().dataset_hash, "of the same problems"

@@ -152,7 +152,7 @@ class Launched:
     def worker_pids(self) -> list[int]:
         """Processes that are at this run's shards now."""
         found = []
-        for journal in self.run.journal_dir.glob("*.jsonl"):
+        for journal in self.run.journals():
             with journal.open("rb") as lines:
                 pid = int(json.loads(next(iter(lines)))["pid"])
             if Path(f"/proc/{pid}").exists():

@@ -27,7 +27,7 @@ class Witness:
     def look(self) -> None:
         """Take down what is recorded now, on top of what was seen before."""
         under_way: dict[str, int] = {}
-        for path in self.run.journal_dir.glob("*.jsonl"):
+        for path in self.run.journals():
             try:
                 journal = read_journal(path)
             except FileNotFoundError:
@@ -79,7 +79,7 @@ def death(what: str, witness: Witness) -> Death:
 def calls_of_finished(run: RunFolder) -> set[Call]:
     """Calls of the samples in trace files."""
     found: set[Call] = set()
-    for path in run.parts_dir.glob("*.parquet"):
+    for path in run.trace_files():
         try:
             rows = list(trace_files.iterate_rows(path, ["sample_id", "calls.list.element.submitted_at"]))
         except (FileNotFoundError, *trace_files.DAMAGED):

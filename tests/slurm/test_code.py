@@ -57,6 +57,6 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
     assert "the edited code runs" not in said
     assert launched.status().finished == launched.status().planned == 4
     assert "pass@1" in said, "the job that grades and reports ran too"
-    [trace_file] = launched.run.parts_dir.glob("*.parquet")
+    [trace_file] = launched.run.trace_files()
     attempt = json.loads(trace_files.read_metadata(trace_file)["attempt"])
     assert attempt["git_commit"] == commit

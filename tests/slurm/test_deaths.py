@@ -131,7 +131,7 @@ def test_the_controller_is_killed_and_started_again(
     witness = launched.witness()
     os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
     now = launched.status()
-    assert now.slurm_says, "status says that Slurm does not answer, and goes on from files"
+    assert now.slurm_error, "status says that Slurm does not answer, and goes on from files"
     assert now.planned == 80
     cluster.tell("up")
     launched.complete()
@@ -146,7 +146,7 @@ def test_accounting_is_away(launch: Launch, undisturbed: Texts, ledger: Ledger, 
     witness = launched.witness()
     now = launched.status()
     assert now.gpu_hours is None
-    assert now.slurm_says
+    assert now.slurm_error
     cluster.tell("up")
     launched.complete()
     assert_whole(launched.run, undisturbed)
@@ -187,10 +187,10 @@ def test_a_journal_and_a_trace_file_are_damaged(launch: Launch, undisturbed: Tex
         os.kill(pid, signal.SIGKILL)
     wait_for(launched.ended, "the end", 120)
     witness = launched.witness()
-    parts = sorted(launched.run.parts_dir.glob("*.parquet"))
+    parts = launched.run.trace_files()
     assert parts, "the finalizer has made trace files of what was finished"
     parts[0].write_bytes(parts[0].read_bytes()[:-50])
-    for journal in launched.run.journal_dir.glob("*.jsonl"):
+    for journal in launched.run.journals():
         journal.write_bytes(journal.read_bytes()[:-30] + b"\x00\xff garbage")
     launched.complete()
     assert_whole(launched.run, undisturbed)

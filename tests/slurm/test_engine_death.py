@@ -30,7 +30,7 @@ def accepted_so_far(run: RunFolder) -> dict[str, str]:
     """Text of the accepted steps of the samples that are under way."""
     return {
         sample_id: "".join(step.text for step in trace.steps)
-        for path in run.journal_dir.glob("*.jsonl")
+        for path in run.journals()
         for sample_id, trace in read_journal(path).unfinished.items()
         if trace.steps
     }

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.slurm
 def test_failed_samples_are_retried(launch: Callable[..., Launched], undisturbed: dict[str, str]) -> None:
     launched = launch(seconds=0.02)
     wait_for(launched.ended, "the end", 180)
-    part = sorted(launched.run.parts_dir.glob("*.parquet"))[0]
+    part = launched.run.trace_files()[0]
     table = pq.read_table(part)
     reasons = table["stop_reason"].to_pylist()
     failed = pa.array(["error", "error", *reasons[2:]], pa.string())
     pq.write_table(table.set_column(table.schema.get_field_index("stop_reason"), "stop_reason", failed), part)
     assert launched.status().failed == 2
     told = harness("jobs", "retry-failed", str(launched.run.path), environment=launched.environment)
-    assert "2 failed samples are run once more" in told
+    assert "retrying 2 failed samples" in told
     assert "submitted 1 tasks" in told
     wait_for(launched.ended, "the retry's end", 120)
     assert (launched.status().finished, launched.status().failed) == (80, 0)

@@ -59,7 +59,7 @@ def test_what_sbatch_refuses_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     line = done.stderr.splitlines()[-1]  # above it stands what sbatch printed
-    assert line.startswith("error: Slurm did not take the run: ")
+    assert line.startswith("error: Slurm rejected the run: ")
     assert "partition" in line
 
 

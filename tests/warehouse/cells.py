@@ -63,7 +63,7 @@ def finished(
     attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": "a processor"})
     metadata = {"attempt": json.dumps(asdict(attempt))}
     trace_files.write_table(
-        folder.parts_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata
+        folder.trace_files_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata
     )
     grades = []
     for i, unit in enumerate(unit for unit in ran if has_grade(number[unit.problem_id], unit.sample_index)):

@@ -171,7 +171,7 @@ def planned(folder: RunFolder) -> list[Unit]:
 
 
 def write_part(folder: RunFolder, traces: list[Trace], name: str = "a0", device: str = "cpu") -> Path:
-    path = folder.parts_dir / f"{name}.parquet"
+    path = folder.trace_files_dir / f"{name}.parquet"
     metadata = {"attempt": json.dumps(asdict(attempt(folder.path.name, name, device)))}
     trace_files.write_table(path, trace_files.TRACES, [asdict(trace) for trace in traces], metadata)
     return path

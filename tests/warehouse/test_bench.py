@@ -20,8 +20,8 @@ def test_synthetic_runs_are_whole_and_the_same_each_time(tmp_path: Path) -> None
     first, second = (create(tmp_path / name, 1200) for name in ("a", "b"))
     assert [run.spec().method for run in first] == [shape.method for shape in SHAPES]
     for run, again in zip(first, second, strict=True):
-        assert (run.parts_dir / "attempt-0000.parquet").read_bytes() == (
-            again.parts_dir / "attempt-0000.parquet"
+        assert (run.trace_files_dir / "attempt-0000.parquet").read_bytes() == (
+            again.trace_files_dir / "attempt-0000.parquet"
         ).read_bytes()
         report = load_run(run, tmp_path / "w.duckdb")
         assert (report.skipped, report.num_unplanned) == ((), 0)

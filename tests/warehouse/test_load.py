@@ -93,8 +93,8 @@ def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, databa
         runs.write_part(folder, [runs.ended(runs.speculative(third, latency=latency), "error", "lost")], part)
     runs.write_part(folder, [runs.speculative(fourth)], "e")
     if damaged:
-        runs.truncated(folder.parts_dir / "e.parquet")
-    (folder.parts_dir / "a0.parquet").rename(folder.parts_dir / "z.parquet")
+        runs.truncated(folder.trace_files_dir / "e.parquet")
+    (folder.trace_files_dir / "a0.parquet").rename(folder.trace_files_dir / "z.parquet")
     runs.write_grades(folder, {first.sample_id: "error", second.sample_id: "correct", third.sample_id: "error"})
     report = load_run(folder, database)
     assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, damaged)
@@ -151,7 +151,7 @@ def test_a_damaged_part_is_named_and_the_rest_is_loaded(
 
 
 def test_a_part_that_is_mended_is_loaded(folder: RunFolder, database: Path) -> None:
-    path = folder.parts_dir / "a0.parquet"
+    path = folder.trace_files_dir / "a0.parquet"
     whole = path.read_bytes()
     runs.truncated(path)
     assert load_run(folder, database).num_finished == 0
@@ -168,7 +168,7 @@ def test_grades_with_an_unknown_verdict_are_left_out(folder: RunFolder, database
 
 
 def test_a_part_without_metadata_is_loaded(folder: RunFolder, database: Path) -> None:
-    path = folder.parts_dir / "a0.parquet"
+    path = folder.trace_files_dir / "a0.parquet"
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
     assert load_run(folder, database).num_finished == 2
     assert value(database, "SELECT device FROM attempt") is None

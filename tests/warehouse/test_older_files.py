@@ -32,7 +32,7 @@ def test_fields_that_an_older_file_lacks_are_null(tmp_path: Path, how_many: str)
     runs.write_part(run, [runs.speculative(unit) for unit in units[:2]], name="a")
     runs.write_part(run, [runs.speculative(unit) for unit in units[2:4]], name="b")
     lacking = {"verdict_score", "proposed_tokens", "confirmed_tokens", "overlapped_seconds"}
-    for path in sorted(run.parts_dir.glob("*.parquet"))[: None if how_many == "all" else 1]:
+    for path in run.trace_files()[: None if how_many == "all" else 1]:
         table = pq.read_table(path)
         older = pa.schema([(f.name, without(f.type, lacking)) for f in table.schema], metadata=table.schema.metadata)
         pq.write_table(pa.Table.from_pylist(table.to_pylist(), older), path)

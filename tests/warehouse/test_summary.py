@@ -78,7 +78,7 @@ def test_left_out_files_and_the_grader_version_are_named(tmp_path: Path) -> None
     runs.write_part(folder, [runs.speculative(unit) for unit in units])
     for version, graded in (("v1", units), ("v2", units[:1])):
         runs.write_grades(folder, {unit.sample_id: "correct" for unit in graded}, version)
-    (folder.parts_dir / "b.parquet").write_bytes(b"")
+    (folder.trace_files_dir / "b.parquet").write_bytes(b"")
     load_run(folder, tmp_path / "w.duckdb")
     shown = rendered(tmp_path / "w.duckdb", folder.path.name)
     assert "v2 (the newest; 1 other version(s) kept, not counted)" in shown

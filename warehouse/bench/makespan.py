@@ -22,7 +22,7 @@ import click
 from harness.command import OneLineErrors
 from harness.problem import Problem
 from jobs.run.expected import Recorded, expected_tokens
-from jobs.run.shards import deal
+from jobs.run.shards import assign_to_shards
 from jobs.run.spec import Unit
 from warehouse.database import WarehouseError, reader, rows
 
@@ -67,10 +67,10 @@ def makespans(lengths: Lengths, shards: int) -> dict[str, float]:
         )
     ways: dict[str, Callable[[], list[list[Unit]]]] = {
         "equal slices": lambda: _slices(units, shards),
-        "all alike": lambda: deal(units, shards),
-        "by level or length": lambda: deal(units, shards, expected_tokens(lengths.problems)),
-        "by history": lambda: deal(units, shards, expected_tokens(lengths.problems, lengths.history())),
-        "by the truth": lambda: deal(units, shards, actual),
+        "all alike": lambda: assign_to_shards(units, shards),
+        "by level or length": lambda: assign_to_shards(units, shards, expected_tokens(lengths.problems)),
+        "by history": lambda: assign_to_shards(units, shards, expected_tokens(lengths.problems, lengths.history())),
+        "by the truth": lambda: assign_to_shards(units, shards, actual),
     }
     mean = sum(lengths.tokens[unit.problem_id, unit.sample_index] for unit in units) / shards
     return {name: _longest(way(), lengths.tokens) / mean for name, way in ways.items()}

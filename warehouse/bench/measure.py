@@ -38,7 +38,7 @@ def bare_kept(folder: Path, database: Path) -> dict[str, Any]:
 
 
 def _bare(folder: Path, database: Path, columns: str) -> dict[str, Any]:
-    files = [str(path) for run in run_folders([folder]) for path in sorted(run.parts_dir.glob("*.parquet"))]
+    files = [str(path) for run in run_folders([folder]) for path in run.trace_files()]
     database.unlink(missing_ok=True)
     with scratch(database.parent) as connection:
         connection.execute(f"ATTACH {literal(str(database))} AS bare")

@@ -153,7 +153,7 @@ def _sample_id(run: RunFolder, place: int) -> str:
 def _part(
     connection: Connection, run: RunFolder, shape: Shape, num_problems: int, first: int, last: int, number: int
 ) -> None:
-    path = run.parts_dir / f"attempt-{number:04}.parquet"
+    path = run.trace_files_dir / f"attempt-{number:04}.parquet"
     attempt = Attempt(path.stem, run.path.name, 0, "synthetic", 1, 1_700_000_000.0, None)
     connection.execute(
         _PART.read_text(encoding="utf-8").replace("{attempt}", json.dumps(asdict(attempt))),

@@ -115,7 +115,7 @@ def fingerprints(folder: RunFolder) -> list[FileRecord]:
     """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
     grades = [path for derived in _derived(folder) for path in derived.glob("*.parquet")]
-    times = {path: path.stat().st_mtime for path in (*plan, *folder.parts_dir.glob("*.parquet"))}
+    times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
     times |= {path: graded_at(path) for path in grades}
     files: list[FileRecord] = []
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
@@ -156,7 +156,7 @@ def stage(
     derived = _derived(folder)
     for file in files:
         path = folder.path / file.name
-        if path.parent == folder.parts_dir:
+        if path.parent == folder.trace_files_dir:
             traces.append(file)
             continue
         try:

@@ -15,7 +15,7 @@ from harness.trace import Candidate, Step, Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.plan import _model
-from jobs.run.shards import deal
+from jobs.run.shards import assign_to_shards
 from jobs.run.spec import Attempt, EngineSpec, RunSpec, units
 
 RIGHT, WRONG = "So it is \\boxed{{{}}}.", "No, it is \\boxed{{{}}}."
@@ -92,7 +92,7 @@ def _planned(folder: Path, method: str, draft: Path | None, target: Path, chosen
         prompt_hash=prompt_hash(),
     )
     run = RunFolder(folder / spec.run_id)
-    run.create(spec, chosen, deal(units(spec, chosen), 1))
+    run.create(spec, chosen, assign_to_shards(units(spec, chosen), 1))
     return run
 
 
@@ -104,6 +104,6 @@ def _written(run: RunFolder, traces: list[Trace]) -> RunFolder:
     attempt = Attempt("a0", run.path.name, 0, "node1", 1, 0.0, None)
     metadata = {"attempt": json.dumps(asdict(attempt))}
     trace_files.write_table(
-        run.parts_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata
+        run.trace_files_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata
     )
     return run

@@ -41,7 +41,7 @@ def lossless(run: RunFolder, baseline: RunFolder) -> tuple[int, str]:
 def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) -> None:
     run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
     assert lossless(run, baseline) == (0, "8 samples in both runs: 8 equal token by token\n")
-    [part] = baseline.parts_dir.glob("*.parquet")
+    [part] = baseline.trace_files()
     rows = trace_files.read_rows(part)
     rows[0]["steps"][0]["token_ids"][5] += 1
     trace_files.write_table(part, trace_files.TRACES, rows, trace_files.read_metadata(part))

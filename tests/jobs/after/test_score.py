@@ -28,7 +28,7 @@ def rewards(asked: list[str], context: int = 1 << 20) -> RewardModel:
 def places(run: RunFolder) -> Counter[tuple[str, int, int | None]]:
     """Of the reasoning steps and their candidates that the trace files hold."""
     found: Counter[tuple[str, int, int | None]] = Counter()
-    for part in run.parts_dir.glob("*.parquet"):
+    for part in run.trace_files():
         for row in trace_files.read_rows(part):
             for number, step in enumerate(row["steps"]):
                 if step["role"] in {"answer", "chain", "rethink"}:

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def files(run: RunFolder) -> list[Path]:
-    found = sorted(run.parts_dir.glob("*.parquet"))
+    found = run.trace_files()
     assert found
     return found
 

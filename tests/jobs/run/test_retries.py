@@ -14,9 +14,9 @@ from harness.engines.settings import EngineSettings
 from harness.problem import dataset_hash
 from jobs.after.grading import finish, finished_samples
 from jobs.run import retries, trace_files
-from jobs.run.endings import attempt_name, by_shard, concerning, read_endings
+from jobs.run.endings import attempt_name, by_shard, files_of_shards, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.shards import deal
+from jobs.run.shards import assign_to_shards
 from jobs.run.state import compact, read_state
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan, planned_ids
@@ -61,7 +61,7 @@ def verdicts(run: RunFolder) -> list[str]:
 
 def test_a_failed_sample_is_data_and_the_run_is_finished(failed_run: RunFolder) -> None:
     ended = by_shard(failed_run, read_endings(failed_run))
-    assert (ended.planned, ended.finished, ended.failed, ended.left) == ([24], [24], [3], 0)
+    assert (ended.planned, ended.finished, ended.failed, ended.num_unfinished) == ([24], [24], [3], 0)
     assert verdicts(failed_run).count("error") == 3
     assert run_shard(str(failed_run.path), 0) == 0
 
@@ -72,8 +72,8 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
     database = failed_run.path.parent / "warehouse.duckdb"
     load_run(failed_run, database)
     granted = retries.grant(failed_run, at_most=2)
-    assert (len(granted.retried), granted.exhausted) == (3, 0)
-    assert by_shard(failed_run, read_endings(failed_run)).left == 3
+    assert (len(granted.retried), granted.num_exhausted) == (3, 0)
+    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
     narrow["on"] = False
     assert run_shard(str(failed_run.path), 0) == 3
     assert finish(failed_run) == 3, "only what was run once more is graded again"
@@ -88,11 +88,11 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
 def test_tries_are_bounded(failed_run: RunFolder) -> None:
     for expected in ((3, 0), (3, 0), (0, 3)):
         granted = retries.grant(failed_run, at_most=2)
-        assert (len(granted.retried), granted.exhausted) == expected
+        assert (len(granted.retried), granted.num_exhausted) == expected
         assert run_shard(str(failed_run.path), 0) == expected[0]
         finish(failed_run)
     ended = by_shard(failed_run, read_endings(failed_run))
-    assert (ended.finished, ended.failed, ended.left) == ([24], [3], 0)
+    assert (ended.finished, ended.failed, ended.num_unfinished) == ([24], [3], 0)
     assert len(list(finished_samples(failed_run))) == 24
 
 
@@ -103,16 +103,16 @@ def test_nobody_is_granted_two_tries_at_once(failed_run: RunFolder) -> None:
 
 def test_a_torn_grant_grants_nothing(failed_run: RunFolder) -> None:
     failed_run.retries_path.write_bytes(b'{"granted_at": 1.0, "sam')
-    assert by_shard(failed_run, read_endings(failed_run)).left == 0
+    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 0
     assert len(retries.grant(failed_run, at_most=1).retried) == 3
-    assert by_shard(failed_run, read_endings(failed_run)).left == 3
+    assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
 
 
 def test_the_journal_of_a_try_that_was_killed_is_kept(failed_run: RunFolder, narrow: dict[str, bool]) -> None:
     retries.grant(failed_run, at_most=1)
     narrow["on"] = False
     run_shard(str(failed_run.path), 0)
-    part = sorted(failed_run.parts_dir.glob("*.parquet"))[-1]
+    part = failed_run.trace_files()[-1]
     journal = failed_run.journal_dir / f"{part.stem}.jsonl"
     [attempt] = [trace_files.read_metadata(part)["attempt"]]
     start = '{"event":"start","trace":' + _began(part) + "}\n"
@@ -134,10 +134,10 @@ def test_a_worker_reads_only_what_may_concern_its_shards(tmp_path: Path) -> None
     run = plan(tmp_path, samples=4, shards=4)
     for shard in range(4):
         run_shard(str(run.path), shard)
-    files = list(run.parts_dir.glob("*.parquet"))
-    assert [path.stem[-7:] for path in concerning(run, [2], files)] == ["-shard2"]
-    run.deal_again(deal([unit for shard in run.shards() for unit in shard], 2))
-    assert len(concerning(run, [1], files)) == 4, "after another deal any file may hold its samples"
+    files = run.trace_files()
+    assert [path.stem[-7:] for path in files_of_shards(run, [2], files)] == ["-shard2"]
+    run.assign_again(assign_to_shards([unit for shard in run.shards() for unit in shard], 2))
+    assert len(files_of_shards(run, [1], files)) == 4, "after another assignment any file may hold its samples"
     assert run_shard(str(run.path), 1) == 0
-    assert attempt_name("x", run.deal(), 1) == "x-deal1-shard1"
+    assert attempt_name("x", run.assignment(), 1) == "x-deal1-shard1"
     assert dataset_hash(run.problems()) == run.spec().dataset_hash

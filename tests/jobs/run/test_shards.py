@@ -1,4 +1,4 @@
-"""Dealing: balanced as well as longest-first can be, round by round within a shard, and the same every time."""
+"""Shards: balanced as well as longest-first can be, round by round within a shard, and the same every time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.problem import Problem
 from jobs.run.expected import Recorded, expected_tokens
-from jobs.run.shards import deal
+from jobs.run.shards import assign_to_shards
 from jobs.run.spec import Unit
 
 
@@ -43,26 +43,26 @@ def slices(units: list[Unit], shards: int) -> list[list[Unit]]:
     ("problems", "samples", "shards"), [(40, 16, 7), (40, 16, 8), (5, 3, 15), (3, 1, 50), (0, 2, 3)]
 )
 @pytest.mark.parametrize("balanced", [False, True])
-def test_every_unit_is_dealt_once_and_no_shard_is_empty(
+def test_every_unit_is_assigned_once_and_no_shard_is_empty(
     problems: int, samples: int, shards: int, balanced: bool
 ) -> None:
     units = plan(problems, samples)
-    dealt = deal(units, shards, heavy_tailed(problems) if balanced else None)
-    assert sorted(u.sample_id for shard in dealt for u in shard) == sorted(u.sample_id for u in units)
-    assert len(dealt) == min(shards, len(units))
-    assert all(dealt)
+    assigned = assign_to_shards(units, shards, heavy_tailed(problems) if balanced else None)
+    assert sorted(u.sample_id for shard in assigned for u in shard) == sorted(u.sample_id for u in units)
+    assert len(assigned) == min(shards, len(units))
+    assert all(assigned)
 
 
 def test_without_expectations_shards_are_of_equal_size() -> None:
-    assert {len(shard) for shard in deal(plan(41, 3), 8)} == {15, 16}
-    assert {len(shard) for shard in deal(plan(2, 3), 2, {"d/0": 0.0, "d/1": 0.0})} == {3}
+    assert {len(shard) for shard in assign_to_shards(plan(41, 3), 8)} == {15, 16}
+    assert {len(shard) for shard in assign_to_shards(plan(2, 3), 2, {"d/0": 0.0, "d/1": 0.0})} == {3}
 
 
 @pytest.mark.parametrize("shards", [2, 7, 16, 64])
 @pytest.mark.parametrize("seed", range(5))
 def test_never_worse_than_equal_slices_beyond_one_unit(shards: int, seed: int) -> None:
     units, tokens = plan(60, 8), heavy_tailed(60, seed)
-    balanced = max(loads(deal(units, shards, tokens), tokens))
+    balanced = max(loads(assign_to_shards(units, shards, tokens), tokens))
     mean = sum(tokens[u.problem_id] for u in units) / shards
     assert balanced <= max(loads(slices(units, shards), tokens)) + max(tokens.values())
     assert balanced <= mean + max(tokens.values())
@@ -77,13 +77,13 @@ def test_within_the_bound_of_longest_processing_time_of_the_best_there_is(sizes:
         max(sum(size for size, at in zip(sizes, places, strict=True) if at == shard) for shard in range(shards))
         for places in itertools.product(range(shards), repeat=len(sizes))
     )
-    assert max(loads(deal(units, shards, tokens), tokens)) <= (4 / 3 - 1 / (3 * shards)) * best + 1e-9
+    assert max(loads(assign_to_shards(units, shards, tokens), tokens)) <= (4 / 3 - 1 / (3 * shards)) * best + 1e-9
 
 
 @pytest.mark.parametrize("shards", [3, 8, 20])
 def test_one_problems_samples_do_not_gather_in_one_shard(shards: int) -> None:
     """40 problems over 8 or 20 shards, all alike: in the order of the dataset each shard would hold 5 or 2 problems."""
-    for shard in deal(plan(40, 16), shards):
+    for shard in assign_to_shards(plan(40, 16), shards):
         assert max(Counter(unit.problem_id for unit in shard).values()) < 16
 
 
@@ -91,10 +91,10 @@ def test_one_problems_samples_do_not_gather_in_one_shard(shards: int) -> None:
 def test_a_run_cut_short_has_seen_every_problem_about_equally_often(shards: int) -> None:
     problems, samples = 200, 16
     units, tokens = plan(problems, samples), heavy_tailed(problems)
-    dealt = deal(units, shards, tokens)
-    until = 0.5 * max(loads(dealt, tokens))
+    assigned = assign_to_shards(units, shards, tokens)
+    until = 0.5 * max(loads(assigned, tokens))
     seen = Counter(dict.fromkeys(tokens, 0))
-    for shard in dealt:
+    for shard in assigned:
         ends = itertools.accumulate(tokens[unit.problem_id] for unit in shard)
         seen.update(unit.problem_id for unit, end in zip(shard, ends, strict=True) if end <= until)
     expected = samples / 2
@@ -104,7 +104,7 @@ def test_a_run_cut_short_has_seen_every_problem_about_equally_often(shards: int)
 
 def test_within_a_round_the_longest_come_first() -> None:
     tokens = heavy_tailed(50)
-    for shard in deal(plan(50, 4), 3, tokens):
+    for shard in assign_to_shards(plan(50, 4), 3, tokens):
         keys = [(unit.sample_index, -tokens[unit.problem_id]) for unit in shard]
         assert keys == sorted(keys)
 
@@ -112,26 +112,30 @@ def test_within_a_round_the_longest_come_first() -> None:
 def test_equal_arguments_give_equal_shards_whatever_the_order_of_the_units() -> None:
     units, tokens = plan(30, 4), heavy_tailed(30)
     shuffled = random.Random(3).sample(units, len(units))
-    assert deal(units, 7, tokens) == deal(units, 7, tokens) == deal(shuffled, 7, tokens)
+    assert (
+        assign_to_shards(units, 7, tokens)
+        == assign_to_shards(units, 7, tokens)
+        == assign_to_shards(shuffled, 7, tokens)
+    )
 
 
 def test_a_problem_without_expectation_counts_as_the_average_one() -> None:
-    dealt = deal(plan(4, 1), 2, {"d/0": 10.0, "d/1": 30.0})
-    assert sorted(sorted(unit.problem_id for unit in shard) for shard in dealt) == [["d/0", "d/1"], ["d/2", "d/3"]]
+    assigned = assign_to_shards(plan(4, 1), 2, {"d/0": 10.0, "d/1": 30.0})
+    assert sorted(sorted(unit.problem_id for unit in shard) for shard in assigned) == [["d/0", "d/1"], ["d/2", "d/3"]]
 
 
 @pytest.mark.parametrize("tokens", [-1.0, float("nan"), float("inf")])
 def test_an_impossible_expectation_is_refused(tokens: float) -> None:
     with pytest.raises(ValueError, match="d/1"):
-        deal(plan(2, 1), 2, {"d/1": tokens})
+        assign_to_shards(plan(2, 1), 2, {"d/1": tokens})
 
 
 def test_a_hundred_thousand_units_in_a_thousand_shards_take_seconds_at_most() -> None:
     units, tokens = plan(10_000, 10), heavy_tailed(10_000)
     started = time.process_time()
-    dealt = deal(units, 1000, tokens)
+    assigned = assign_to_shards(units, 1000, tokens)
     assert time.process_time() - started < 5
-    found = loads(dealt, tokens)
+    found = loads(assigned, tokens)
     assert max(found) <= 1.01 * sum(found) / 1000
 
 

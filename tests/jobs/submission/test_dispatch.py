@@ -1,4 +1,4 @@
-"""What Slurm has given up stands in nobody's way."""
+"""Jobs that Slurm holds for good do not block a new submission."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.slurm.client import Task
 from jobs.submission import dispatch
 
 
-def test_what_slurm_has_given_up_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_slurm_holds_for_good_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
     submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))

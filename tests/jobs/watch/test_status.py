@@ -22,7 +22,7 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
     run_shard(str(run.path), 0)
     monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)
     run_shard(str(run.path), 1)
-    assert len(list(run.parts_dir.iterdir())) == len(list(run.journal_dir.iterdir())) == 1
+    assert len(list(run.trace_files_dir.iterdir())) == len(list(run.journal_dir.iterdir())) == 1
     found = status(run)
     assert (found.planned, found.finished, found.in_flight) == (24, 16, 0)
     assert [shard.where for shard in found.shards] == ["finished", "finished", "stopped"]
@@ -45,7 +45,7 @@ def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
     from jobs.run.state import compact
 
     compact(run)
-    [part] = run.parts_dir.glob("*.parquet")
+    [part] = run.trace_files()
     now = time.time()
     of_journal, of_trace_file = Recent(now), Recent(now)
     of_journal.add_journal(copied[0], 24)
@@ -60,7 +60,7 @@ def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
 def test_what_was_long_ago_makes_no_pace(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)
     run_shard(str(run.path), 0)
-    [part] = run.parts_dir.glob("*.parquet")
+    [part] = run.trace_files()
     later = Recent(time.time() + 2 * WINDOW_SECONDS)
     later.add_trace_file(part)
     assert (later.samples, later.tokens_per_second()) == (0, {})

@@ -74,7 +74,7 @@ def _run(where: Path, spec: RunSpec, problems: list[Problem], words: list[str], 
         folder.create(spec, problems, [planned])
     for start in range(0, len(planned), _PART):
         name, part = f"a{start:06d}", planned[start : start + _PART]
-        if not (folder.parts_dir / f"{name}.parquet").exists():
+        if not (folder.trace_files_dir / f"{name}.parquet").exists():
             draw = random.Random(start)
             runs.write_part(folder, [_trace(unit, draw, words, num_steps) for unit in part], name)
     draw = random.Random(1)

@@ -1,0 +1,24 @@
+"""How the commands report Slurm's errors: one line and an exit code instead of a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from jobs.slurm.client import SlurmError, SlurmRejected
+
+
+@contextmanager
+def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
+    """Turn an error of Slurm's into one line that names what was `submitted`, such as "the run".
+
+    The exit code is 2 where sbatch rejected the job as it was asked for, 1 where Slurm failed or did not answer.
+    """
+    try:
+        yield
+    except SlurmRejected as rejection:
+        raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
+    except SlurmError as error:
+        raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
