@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("harness", "jobs", "grading", "warehouse")
 FRONTS = {
     "harness/launch.py",
+    "harness/papers/__main__.py",
     "harness/doctor.py",
     "harness/project.py",
     "harness/reproduce.py",
