@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from harness import prompts
 from harness.candidates import offer
-from harness.ending import WHOLE, ends_chain, ends_thought, says_the_same
+from harness.ending import WHOLE_REPLY_ROLES, ends_chain, ends_thought, is_repeat
 from harness.engine import Choice, Completion, Role, Sampling
 from harness.problem import Problem
 from harness.recording import Model
@@ -102,7 +102,7 @@ class Chain:
         """
         step = self._step(model, "draft", candidate)
         reasons_on = self.reasoning and not ends_thought(step)
-        repeats = bool(self.steps) and says_the_same(step, self.steps[-1])
+        repeats = bool(self.steps) and is_repeat(step, self.steps[-1])
         if ends_chain(step, in_thought=self.thinks and self.reasoning) or (repeats and reasons_on):
             return
         context = [*self._contexts[model.role], *self._read(step.token_ids, step.text, model, model)]
@@ -208,9 +208,9 @@ class Chain:
         if not self.steps:
             return
         last = self.steps[-1]
-        if last.finish == "length" and last.role in WHOLE:
+        if last.finish == "length" and last.role in WHOLE_REPLY_ROLES:
             raise Stop("budget" if self.trace.emitted_tokens >= self.limits.token_budget else "context")
-        repeats = len(self.steps) > 1 and says_the_same(last, self.steps[-2])
+        repeats = len(self.steps) > 1 and is_repeat(last, self.steps[-2])
         if repeats and self.reasoning and not self.answered:
             raise Stop("repeated")
 

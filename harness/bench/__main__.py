@@ -19,7 +19,7 @@ from harness.bench.drive import Engines
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table, measured_on
 from harness.command import OneLineErrors
-from harness.engines.pair import open_engines
+from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.methods import METHODS
 from harness.prompts import problem_text

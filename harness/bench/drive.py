@@ -10,7 +10,7 @@ from typing import Protocol
 from harness.bench.busy import Watch
 from harness.chain import Limits
 from harness.engine import Choice, Engine, Generation, Role, Sampling
-from harness.engines.around import EngineAround
+from harness.engines.wrapper import EngineWrapper
 from harness.methods import Method
 from harness.problem import Problem
 from harness.sample import run_sample
@@ -46,7 +46,7 @@ class Asked:
     purpose: Purpose = "verdict"
 
 
-class Tap(EngineAround):
+class Tap(EngineWrapper):
     """An engine that keeps what it is asked."""
 
     def __init__(self, engine: Engine, role: Role, asked: list[Asked]) -> None:

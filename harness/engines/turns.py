@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
 from harness.engine import Choice, Engine, Generation, Role, Sampling, Timing
-from harness.engines.around import EngineAround
+from harness.engines.wrapper import EngineWrapper
 
 
 class Turns:
@@ -71,7 +71,7 @@ class Turns:
             future.set_result(None)
 
 
-class TurnTaking(EngineAround):
+class TurnTaking(EngineWrapper):
     """An engine that works in its turn only; the wait counts as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns) -> None:

@@ -1,4 +1,4 @@
-"""vLLM engines in processes of their own. It and `given.py` alone import vllm, and only inside functions.
+"""vLLM engines in processes of their own. It and `vllm_arguments.py` alone import vllm, and only inside functions.
 
 An engine that dies is started once more and its requests are sent again, which is safe because every request carries
 its seed. What is asked of vLLM here holds for 0.31 and later, on CPUs and GPUs.
@@ -27,7 +27,8 @@ from harness.engine import (
     Sampling,
     VerdictUnavailable,
 )
-from harness.engines import given, processes
+from harness.engines import processes
+from harness.engines import vllm_arguments as arguments
 from harness.engines.requests import Clock, speculated, together
 from harness.engines.settings import EngineSettings
 from harness.engines.variables import variables
@@ -91,7 +92,9 @@ class VLLMEngine:
         # One request per completion, not vLLM's n: that reports the cache hits of the completion that ends last,
         # which finds in the cache what the first one has just put there.
         every = [
-            given.writing(sampling, i, min(room, sampling.max_tokens), mean_logprob=self.settings.mean_logprobs)
+            arguments.generation_params(
+                sampling, i, min(room, sampling.max_tokens), mean_logprob=self.settings.mean_logprobs
+            )
             for i in range(sampling.n)
         ]
         async with self._counted() as clock:
@@ -118,8 +121,8 @@ class VLLMEngine:
     def _verdicts(self, options: Sequence[int]) -> list[Any]:
         """Parameters to ask a verdict with; the next where an answer lacks an option."""
         if self.settings.speculation is None:
-            return [given.verdict(options)]
-        return [given.listed_verdict(options, num_listed) for num_listed in given.LISTED]
+            return [arguments.verdict_params(options)]
+        return [arguments.listed_verdict_params(options, num_listed) for num_listed in arguments.NUM_LISTED]
 
     async def close(self) -> None:
         """See Engine.close."""
@@ -157,7 +160,7 @@ class VLLMEngine:
             if llm.errored:
                 raise EngineDeadError from error
             raise RequestRefused(f"{error}: {error.__cause__}") from error
-        except given.refusals() as refusal:
+        except arguments.rejection_errors() as refusal:
             raise RequestRefused(str(refusal)) from refusal
         if output is None or output.outputs[0].finish_reason not in ("stop", "length"):
             reason = output and output.outputs[0].finish_reason
@@ -191,7 +194,7 @@ class VLLMEngine:
         """Exactly `max_tokens` from vLLM itself, nothing of this class around it; returns the cached prompt tokens."""
         from vllm.inputs import tokens_input
 
-        params = given.measured(sampling)
+        params = arguments.fixed_length_params(sampling)
         output: Any = None
         async for latest in self._llm.generate(tokens_input(prompt), params, f"bare-{next(self._ids)}"):
             output = latest
@@ -223,7 +226,7 @@ class VLLMEngine:
 
     async def _serve_adapter(self) -> None:
         """Load the adapter now: a bad one that comes with a request would kill the engine."""
-        lora = given.lora(self.settings)
+        lora = arguments.lora_request(self.settings)
         if lora is None:
             return
         try:
@@ -238,7 +241,9 @@ class VLLMEngine:
 
         prompt = self.tokenizer.encode("Hello")
         try:
-            writing = given.writing(Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2, mean_logprob=self.settings.mean_logprobs)
+            writing = arguments.generation_params(
+                Sampling(2, 0.6, 0.95, ("\n\n",)), 0, 2, mean_logprob=self.settings.mean_logprobs
+            )
             await self._asked(self._llm, prompt, writing, _WRITING)
             await self._asked(self._llm, prompt, self._verdicts(prompt[:1])[0], _VERDICT, self._lora)
         except EngineDeadError as error:
@@ -252,7 +257,9 @@ class VLLMEngine:
             try:
                 from vllm.v1.engine.async_llm import AsyncLLM
 
-                llm = AsyncLLM.from_engine_args(given.engine_arguments(self._model_path, self._revision, self.settings))
+                llm = AsyncLLM.from_engine_args(
+                    arguments.engine_arguments(self._model_path, self._revision, self.settings)
+                )
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has it all
                 return llm
             except Exception as error:  # whatever vLLM raises: the cause is in the output

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import rewards
 from harness.engine import RequestRefused
-from harness.engines.pair import open_engines
+from harness.engines.factory import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.models import ModelRef
 from harness.rewards import RewardModel

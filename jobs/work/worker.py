@@ -23,7 +23,7 @@ from filelock import Timeout
 
 from harness import environment
 from harness.engine import Engine, Role
-from harness.engines import adapter, pair
+from harness.engines import adapter, factory
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import Speculation, why_not
 from harness.engines.turns import taking_turns
@@ -131,7 +131,7 @@ class _Worker:
         settings = _settings(spec, method, problems.values())
         started = time.monotonic()
         logs = run.logs_dir / f"shard-{self.shards[0]}"
-        async with pair.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
+        async with factory.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
             attempt = _attempt(run, self.shards[0], engines, time.monotonic() - started)
             asked = taking_turns(engines) if spec.engine.take_turns else engines
             journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)

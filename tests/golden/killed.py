@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import options
-from harness.engines.pair import SCRIPTED_SECONDS
+from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run.folder import RunFolder
 from jobs.run.state import RunState, read_state
 

@@ -17,8 +17,8 @@ from harness.bench.drive import Asked, Run, at_bare_engines, through_harness
 from harness.bench.setting import Bench
 from harness.bench.table import Table
 from harness.engine import Sampling
-from harness.engines.script import PretendedModel
 from harness.engines.scripted import ScriptedEngine
+from harness.engines.simulated_model import SimulatedModel
 from harness.problem import Problem
 
 PROBLEMS = [Problem(f"demo/{i}", "demo", f"What is {i} + 3?", str(i + 3)) for i in range(3)]
@@ -46,7 +46,7 @@ class BareScripted(ScriptedEngine):
 
 
 def bench(**changes: float) -> Bench:
-    model = PretendedModel()
+    model = SimulatedModel()
     return Bench(
         engines={
             "draft": BareScripted(model.write, model.judge, seconds_per_token=1e-5),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness.engine import EngineDied, RequestRefused, Timing
-from harness.engines.script import PretendedModel
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.engines.simulated_model import SimulatedModel
 from harness.trace import Call, Step, Trace
 from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
 
@@ -36,7 +36,7 @@ async def pretended(
     **params: Any,
 ) -> Trace:
     """A sample of two pretended models, one of which errs often; the faster one answers first, as in life."""
-    model = PretendedModel(skill=0.6, thinks=thinks)
+    model = SimulatedModel(skill=0.6, thinks=thinks)
     own = ByteTokenizer(thinks=thinks)
     draft = ScriptedEngine(model.write, model.judge, tokenizer or own, context_tokens)
     target = ScriptedEngine(model.write, model.judge, own, context_tokens, seconds_per_call=0.001)

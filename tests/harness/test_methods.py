@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.engine import RequestRefused
-from harness.engines.script import PretendedModel
 from harness.engines.scripted import ScriptedEngine
+from harness.engines.simulated_model import SimulatedModel
 from harness.methods.specreason import SpecReason
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
 
@@ -267,7 +267,7 @@ async def test_models_with_different_tokenizers_exchange_text() -> None:
 )
 async def test_a_sample_resumed_after_any_step_ends_as_if_undisturbed(method: str, params: dict[str, Any]) -> None:
     def engines() -> dict[str, ScriptedEngine]:
-        model = PretendedModel(skill=0.6)
+        model = SimulatedModel(skill=0.6)
         return {role: ScriptedEngine(model.write, model.judge) for role in ("draft", "target")}
 
     whole = await solve(method, engines(), **params)

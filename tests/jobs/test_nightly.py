@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Sampling
-from harness.engines.script import PretendedModel
+from harness.engines.simulated_model import SimulatedModel
 from jobs import nightly
 from jobs.run.folder import run_folders
 
@@ -54,12 +54,12 @@ def test_the_first_nights_are_inconclusive_and_then_pass(suite: Path) -> None:
 
 def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target's answers are wrong from now on, in the re-run too."""
-    write = PretendedModel.write
+    write = SimulatedModel.write
 
-    def worse(self: PretendedModel, prompt: str, sampling: Sampling) -> list[str]:
+    def worse(self: SimulatedModel, prompt: str, sampling: Sampling) -> list[str]:
         return [text.replace("boxed{", "boxed{9") for text in write(self, prompt, sampling)]
 
-    monkeypatch.setattr(PretendedModel, "write", worse)
+    monkeypatch.setattr(SimulatedModel, "write", worse)
     night = date(2026, 1, 5)
     nightly.launch(suite, night)
     before = {run.path.name for run in run_folders([suite.parent / "runs"])}

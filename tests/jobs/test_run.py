@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine import Role, Sampling
-from harness.engines import pair
+from harness.engines import factory
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.trace import Trace
@@ -58,7 +58,7 @@ def test_a_run_ends_with_every_planned_sample_graded_once(tmp_path: Path) -> Non
 
 
 def test_engines_that_take_turns_write_the_same_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(pair.SCRIPTED_SECONDS, "0.002")
+    monkeypatch.setenv(factory.SCRIPTED_SECONDS, "0.002")
     freely, in_turn = plan(tmp_path), plan(tmp_path, engine=replace(ENGINES, take_turns=True))
     assert freely.path != in_turn.path, "another run: its times mean something else"
     for run in (freely, in_turn):
@@ -137,14 +137,14 @@ def test_the_number_of_shards_may_change_between_attempts(tmp_path: Path) -> Non
 
 _KILLED_WORKER = """
 import sys
-from harness.engines import pair, script, scripted
+from harness.engines import factory, scripted, simulated_model
 from jobs.work.worker import run_shard
-slow = pair._scripted
+slow = factory._scripted
 def slowly(role, settings):
     engine = slow(role, settings)
     engine.seconds_per_call = 0.02
     return engine
-pair._scripted = slowly
+factory._scripted = slowly
 run_shard(sys.argv[1], 0)
 """
 
@@ -233,7 +233,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
 ) -> None:
     """Its latency holds an engine's start, so views of latency leave it out."""
     run = plan(tmp_path)
-    made = pair._scripted
+    made = factory._scripted
 
     def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
         engine = made(role, settings)
@@ -247,7 +247,7 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
         engine.write = restart_at_the_third_call
         return engine
 
-    monkeypatch.setattr(pair, "_scripted", restarting)
+    monkeypatch.setattr(factory, "_scripted", restarting)
     run_shard(str(run.path), 0)
     [part] = run.trace_files()
     attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))

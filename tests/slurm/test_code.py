@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.pair import SCRIPTED_SECONDS
+from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from tests.slurm.conftest import ROOT, Launched, wait_for

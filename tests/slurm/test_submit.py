@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.pair import SCRIPTED_SECONDS
+from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
 from tests.slurm.conftest import Launched, harness, wait_for

@@ -10,8 +10,8 @@ import pytest
 
 from harness.chain import Limits
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
-from harness.engines.script import PretendedModel
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.engines.simulated_model import SimulatedModel
 from harness.methods import METHODS, build
 from harness.problem import Problem
 from harness.sample import run_sample
@@ -81,7 +81,7 @@ async def test_concurrent_requests_overlap_and_are_counted() -> None:
 
 def _engines(thinks: bool) -> dict[Role, ScriptedEngine]:
     skills: dict[Role, float] = {"draft": 0.6, "target": 0.95}
-    models = {role: PretendedModel(skill, thinks) for role, skill in skills.items()}
+    models = {role: SimulatedModel(skill, thinks) for role, skill in skills.items()}
     return {r: ScriptedEngine(m.write, m.judge, ByteTokenizer(thinks=thinks)) for r, m in models.items()}
 
 

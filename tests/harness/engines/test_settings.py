@@ -75,7 +75,7 @@ def test_cache_sizes_follow_the_memory_within_bounds() -> None:
 
 def test_importing_settings_and_engines_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from harness.engines import settings, pair, vllm, transformers, scripted;"
+        "import sys; from harness.engines import settings, factory, vllm, transformers, scripted;"
         "print(*({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from harness.engine import Engine, Generation, Role, Sampling, Timing
-from harness.engines.around import EngineAround
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.turns import Turns, taking_turns
+from harness.engines.wrapper import EngineWrapper
 
 
-class _Slow(EngineAround):
+class _Slow(EngineWrapper):
     """Writes down when it works."""
 
     def __init__(self, role: Role, at_work: list[Role], seen: list[tuple[Role, ...]]) -> None:

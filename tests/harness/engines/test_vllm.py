@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from harness.engine import Completion, EngineDied, RequestRefused, Role, Sampling
-from harness.engines.pair import open_engines
+from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine

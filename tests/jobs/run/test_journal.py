@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.script import PretendedModel
 from harness.engines.scripted import ScriptedEngine
+from harness.engines.simulated_model import SimulatedModel
 from harness.trace import Call, Candidate, Step, Trace, Verdict
 from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
@@ -134,7 +134,7 @@ def test_two_attempts_never_share_a_file(tmp_path: Path) -> None:
 
 async def test_a_call_is_written_once_and_for_what_it_was_in_the_end(tmp_path: Path) -> None:
     """A draft begun before its turn is recorded when it is used or known to be discarded, not before."""
-    model = PretendedModel(skill=0.6)
+    model = SimulatedModel(skill=0.6)
     purposes: set[str] = set()
     for seed in range(6):
         path = tmp_path / f"{seed}.jsonl"

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from harness.engines import pair
+from harness.engines import factory
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job
 from jobs.watch import follow
@@ -43,7 +43,7 @@ def _shown(text: str) -> list[int]:
 def test_a_run_shows_its_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, terminal: bool, elsewhere: bool
 ) -> None:
-    monkeypatch.setenv(pair.SCRIPTED_SECONDS, "0.02")
+    monkeypatch.setenv(factory.SCRIPTED_SECONDS, "0.02")
     monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.1)
     monkeypatch.setattr(follow, "_LOOK_SECONDS", 0.1)
     text, run = io.StringIO(), plan(tmp_path)

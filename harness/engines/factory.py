@@ -72,10 +72,10 @@ async def _start(source: ModelSource | None, role: Role, settings: EngineSetting
 
 
 def _scripted(role: Role, settings: EngineSettings) -> Engine:
-    from harness.engines.script import PretendedModel
     from harness.engines.scripted import ScriptedEngine
+    from harness.engines.simulated_model import SimulatedModel
 
-    model = PretendedModel(skill=0.95 if role == "target" else 0.7)
+    model = SimulatedModel(skill=0.95 if role == "target" else 0.7)
     engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
     if settings.max_context is not None:
         engine.context_tokens = settings.max_context

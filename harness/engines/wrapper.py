@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.engine import Choice, Engine, Generation, Role, Sampling, Tokenizer
 
 
-class EngineAround:
+class EngineWrapper:
     """What a subclass does not change is the inner engine's."""
 
     def __init__(self, engine: Engine, role: Role) -> None:

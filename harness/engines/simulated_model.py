@@ -27,7 +27,7 @@ _OPENINGS = tuple(" ".join(step.split()[:2]) for step in _STEPS)
 
 
 @dataclass(frozen=True)
-class PretendedModel:
+class SimulatedModel:
     """Writes and judges; a higher `skill` errs less and judges more sharply."""
 
     skill: float = 0.9

@@ -1,4 +1,4 @@
-"""What vLLM is given: an engine's arguments and a request's parameters."""
+"""Arguments of a vLLM engine and sampling parameters of a vLLM request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNTS = "per_request_spec_decode_metrics"
 """Lets vLLM say what was proposed and confirmed, request by request; older ones say it of the whole engine only."""
 _OTHER_VOCABULARY = "use_heterogeneous_vocab"
 _WHOLE_VOCABULARY = -1
-LISTED = (20, _WHOLE_VOCABULARY)
+NUM_LISTED = (20, _WHOLE_VOCABULARY)
 """How many of the most probable tokens are asked for, in turn, until every option of a verdict is among them."""
 _ADAPTER_SLOTS = 2
 """One for the adapter and a last one that stays empty: vLLM on the CPU gives tokens of the base model the last slot's
@@ -26,7 +26,7 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
     """vLLM's AsyncEngineArgs. Raises EngineDied where this vLLM lacks one that is needed."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
-    context = _context(model_path, revision, settings.max_context)
+    context = _max_model_len(model_path, revision, settings.max_context)
     wanted = {
         "model": model_path,
         "revision": revision,
@@ -48,7 +48,7 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
     if settings.adapter is not None:
         wanted |= {"enable_lora": True, "max_loras": _ADAPTER_SLOTS, "max_lora_rank": settings.adapter.served_rank}
     if settings.speculation is not None:
-        proposing = _proposing(model_path, revision, settings.speculation)
+        proposing = _speculative_config(model_path, revision, settings.speculation)
         wanted |= {"speculative_config": proposing, "max_logprobs": _WHOLE_VOCABULARY}
     arguments = {name: value for name, value in wanted.items() if value is not None}
     known = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
@@ -59,11 +59,11 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
     return AsyncEngineArgs(**arguments)
 
 
-def writing(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bool) -> Any:
+def generation_params(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bool) -> Any:
     """SamplingParams of completion `index` of a `generate`. Raises RequestRefused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    return _refusable(
+    return _checked(
         SamplingParams,
         max_tokens=max_tokens,
         temperature=sampling.temperature,
@@ -79,13 +79,13 @@ def writing(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bo
     )
 
 
-def verdict(options: Sequence[int]) -> Any:
+def verdict_params(options: Sequence[int]) -> Any:
     """SamplingParams of a `choose`: one token, with the log-probabilities of all options. Raises RequestRefused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, the V1 runner
     # would silently answer it with -inf.
-    return _refusable(
+    return _checked(
         SamplingParams,
         max_tokens=1,
         temperature=0.0,
@@ -96,12 +96,12 @@ def verdict(options: Sequence[int]) -> Any:
     )
 
 
-def listed_verdict(options: Sequence[int], num_listed: int) -> Any:
+def listed_verdict_params(options: Sequence[int], num_listed: int) -> Any:
     """The same for an engine with token-level speculation, where vLLM leaves logprob_token_ids unanswered: one token,
     with the log-probabilities of the most probable ones. Raises RequestRefused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    return _refusable(
+    return _checked(
         SamplingParams,
         max_tokens=1,
         temperature=0.0,
@@ -112,7 +112,7 @@ def listed_verdict(options: Sequence[int], num_listed: int) -> Any:
     )
 
 
-def lora(settings: EngineSettings) -> Any:
+def lora_request(settings: EngineSettings) -> Any:
     """The LoRARequest of the adapter that verdicts are given with; None: there is none."""
     if settings.adapter is None:
         return None
@@ -121,7 +121,7 @@ def lora(settings: EngineSettings) -> Any:
     return LoRARequest("selection", 1, settings.adapter.path)
 
 
-def measured(sampling: Sampling) -> Any:
+def fixed_length_params(sampling: Sampling) -> Any:
     """SamplingParams of exactly `max_tokens` and nothing else, for benchmarks."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
@@ -136,7 +136,7 @@ def measured(sampling: Sampling) -> Any:
     )
 
 
-def refusals() -> tuple[type[Exception], ...]:
+def rejection_errors() -> tuple[type[Exception], ...]:
     """What vLLM raises for a request that it does not take."""
     import vllm.exceptions as known
 
@@ -144,11 +144,11 @@ def refusals() -> tuple[type[Exception], ...]:
     return (ValueError, *(kind for kind in named if kind is not None))
 
 
-def _refusable(make: Any, **parameters: Any) -> Any:
+def _checked(make: Any, **parameters: Any) -> Any:
     """vLLM checks some parameters of a request when they are put together."""
     try:
         return make(**parameters)
-    except refusals() as refusal:
+    except rejection_errors() as refusal:
         raise RequestRefused(str(refusal)) from refusal
 
 
@@ -162,7 +162,7 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
     return {"enable_chunked_prefill": False, "max_num_batched_tokens": whole_prompt}
 
 
-def _proposing(model_path: str, revision: str | None, speculation: Speculation) -> dict[str, object]:
+def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> dict[str, object]:
     """`speculative_config`. Pairs of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B
     and 32B do): then only tokens that both know are proposed. Raises EngineDied where this vLLM cannot do that."""
     from transformers import AutoConfig
@@ -185,7 +185,7 @@ def _proposing(model_path: str, revision: str | None, speculation: Speculation) 
     return {**config, _OTHER_VOCABULARY: True}
 
 
-def _context(model_path: str, revision: str | None, wanted: int | None) -> int | None:
+def _max_model_len(model_path: str, revision: str | None, wanted: int | None) -> int | None:
     """The wanted context, or the model's limit where that is shorter: vLLM refuses to start beyond it."""
     from transformers import AutoConfig
 
