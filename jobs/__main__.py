@@ -12,7 +12,7 @@ from harness.command import OneLineGroup
 from harness.engines.settings import Kind
 from jobs.run.folder import RunFolder
 
-_LOOK_SECONDS = 30.0
+_FOLLOW_SECONDS = 30.0
 _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
@@ -57,23 +57,23 @@ def worker(run: Path, shard: int) -> None:
 
 @main.command()
 @_RUN
-@click.option("--follow", is_flag=True, help="Look again every half minute until nothing is at work.")
+@click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
 def status(run: Path, follow: bool) -> None:
-    """Say how a run stands: its shards, its pace, what failed and why."""
+    """Print how a run stands: its shards, its pace, what failed and why."""
     import time
 
     from rich.console import Console
 
     from jobs.watch import show
-    from jobs.watch.status import status as look
+    from jobs.watch.status import status as read_status
 
     folder, console = _folder(run), Console(highlight=False)
-    found = look(folder)
-    show.print_status(found, console)
-    while follow and found.states & {"running": 1, "waiting": 1}.keys():
-        time.sleep(_LOOK_SECONDS)
-        found = look(folder)
-        show.print_status(found, console)
+    now = read_status(folder)
+    show.print_status(now, console)
+    while follow and now.may_progress:
+        time.sleep(_FOLLOW_SECONDS)
+        now = read_status(folder)
+        show.print_status(now, console)
 
 
 @main.command()
@@ -81,15 +81,16 @@ def status(run: Path, follow: bool) -> None:
 @click.argument("shard", type=int, required=False)
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True)
 def logs(run: Path, shard: int | None, lines: int) -> None:
-    """Print the end of what a shard's latest worker printed; of all that stopped, where none is named."""
+    """Print the end of the log of a shard's latest worker, or of every shard that has stopped."""
     from jobs.watch.status import log_path
-    from jobs.watch.status import status as look
+    from jobs.watch.status import status as read_status
 
     folder = _folder(run)
-    for known in look(folder).shards:
-        chosen = known.where == "stopped" if shard is None else known.shard == shard
-        if chosen and known.task is not None and (path := log_path(folder, known.task.job_id)).exists():
-            click.echo(f"== shard {known.shard}: {path}")
+    for shard_status in read_status(folder).shards:
+        is_chosen = shard_status.state == "stopped" if shard is None else shard_status.shard == shard
+        task = shard_status.task if is_chosen else None
+        if task is not None and (path := log_path(folder, task.job_id)).exists():
+            click.echo(f"== shard {shard_status.shard}: {path}")
             click.echo("\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:]))
 
 

@@ -33,7 +33,7 @@ def check_slurm(question: Question) -> Iterator[Check]:
     except client.SlurmError as silent:
         needed = question.cluster == "slurm"
         where = os.environ.get("SLURM_CONF", "the site's client.conf")
-        text = f"no controller answers ({str(silent).splitlines()[-1]}): see {where}, or sinfo"
+        text = f"no controller answers ({silent}): see {where}, or sinfo"
         yield failure("slurm", text) if needed else ok("slurm", f"{text}; runs go to --cluster {question.cluster}")
         return
     yield ok("slurm", f"the controller answers, {_version()}")

@@ -1,6 +1,6 @@
-"""What Slurm is asked and told: one call for all tasks of a run, never one per job.
+"""Queries and orders to Slurm through its commands: one call for all tasks of a run, never one per job.
 
-Slurm's answers are secondary: what is done is in the run folder. They say who is still at work, and what it cost.
+What has been done is read from the run folder, not from Slurm. Slurm says what is running or queued, and what it cost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 ANSWER_SECONDS = 30.0
+_DEFAULT_MAX_ARRAY_SIZE = 1001
+"""Slurm's own default."""
 _HELD_REASON = "launch failed requeued held"
 """Slurm's reason for a task that it could not start on a node and will not start again by itself."""
 _ACTIVE_STATES = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
@@ -29,18 +31,18 @@ class SlurmRejected(SlurmError):
 
 @dataclass(frozen=True)
 class Task:
-    """One task of an array job as Slurm sees it."""
+    """One start of a task of an array job, as Slurm reports it."""
 
     name: str
-    """The job's name: that of its submission."""
+    """The job's name, which is its submission's."""
     index: int
-    """Place in the array."""
+    """Index in the array."""
     job_id: str
     state: str
-    """Slurm's word: PENDING, RUNNING, COMPLETED, TIMEOUT, …"""
+    """Slurm's name of the state: PENDING, RUNNING, COMPLETED, TIMEOUT, …"""
     node: str = ""
     reason: str = ""
-    """Why it waits."""
+    """Why the task is queued."""
     elapsed_seconds: float = 0.0
     gpus: int = 0
 
@@ -61,7 +63,7 @@ class Task:
 
 
 def controller_answers() -> bool:
-    """Whether there is a cluster to submit to: sbatch may be installed where no controller is."""
+    """Whether there is a cluster to submit to; sbatch may be installed where no controller runs."""
     if not shutil.which("sbatch"):
         return False
     try:
@@ -71,88 +73,98 @@ def controller_answers() -> bool:
 
 
 def queue(names: Sequence[str]) -> list[Task]:
-    """The tasks of these jobs that wait or run. Raises SlurmError."""
+    """Return the tasks of these jobs that are in the queue, waiting or running. Raises SlurmError."""
     if not names:
         return []
-    said = ask("squeue", "-h", "-r", f"--name={','.join(names)}", "-o", "%j|%K|%A|%F|%T|%N|%r")
+    output = ask("squeue", "-h", "-r", f"--name={','.join(names)}", "-o", "%j|%K|%A|%F|%T|%N|%r")
     tasks = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         name, index, job_id, array_id, state, node, reason = line.split("|")
-        shown = f"{array_id}_{index}" if index.isdigit() else job_id
-        tasks.append(Task(name, int(index) if index.isdigit() else 0, shown, state, node, reason))
+        task_id = f"{array_id}_{index}" if index.isdigit() else job_id
+        tasks.append(Task(name, int(index) if index.isdigit() else 0, task_id, state, node, reason))
     return tasks
 
 
 def accounts(names: Sequence[str]) -> list[Task]:
-    """Every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError."""
+    """Return every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError."""
     if not names:
         return []
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES"
-    said = ask("sacct", "-n", "-P", "-X", "-D", "-S", "now-365days", f"--name={','.join(names)}", "-o", fields)
+    output = ask("sacct", "-n", "-P", "-X", "-D", "-S", "now-365days", f"--name={','.join(names)}", "-o", fields)
     tasks = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         name, job_id, state, node, elapsed, resources = line.split("|")
         gpus = re.search(r"gres/gpu=(\d+)", resources)
         index = job_id.rpartition("_")[2] if "_" in job_id else "0"
         if index.isdigit():  # pending tasks of an array share one line, 7_[3-9]
-            word = state.partition(" ")[0]
-            tasks.append(
-                Task(name, int(index), job_id, word, node, "", float(elapsed or 0), int(gpus[1]) if gpus else 0)
-            )
+            state_name = state.partition(" ")[0]  # "CANCELLED by 1000"
+            num_gpus = int(gpus[1]) if gpus else 0
+            tasks.append(Task(name, int(index), job_id, state_name, node, "", float(elapsed or 0), num_gpus))
     return tasks
 
 
 def latest(tasks: Sequence[Task]) -> dict[tuple[str, int], Task]:
-    """The last known start of each task, by job name and place in the array."""
+    """Return the last start of each task, by the job's name and the index in the array."""
     return {(task.name, task.index): task for task in tasks}
 
 
 def max_array_size() -> int:
-    """The cluster's limit on tasks in one array. Raises SlurmError."""
-    found = re.search(r"MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"))
-    return int(found[1]) if found else 1001
+    """Return the cluster's limit on the tasks of one array. Raises SlurmError."""
+    setting = re.search(r"MaxArraySize\s*=\s*(\d+)", ask("scontrol", "show", "config"))
+    return int(setting[1]) if setting else _DEFAULT_MAX_ARRAY_SIZE
 
 
 def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The id of the job that this process belongs to, for scontrol."""
+    """Return the id of the job that this process belongs to, for scontrol; None outside of Slurm."""
     array, index = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{index}" if array and index else environment.get("SLURM_JOB_ID")
 
 
 def end_time(job_id: str) -> float | None:
-    """When Slurm will end a running job, seconds since the epoch; None where it has no limit. Raises SlurmError."""
-    said = ask("squeue", "-h", "-j", job_id, "-o", "%e").strip()
+    """Return when a running job reaches its time limit, in seconds since the epoch; None where it has no limit.
+
+    Raises SlurmError.
+    """
+    output = ask("squeue", "-h", "-j", job_id, "-o", "%e").strip()
     try:
-        return datetime.fromisoformat(said).timestamp()  # Slurm writes local time
+        return datetime.fromisoformat(output).timestamp()  # Slurm writes local time
     except ValueError:
         return None
 
 
 def requeue(job_id: str) -> None:
-    """Let a job start again from the beginning. Raises SlurmError."""
+    """Requeue a job, so that Slurm starts it again from the beginning. Raises SlurmError."""
     ask("scontrol", "requeue", job_id)
 
 
 def cancel(names: Sequence[str]) -> None:
-    """End these jobs. Raises SlurmError."""
+    """Cancel all jobs of these names. Raises SlurmError."""
     for name in names:
         ask("scancel", f"--name={name}")
 
 
 def cancel_tasks(tasks: Sequence[Task]) -> None:
-    """End single tasks. Raises SlurmError."""
+    """Cancel single tasks. Raises SlurmError."""
     if tasks:
         ask("scancel", *(task.job_id for task in tasks))
 
 
 def ask(*command: str, seconds: float = ANSWER_SECONDS) -> str:
-    """What a command of Slurm's prints. Raises SlurmError."""
+    """Return what a Slurm command prints on stdout. Raises SlurmError."""
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=seconds, env={**os.environ, "LC_ALL": "C"}
         )
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        raise SlurmError(f"{command[0]}: {failure}") from failure
-    if done.returncode != 0:
-        raise SlurmError(f"{command[0]}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+    except subprocess.TimeoutExpired as timeout:
+        raise SlurmError(f"{command[0]}: no answer in {seconds:g} s") from timeout
+    except OSError as error:
+        raise SlurmError(f"{command[0]}: {error.strerror}") from error
+    if completed.returncode != 0:
+        raise SlurmError(f"{command[0]}: {_last_line(command[0], completed.stderr or completed.stdout)}")
+    return completed.stdout
+
+
+def _last_line(command: str, output: str) -> str:
+    """Return the last line of an error message, which names the error; sacct prints its causes before it."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1].removeprefix(f"{command}: ").removeprefix("error: ") if lines else "failed without a message"

@@ -9,21 +9,19 @@ from rich.text import Text
 from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
 
-_MANY = 32
-"""Above so many shards only those are listed that have stopped."""
-
-
-_LITTLE_ROOM = 4 << 20
+_MAX_ROWS = 32
+"""With more shards than this, only those that have stopped are listed."""
+_MIN_FREE_BYTES = 4 << 20
 
 
 def table(status: RunStatus) -> RenderableType:
-    """Header lines, and a table of shards."""
+    """Return header lines, and a table of shards."""
     lines = [Text(line) for line in _header(status)]
-    listed = [s for s in status.shards if len(status.shards) <= _MANY or s.where == "stopped"][:_MANY]
+    listed = [s for s in status.shards if len(status.shards) <= _MAX_ROWS or s.state == "stopped"][:_MAX_ROWS]
     if not listed:
         return Group(*lines)
     shards = Table(box=None, pad_edge=False)
-    for column in ("shard", "samples", "failed", "is", "task", "node", "for", "last error or reason"):
+    for column in ("shard", "samples", "failed", "state", "task", "node", "for", "last error or reason"):
         shards.add_column(column, justify="right" if column in {"shard", "samples", "failed"} else "left")
     for shard in listed:
         shards.add_row(*_row(shard))
@@ -31,7 +29,7 @@ def table(status: RunStatus) -> RenderableType:
 
 
 def print_status(status: RunStatus, console: Console) -> None:
-    """Print it."""
+    """Print the status of a run."""
     console.print(table(status), soft_wrap=True)
 
 
@@ -40,18 +38,16 @@ def _header(status: RunStatus) -> list[str]:
     first = [f"{status.run_id}: {status.finished:,} of {status.planned:,} samples finished ({share:.0%})"]
     first += [f"{status.failed} failed"] if status.failed else []
     first += [f"{status.in_flight} in flight"] if status.in_flight else []
-    second = [f"{count} {where}" for where, count in sorted(status.states.items())]
+    second = [f"{count} {state}" for state, count in sorted(status.states.items())]
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in status.tokens_per_second.items() if rate >= 0.5)
     third = [rates] if rates else []
     third += [f"ETA {duration(status.eta_seconds)}"] if status.eta_seconds is not None else []
     third += [f"{status.gpu_hours:.2f} GPU-hours"] if status.gpu_hours else []
     lines = [" · ".join(first), "shards: " + ", ".join(second)]
     lines += [" · ".join(third)] if third else []
-    if status.free_bytes < _LITTLE_ROOM:
-        lines += [
-            f"THE DISK IS FULL: {status.free_bytes >> 10} KiB are left, too little for journals, logs and results"
-        ]
-    lines += [f"Slurm did not answer: {status.slurm_error}"] if status.slurm_error else []
+    if status.free_bytes < _MIN_FREE_BYTES:
+        lines += [f"THE DISK IS FULL: {status.free_bytes >> 10} KiB free, too little for journals, logs and results"]
+    lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
     return lines
 
 
@@ -61,11 +57,11 @@ def _row(shard: ShardStatus) -> list[str]:
         str(shard.shard),
         f"{shard.finished}/{shard.planned}",
         str(shard.failed or ""),
-        shard.where,
+        shard.state,
         task.job_id if task else "",
         task.node if task else "",
         duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
-        shard.last_error or (task.reason if task and shard.where == "waiting" else ""),
+        shard.last_error or (task.reason if task and shard.state == "queued" else ""),
     ]
 
 

@@ -1,37 +1,45 @@
-"""How a run stands: from its files, and one look each at Slurm's queue and accounting."""
+"""How a run stands: from its files, and one query each of Slurm's queue and accounting."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from jobs.run import submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.watch.recent import Recent
 
+ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
+"""`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
+
+_MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
 _LOG_TAIL_BYTES = 64 << 10
+_MAX_ERROR_CHARACTERS = 300
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable)\b.*|.*\berror: .*", re.IGNORECASE)
 
 
 @dataclass
 class ShardStatus:
-    """One shard."""
+    """How one shard stands."""
 
     shard: int
     planned: int
+    """Number of its samples."""
     finished: int = 0
     failed: int = 0
-    """Finished with stop reason `error`."""
-    where: str = "not submitted"
-    """finished, running, waiting, stopped or not submitted."""
+    """Number of finished samples with stop reason `error`."""
+    state: ShardState = "not submitted"
     task: Task | None = None
-    """Its latest task in Slurm."""
+    """The shard's latest task in Slurm."""
     last_error: str = ""
 
     @property
@@ -42,71 +50,82 @@ class ShardStatus:
 
 @dataclass
 class RunStatus:
-    """A whole run."""
+    """How a whole run stands."""
 
     run_id: str
     shards: list[ShardStatus]
     in_flight: int = 0
-    """Samples that began and have not ended in journals that are being written."""
+    """Number of samples that began and have not ended in journals that are being written."""
     tokens_per_second: dict[str, float] = field(default_factory=dict)
-    """By model, over the last five minutes."""
+    """Output tokens of each model, over the last five minutes."""
     samples_per_second: float = 0.0
     gpu_hours: float | None = None
-    """Of all starts of all tasks; None where accounting does not answer."""
+    """GPU-hours of all starts of all tasks; None where accounting does not answer."""
     free_bytes: int = 0
-    """Room left on the disk of the run folder."""
+    """Free space on the disk of the run folder."""
     slurm_error: str = ""
-    """Why Slurm's part is missing."""
+    """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 
     @property
     def planned(self) -> int:
-        """All samples."""
+        """Number of all samples."""
         return sum(shard.planned for shard in self.shards)
 
     @property
     def finished(self) -> int:
-        """Samples that ended."""
+        """Number of samples that ended."""
         return sum(shard.finished for shard in self.shards)
 
     @property
     def failed(self) -> int:
-        """Of these, with an error."""
+        """Number of samples that ended in an error."""
         return sum(shard.failed for shard in self.shards)
 
     @property
     def eta_seconds(self) -> float | None:
-        """At the pace of the last five minutes."""
-        left = self.planned - self.finished
-        return left / self.samples_per_second if self.samples_per_second and left else None
+        """Seconds until the run ends at the pace of the last five minutes; None where there is no pace."""
+        unfinished = self.planned - self.finished
+        return unfinished / self.samples_per_second if self.samples_per_second and unfinished else None
 
     @property
-    def states(self) -> Counter[str]:
-        """How many shards are where."""
-        return Counter(shard.where for shard in self.shards)
+    def states(self) -> Counter[ShardState]:
+        """Number of shards in each state."""
+        return Counter(shard.state for shard in self.shards)
+
+    @property
+    def may_progress(self) -> bool:
+        """Whether a shard is running or queued, or may be: Slurm did not say."""
+        return any(shard.state in _MAY_PROGRESS for shard in self.shards)
 
 
 def status(run: RunFolder) -> RunStatus:
-    """Read the run folder, and Slurm where the run was submitted to it."""
+    """Read the run folder, and ask Slurm where the run was submitted to it."""
     recent = Recent()
-    ended = by_shard(run, _read(run, recent))
-    counted = zip(ended.planned, ended.finished, ended.failed, strict=True)
-    shards = [ShardStatus(number, *counts) for number, counts in enumerate(counted)]
-    found = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
-    found.free_bytes = shutil.disk_usage(run.path).free
-    _ask_slurm(run, found)
-    return found
+    ended = by_shard(run, _read_endings(run, recent))
+    counts = zip(ended.planned, ended.finished, ended.failed, strict=True)
+    shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
+    result = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
+    result.free_bytes = shutil.disk_usage(run.path).free
+    earlier = submissions.read(run)
+    if earlier:
+        _ask_slurm(run, earlier, result)
+    else:
+        for shard in shards:
+            shard.state = "stopped" if shard.num_unfinished else "finished"
+    return result
 
 
-def _read(run: RunFolder, recent: Recent) -> Endings:
+def _read_endings(run: RunFolder, recent: Recent) -> Endings:
+    """Read how samples ended, and add the work of the last minutes to `recent` from the same files."""
     journals: dict[str, dict[str, bool]] = {}
     for path in run.journals():
         try:
             content = path.read_bytes()
-            live = path.stat().st_mtime >= recent.since
+            is_being_written = path.stat().st_mtime >= recent.since
         except FileNotFoundError:
             continue  # compacted since the listing
         journals[path.stem] = endings_in_journal(content)
-        if live:
+        if is_being_written:
             recent.add_journal(content, len(journals[path.stem]))
     trace_files = run.trace_files()
     for path in trace_files:
@@ -115,58 +134,59 @@ def _read(run: RunFolder, recent: Recent) -> Endings:
     return count_endings(run, journals, trace_files)
 
 
-def _ask_slurm(run: RunFolder, found: RunStatus) -> None:
-    before = submissions.read(run)
-    if not before:
-        for shard in found.shards:
-            shard.where = "stopped" if shard.num_unfinished else "finished"
-        return
-    names = [submission.name for submission in before]
+def _ask_slurm(run: RunFolder, earlier: Sequence[Submission], result: RunStatus) -> None:
+    """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
+    names = [submission.name for submission in earlier]
+    queued: list[Task] = []
+    history: list[Task] = []
+    errors = []
+    has_queue = True
     try:
-        at_work = client.queue(names)
-    except client.SlurmError as silent:
-        at_work, found.slurm_error = [], str(silent)
+        queued = client.queue(names)
+    except client.SlurmError as error:
+        has_queue = False
+        errors.append(str(error))
     try:
         history = client.accounts([*names, submissions.finalizer_name(names[-1])])
-        found.gpu_hours = sum(task.gpu_hours for task in history)
-    except client.SlurmError as silent:
-        history, found.slurm_error = [], str(silent)
-    tasks = client.latest([*history, *at_work])
-    for submission in before:
+        result.gpu_hours = sum(task.gpu_hours for task in history)
+    except client.SlurmError as error:
+        errors.append(str(error))
+    result.slurm_error = "; ".join(errors)
+    tasks = client.latest([*history, *queued])
+    for submission in earlier:
         for index, numbers in enumerate(submission.tasks):
             for number in numbers:
-                if number < len(found.shards):
-                    _place(
-                        run, found.shards[number], tasks.get((submission.name, index)), unknown=bool(found.slurm_error)
-                    )
+                if number < len(result.shards):
+                    _set_state(run, result.shards[number], tasks.get((submission.name, index)), has_queue=has_queue)
 
 
-def _place(run: RunFolder, shard: ShardStatus, task: Task | None, *, unknown: bool) -> None:
+def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:
     shard.task = task
+    shard.last_error = ""
     if not shard.num_unfinished:
-        shard.where = "finished"
+        shard.state = "finished"
     elif task is None:
-        shard.where = "unknown" if unknown else "stopped"
+        shard.state = "stopped" if has_queue else "unknown"
     elif task.is_active:
-        shard.where = "running" if task.state in {"RUNNING", "COMPLETING"} else "waiting"
+        shard.state = "running" if task.state in {"RUNNING", "COMPLETING"} else "queued"
     else:
-        shard.where = "stopped"
-        own = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
-        shard.last_error = own or f"Slurm: {task.reason if task.is_held else task.state}"
+        shard.state = "stopped"
+        logged = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
+        shard.last_error = logged or f"Slurm: {task.reason if task.is_held else task.state}"
 
 
 def log_path(run: RunFolder, job_id: str) -> Path:
-    """What the task of a job printed."""
+    """Return the log of a task, by the id of its job."""
     return run.logs_dir / "jobs" / f"{job_id}_0_log.out"
 
 
 def last_error(run: RunFolder, task: Task) -> str:
-    """The last line of a task's log that names an error."""
+    """Return the last line of a task's log that names an error; empty where there is none."""
     path = log_path(run, task.job_id)
     if not path.exists():
         return ""
     with path.open("rb") as log:
         log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
         lines = log.read().decode("utf-8", "replace").splitlines()
-    named = [line.strip() for line in lines if _ERROR.match(line.strip())]
-    return named[-1][:300] if named else ""
+    errors = [line.strip() for line in lines if _ERROR.match(line.strip())]
+    return errors[-1][:_MAX_ERROR_CHARACTERS] if errors else ""

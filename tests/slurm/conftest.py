@@ -128,7 +128,7 @@ class Launched:
     def at_work(self, shards: int = 1) -> bool:
         """Whether so many shards are running and some sample of each has ended."""
         now = self.status()
-        return sum(s.where == "running" and s.finished > 0 for s in now.shards) >= shards
+        return sum(s.state == "running" and s.finished > 0 for s in now.shards) >= shards
 
     def ended(self) -> bool:
         """Whether Slurm has nothing more to do for it, the finalizer included."""

@@ -53,7 +53,7 @@ def test_a_worker_is_killed(launch: Launch, undisturbed: Texts, ledger: Ledger) 
 def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
     wait_for(lambda: launched.at_work(2), "two shards at work")
-    task = next(s.task for s in launched.status().shards if s.where == "running")
+    task = next(s.task for s in launched.status().shards if s.state == "running")
     assert task is not None
     witness = launched.witness()
     said("scancel", task.job_id)
@@ -61,7 +61,7 @@ def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts, ledg
     harness("jobs", "cancel", str(launched.run.path), environment=launched.environment)
     wait_for(lambda: not said("squeue", "-h"), "all cancelled")
     assert launched.status().states["running"] == 0
-    assert any("CANCELLED" in shard.last_error for shard in launched.status().shards if shard.where == "stopped")
+    assert any("CANCELLED" in shard.last_error for shard in launched.status().shards if shard.state == "stopped")
     launched.complete()
     assert_whole(launched.run, undisturbed)
     assert ledger("scancel of one task, then of all", witness).lost == 0
@@ -70,7 +70,7 @@ def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts, ledg
 def test_a_task_is_requeued(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
-    task = next(s.task for s in launched.status().shards if s.where == "running")
+    task = next(s.task for s in launched.status().shards if s.state == "running")
     assert task is not None
     witness = launched.witness()
     said("scontrol", "requeue", task.job_id)
@@ -109,7 +109,7 @@ def test_the_time_limit_comes_first(launch: Launch, undisturbed: Texts, ledger: 
 def test_a_node_dies_and_comes_back(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     launched = launch()
     wait_for(launched.at_work, "a shard at work")
-    node = next(s.task.node for s in launched.status().shards if s.where == "running" and s.task)
+    node = next(s.task.node for s in launched.status().shards if s.state == "running" and s.task)
     witness = launched.witness()
     cluster.tell("kill-node", node)
     time.sleep(2)

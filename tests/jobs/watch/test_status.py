@@ -1,4 +1,4 @@
-"""What `jobs status` says of a run from its files alone."""
+"""What `jobs status` prints of a run: from its files, and from Slurm where the run was submitted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from jobs.run import trace_files
+from jobs import __main__ as commands
+from jobs.run import submissions, trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
 from jobs.watch.recent import WINDOW_SECONDS, Recent
 from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
+from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 
 def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
@@ -25,7 +30,7 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
     assert len(list(run.trace_files_dir.iterdir())) == len(list(run.journal_dir.iterdir())) == 1
     found = status(run)
     assert (found.planned, found.finished, found.in_flight) == (24, 16, 0)
-    assert [shard.where for shard in found.shards] == ["finished", "finished", "stopped"]
+    assert [shard.state for shard in found.shards] == ["finished", "finished", "stopped"]
     assert found.eta_seconds is not None
     assert found.samples_per_second * found.eta_seconds == pytest.approx(8)
 
@@ -67,3 +72,68 @@ def test_what_was_long_ago_makes_no_pace(tmp_path: Path) -> None:
     part.write_bytes(b"damaged")
     os.utime(part)
     assert status(run).samples_per_second == 0
+
+
+def submitted(folder: Path) -> RunFolder:
+    """A run whose two shards are two tasks of the job `run.0`; shard 0 is finished."""
+    run = plan(folder, shards=2)
+    run_shard(str(run.path), 0)
+    submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))
+    return run
+
+
+def test_slurm_says_which_shards_are_queued_running_or_stopped(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    slurm.prints(squeue="run.0|1|42|40|PENDING||Resources", sacct="run.0|40_0|COMPLETED|n1|3600|gres/gpu=2")
+    now = status(run)
+    assert [shard.state for shard in now.shards] == ["finished", "queued"]
+    assert (now.may_progress, now.gpu_hours, now.slurm_error) == (True, 2.0, "")
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None")
+    assert status(run).shards[1].state == "running"
+    slurm.prints(squeue="", sacct="run.0|40_1|TIMEOUT|n1|3600|gres/gpu=2")
+    now = status(run)
+    assert (now.shards[1].state, now.shards[1].last_error, now.may_progress) == ("stopped", "Slurm: TIMEOUT", False)
+
+
+def test_a_shard_is_unknown_only_where_the_queue_does_not_answer(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    slurm.answers(squeue=SQUEUE_DOWN, sacct=SACCT_DOWN)
+    now = status(run)
+    assert ([shard.state for shard in now.shards], now.may_progress) == (["finished", "unknown"], True)
+    assert now.gpu_hours is None
+    assert now.slurm_error == (
+        "squeue: slurm_load_jobs error: Unable to contact slurm controller (connect failure); "
+        "sacct: Problem talking to the database: Connection refused"
+    )
+    slurm.prints(squeue="")
+    now = status(run)
+    assert (now.shards[1].state, now.may_progress) == ("stopped", False), "a site may have no accounting at all"
+
+
+def test_follow_goes_on_while_slurm_does_not_answer(
+    tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = submitted(tmp_path)
+    slurm.answers(squeue=SQUEUE_DOWN, sacct=SACCT_DOWN)
+    looks: list[int] = []
+
+    sleep = time.sleep
+
+    def wait(seconds: float) -> None:
+        if seconds != commands._FOLLOW_SECONDS:
+            sleep(seconds)
+            return
+        looks.append(len(looks))
+        if len(looks) == 1:
+            slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None")
+        else:
+            run_shard(str(run.path), 1)
+
+    monkeypatch.setattr("time.sleep", wait)
+    result = CliRunner().invoke(commands.main, ["status", str(run.path), "--follow"])
+    assert result.exit_code == 0, result.output
+    assert len(looks) == 2
+    assert "shards: 1 finished, 1 unknown" in result.output
+    assert "shards: 1 finished, 1 running" in result.output
+    assert "shards: 2 finished" in result.output
+    assert "Slurm does not answer: sacct: Problem talking to the database: Connection refused\n" in result.output

@@ -1,0 +1,49 @@
+"""Slurm's commands as scripts at the front of PATH, for tests without a cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+SACCT_DOWN = """cat >&2 <<'EOF'
+sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to host:localhost:6819
+sacct: error: Sending PersistInit msg: Connection refused
+sacct: error: Problem talking to the database: Connection refused
+EOF
+exit 1"""
+SQUEUE_DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+class FakeSlurm:
+    """Commands made of shell scripts, and what they were called with."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self._log = folder / "calls.log"
+        folder.mkdir()
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def answers(self, **scripts: str) -> None:
+        """Put each command's script in place; the script decides what it prints and its exit status."""
+        for command, script in scripts.items():
+            path = self.folder / command
+            path.write_text(f"#!/bin/sh\necho {command} \"$@\" >> '{self._log}'\n{script}\n")
+            path.chmod(0o755)
+
+    def prints(self, **outputs: str) -> None:
+        """Let each command print this and succeed."""
+        self.answers(
+            **{command: f"cat <<'EOF'\n{output}\nEOF" if output else "" for command, output in outputs.items()}
+        )
+
+    def calls(self) -> list[str]:
+        """The command lines so far, in order."""
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+    """A cluster whose commands do not exist until a test defines them."""
+    return FakeSlurm(tmp_path / "slurm-commands", monkeypatch)

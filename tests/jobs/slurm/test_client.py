@@ -1,0 +1,128 @@
+"""How Slurm's answers are read, and how its failures are reported: in one line each."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+
+from jobs.slurm import client
+from jobs.slurm.client import SlurmError, Task
+from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
+
+HELD = "launch failed requeued held"
+
+
+def test_the_queue_lists_array_tasks_and_single_jobs(slurm: FakeSlurm) -> None:
+    slurm.prints(
+        squeue=f"""run.0|3|41|40|RUNNING|n1|None
+run.0|4|42|40|PENDING||{HELD}
+run.0.finalize|N/A|43|43|PENDING||Dependency"""
+    )
+    running, held, finalizer = client.queue(["run.0", "run.0.finalize"])
+    assert running == Task("run.0", 3, "40_3", "RUNNING", "n1", "None")
+    assert held == Task("run.0", 4, "40_4", "PENDING", "", HELD)
+    assert finalizer == Task("run.0.finalize", 0, "43", "PENDING", "", "Dependency")
+    assert [task.is_active for task in (running, held, finalizer)] == [True, False, True]
+    assert held.is_held
+    assert "--name=run.0,run.0.finalize" in slurm.calls()[0]
+    assert len(slurm.calls()) == 1, "one call for all jobs"
+
+
+def test_without_jobs_slurm_is_not_asked(slurm: FakeSlurm) -> None:
+    assert client.queue([]) == client.accounts([]) == []
+    client.cancel([])
+    client.cancel_tasks([])
+    assert slurm.calls() == []
+
+
+def test_accounting_lists_every_start_with_its_gpu_hours(slurm: FakeSlurm) -> None:
+    slurm.prints(
+        sacct="""run.0|40_0|REQUEUED|n1|1800|billing=4,cpu=4,gres/gpu=2,node=1
+run.0|40_0|CANCELLED by 1000|n2|3600|billing=4,cpu=4,gres/gpu=2,node=1
+run.0|40_[1-9]|PENDING|None assigned||
+run.0.finalize|41|COMPLETED|n1|60|billing=1,cpu=1,node=1"""
+    )
+    tasks = client.accounts(["run.0", "run.0.finalize"])
+    assert [(task.job_id, task.state, task.gpu_hours) for task in tasks] == [
+        ("40_0", "REQUEUED", 1.0),
+        ("40_0", "CANCELLED", 2.0),
+        ("41", "COMPLETED", 0.0),
+    ]
+    assert client.latest(tasks)["run.0", 0].node == "n2"
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED"])
+def test_what_will_still_run_is_active(state: str) -> None:
+    assert Task("run.0", 0, "1_0", state).is_active
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "PREEMPTED", "NODE_FAIL"])
+def test_what_has_ended_is_not_active(state: str) -> None:
+    assert not Task("run.0", 0, "1_0", state).is_active
+
+
+def test_an_error_is_the_last_line_of_what_the_command_prints(slurm: FakeSlurm) -> None:
+    slurm.answers(sacct=SACCT_DOWN, squeue=SQUEUE_DOWN, scancel="exit 3")
+    with pytest.raises(SlurmError) as error:
+        client.accounts(["run.0"])
+    assert str(error.value) == "sacct: Problem talking to the database: Connection refused"
+    with pytest.raises(SlurmError, match=r"^squeue: slurm_load_jobs error: Unable to contact slurm controller"):
+        client.queue(["run.0"])
+    with pytest.raises(SlurmError, match=r"^scancel: failed without a message$"):
+        client.cancel(["run.0"])
+
+
+def test_a_command_that_is_missing_or_hangs_is_an_error(slurm: FakeSlurm) -> None:
+    with pytest.raises(SlurmError, match=r"^no-such-command: No such file or directory$"):
+        client.ask("no-such-command")
+    slurm.answers(squeue="exec sleep 60")
+    started = time.monotonic()
+    with pytest.raises(SlurmError, match=r"^squeue: no answer in 0.2 s$"):
+        client.ask("squeue", seconds=0.2)
+    assert time.monotonic() - started < 30
+
+
+def test_jobs_are_cancelled_by_name_and_tasks_in_one_call(slurm: FakeSlurm) -> None:
+    slurm.prints(scancel="")
+    client.cancel(["run.0", "run.0.finalize"])
+    client.cancel_tasks([Task("run.0", 1, "40_1", "PENDING"), Task("run.0", 2, "40_2", "PENDING")])
+    assert slurm.calls() == ["scancel --name=run.0", "scancel --name=run.0.finalize", "scancel 40_1 40_2"]
+
+
+@pytest.mark.parametrize(("ping", "answers"), [("Slurmctld(primary) at c is UP", True), ("at c is DOWN", False)])
+def test_a_controller_answers_where_ping_says_so(slurm: FakeSlurm, ping: str, *, answers: bool) -> None:
+    slurm.prints(sbatch="", scontrol=ping)
+    assert client.controller_answers() is answers
+
+
+def test_no_controller_answers_where_ping_fails(slurm: FakeSlurm) -> None:
+    slurm.answers(sbatch="", scontrol="exit 1")
+    assert not client.controller_answers()
+
+
+def test_the_limit_on_arrays_is_the_clusters_or_slurms_default(slurm: FakeSlurm) -> None:
+    slurm.prints(scontrol="MaxArraySize            = 20001\nMaxJobCount = 10000")
+    assert client.max_array_size() == 20001
+    slurm.prints(scontrol="MaxJobCount = 10000")
+    assert client.max_array_size() == 1001
+
+
+def test_the_end_of_a_job_is_local_time_and_may_be_missing(slurm: FakeSlurm) -> None:
+    slurm.prints(squeue="2026-11-23T04:05:06")
+    assert client.end_time("40_1") == datetime(2026, 11, 23, 4, 5, 6).timestamp()  # noqa: DTZ001 Slurm's is local
+    slurm.prints(squeue="N/A")
+    assert client.end_time("40_1") is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "job"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_ID": "7"}, "7"),
+        ({"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}, "7_2"),
+    ],
+)
+def test_a_process_knows_its_own_job(environment: dict[str, str], job: str | None) -> None:
+    assert client.this_job(environment) == job
