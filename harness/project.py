@@ -55,10 +55,9 @@ def _recorded(run: Path, database: Path | None) -> tuple[list[TimedSample], int,
     """Timed samples, the number of planned ones, and how well the latency model fits them."""
     from warehouse.database import reader, rows
     from warehouse.latency import timed_samples, validate
+    from warehouse.options import default_database
 
-    beside = run.parent / "warehouse.duckdb"
-    database = database or (beside if beside.is_file() else Path("warehouse.duckdb"))
-    with reader(database) as connection:
+    with reader(database or default_database(run)) as connection:
         samples = timed_samples(connection, run.name)
         [planned] = rows(connection, "SELECT count(*) AS n FROM sample WHERE run_id = $run_id", {"run_id": run.name})
     return samples, int(str(planned["n"])), validate(samples)

@@ -171,6 +171,7 @@ def launch_suite(file: Path, tag: str | None) -> None:
     from jobs import suite as suites
     from jobs.after.conclude import conclude_together
     from jobs.run import submissions
+    from warehouse.options import usage_errors
 
     try:
         chosen = suites.read(file)
@@ -182,7 +183,8 @@ def launch_suite(file: Path, tag: str | None) -> None:
         click.echo(f"When their jobs have ended:\n  python -m warehouse.compare {folders}")
         click.echo(f"  python -m warehouse.report {folders} -o {page}")
         return
-    conclude_together(runs, page)
+    with usage_errors():
+        conclude_together(runs, page)
     click.echo(f"Report, with a viewer of every trace: {page}")
 
 

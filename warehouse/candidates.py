@@ -6,7 +6,6 @@ as if it were the answer, by the same grader as samples, into the run folder's `
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,8 +80,7 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
             else:
                 click.echo(printable(f"{run.path.name}: its drafts are no whole chains, nothing to grade"))
     except (*trace_files.DAMAGED, ValueError, TypeError, KeyError) as error:
-        click.echo(printable(f"error: {run.path.name} cannot be read: {str(error).splitlines()[0]}"), err=True)
-        sys.exit(2)
+        raise click.UsageError(printable(f"{run.path.name} cannot be read: {str(error).splitlines()[0]}")) from error
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, get_args
 
@@ -19,22 +17,58 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.command import OneLineErrors
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
-from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve, warehouse_of
+from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
 from warehouse.comparison.votes import read_votes
-from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader
+from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
 from warehouse.display import plain, print_table, printable
-from warehouse.query import choose_grader
+from warehouse.graders import reader_for_grader
+from warehouse.options import (
+    WarehouseCommand,
+    choose_format,
+    database_option,
+    default_database,
+    format_option,
+    grader_option,
+    open_output,
+    output_option,
+    wait_option,
+)
 from warehouse.summary import summaries
 
+_BY_ENDING: dict[str, show.Format] = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 
-def read_runs(connection: Connection, given: Sequence[str], *, votes: bool) -> list[Run]:
-    """Everything that a comparison needs of runs, in the order given. Raises WarehouseError."""
-    ids = list(dict.fromkeys(resolve(connection, name) for name in given))
+
+def compare_runs(
+    runs: Sequence[str],
+    database: Path,
+    settings: Settings | None = None,
+    *,
+    baseline: str | None = None,
+    grader: str | None = None,
+    wait_seconds: float = WAIT_SECONDS,
+) -> Comparison:
+    """Compare runs of a database, paired by problem.
+
+    runs: run ids, beginnings of run ids, or paths of run folders; baseline: likewise, by default the first run of each
+    dataset. Raises WarehouseError, also where there are fewer than two runs, and DatabaseError.
+    """
+    settings = settings or Settings()
+    names = [*([baseline] if baseline else []), *runs]
+    with reader_for_grader(database, grader, wait_seconds) as connection:
+        records = read_runs(connection, names, votes=settings.majority)
+        baseline_id = resolve(connection, baseline) if baseline else None
+    if len(records) < 2:
+        raise WarehouseError("give two runs or more")
+    return compare(records, settings, baseline_id)
+
+
+def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> list[Run]:
+    """Read everything that a comparison needs of the named runs, in their order. Raises WarehouseError."""
+    ids = list(dict.fromkeys(resolve(connection, name) for name in names))
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
     [(named_grader,)] = connection.execute("SELECT getvariable('grader_version')").fetchall()
     return [
@@ -117,13 +151,8 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
     return tuple(sorted({int(part) for part in parts}))
 
 
-def _shape(shape: show.Format | None, output: Path | None) -> show.Format:
-    endings: dict[str, show.Format] = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
-    return shape or endings.get(output.suffix if output else "", "table")
-
-
-@click.command(cls=OneLineErrors)
-@click.argument("given", metavar="RUN RUN…", nargs=-1, required=True)
+@click.command(cls=WarehouseCommand)
+@click.argument("runs", metavar="RUN RUN…", nargs=-1, required=True)
 @click.option("--baseline", metavar="RUN", help="What the others are compared with.  [default: each dataset's first]")
 @click.option(
     "--margin",
@@ -136,41 +165,36 @@ def _shape(shape: show.Format | None, output: Path | None) -> show.Format:
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Also pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Also the majority vote (maj@k; k: --k, else all samples).")
 @click.option("--force", is_flag=True, help="Compare latency although hardware or settings are unlike.")
-@click.option("--database", type=click.Path(path_type=Path), help="Warehouse.  [default: beside RUN, else here]")
-@click.option(
-    "--format", "shape", type=click.Choice(get_args(show.Format)), help="[default: by FILE's ending, else table]"
-)
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE.")
-@click.option("--grader", metavar="VERSION", help="Count this grader version's grades.  [default: each run's newest]")
-@click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
+@database_option(default="beside the first RUN, else in the working directory")
+@format_option(get_args(show.Format))
+@output_option()
+@grader_option()
+@wait_option()
 def main(
-    given: tuple[str, ...],
+    runs: tuple[str, ...],
     baseline: str | None,
     margin_points: float,
     ks: tuple[int, ...],
     majority: bool,
     force: bool,
     database: Path | None,
-    shape: show.Format | None,
+    output_format: show.Format | None,
     output: Path | None,
     grader: str | None,
     wait_seconds: float,
 ) -> None:
     """Compare runs, paired by problem. RUN: a run id, the beginning of one, or a run folder."""
-    try:
-        with reader(database or warehouse_of(given), wait_seconds) as connection:
-            if grader is not None:
-                choose_grader(connection, grader)
-            runs = read_runs(connection, [*([baseline] if baseline else []), *given], votes=majority)
-            base = resolve(connection, baseline) if baseline else None
-        if len(runs) < 2:
-            raise click.UsageError("give two runs or more")
-        found = compare(runs, Settings(margin_points / 100, ks, majority, force), base)
-        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as out:
-            write(found, out, _shape(shape, output))
-    except (DatabaseError, WarehouseError, OSError, UnicodeError) as error:
-        click.echo(printable(f"error: {one_line(error)}"), err=True)
-        sys.exit(2)
+    settings = Settings(margin_points / 100, ks, majority, force)
+    comparison = compare_runs(
+        runs,
+        database or default_database(runs[0]),
+        settings,
+        baseline=baseline,
+        grader=grader,
+        wait_seconds=wait_seconds,
+    )
+    with open_output(output) as out:
+        write(comparison, out, choose_format(output_format, output, _BY_ENDING, "table"))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from warehouse.database import Connection, rows
-from warehouse.export import ExportImpossible
+from warehouse.database import Connection, WarehouseError, rows
 
 Row = dict[str, Any]
 SCORER = "grader"
@@ -39,6 +38,10 @@ SELECT sample_id, model, sum(prompt_tokens)::BIGINT AS input_tokens, sum(output_
     sum(cached_tokens)::BIGINT AS cached_tokens
 FROM call WHERE run_id = $run_id GROUP BY ALL ORDER BY sample_id, model
 """
+
+
+class ExportImpossible(WarehouseError):
+    """Something is missing or in the way; the message is one line that says what to do."""
 
 
 def export_inspect(connection: Connection, run_id: str, path: Path) -> int:

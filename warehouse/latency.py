@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import nnls
 
-from harness.command import OneLineErrors
 from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
-from warehouse.database import Connection, DatabaseError, WarehouseError, one_line, reader, rows
+from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.display import plain
+from warehouse.options import WarehouseCommand, database_option
 
 _CALLS = """
 SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
@@ -163,27 +162,17 @@ def _number(value: object) -> float:
     return float(str(value))
 
 
-@click.command(cls=OneLineErrors)
+@click.command(cls=WarehouseCommand)
 @click.argument("runs", metavar="[RUN]…", nargs=-1)
-@click.option(
-    "--database",
-    type=click.Path(path_type=Path),
-    default=Path("warehouse.duckdb"),
-    show_default=True,
-    help="Warehouse.",
-)
+@database_option()
 @click.option("--splits", type=click.IntRange(1), default=SPLITS, show_default=True, help="Random halves.")
 @click.option("--speeds", is_flag=True, help="Print the fitted speeds too, in seconds.")
 def main(runs: tuple[str, ...], database: Path, splits: int, speeds: bool) -> None:
     """Fit the latency model to each run (default: all) and say how well it predicts the run's median latency."""
     console = Console(highlight=False)
-    try:
-        with reader(database) as connection:
-            chosen = runs or tuple(str(row["run_id"]) for row in rows(connection, _RUNS))
-            found = {run: timed_samples(connection, run) for run in chosen}
-    except (WarehouseError, DatabaseError) as wrong:
-        click.echo(f"error: {one_line(wrong)}", err=True)
-        sys.exit(2)
+    with reader(database) as connection:
+        chosen = runs or tuple(str(row["run_id"]) for row in rows(connection, _RUNS))
+        found = {run: timed_samples(connection, run) for run in chosen}
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("run", "samples", "median (s)", "fit", "halves: typical", "halves: worst"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")

@@ -9,7 +9,6 @@ on may be loaded again and again.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import click
 
-from harness.command import OneLineErrors
 from jobs.run.folder import RunFolder, run_folders
 from warehouse.database import (
     FILLING,
@@ -41,6 +39,7 @@ from warehouse.display import printable
 from warehouse.loading import convert
 from warehouse.loading.load_report import describe, describe_skipped, report_on
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
+from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
 from warehouse.records import FileRecord, LoadReport
 
 _TABLES = (
@@ -238,34 +237,27 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:
     return whole
 
 
-@click.command(cls=OneLineErrors)
+@click.command(cls=WarehouseCommand)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
+@database_option("Database to load into.", "beside the run folders")
 @click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the database anew from the given runs alone.")
-@click.option(
-    "--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait while it is busy."
-)
-def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> None:
+@wait_option()
+def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> int:
     """Bring the warehouse up to date with run folders.
 
     Exit code 1: something was left out and named; 2: nothing could be done.
     """
-    try:
-        folders = run_folders(paths)
-        if not folders:
-            raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
-        database = database or folders[0].path.parent / "warehouse.duckdb"
-        if not is_rebuild:
-            try:
-                sys.exit(0 if _print(load_runs(folders, database, wait_seconds)) else 1)
-            except WarehouseOutdated:
-                folders, line = plan_migration(folders, database, wait_seconds)
-                click.echo(printable(line), err=True)
-        whole = _print(rebuild(folders, database, wait_seconds))
-    except (WarehouseError, OSError) as error:
-        click.echo(printable(f"error: {error}"), err=True)
-        sys.exit(2)
-    sys.exit(0 if whole else 1)
+    folders = run_folders(paths)
+    if not folders:
+        raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
+    database = database or database_beside(folders[0].path)
+    if not is_rebuild:
+        try:
+            return 0 if _print(load_runs(folders, database, wait_seconds)) else 1
+        except WarehouseOutdated:
+            folders, line = plan_migration(folders, database, wait_seconds)
+            click.echo(printable(line), err=True)
+    return 0 if _print(rebuild(folders, database, wait_seconds)) else 1
 
 
 if __name__ == "__main__":

@@ -10,23 +10,32 @@ import io
 import itertools
 import json
 import math
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, get_args
 
 import click
 import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
-from harness.command import OneLineErrors
-from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, arrow, one_line, reader
+from warehouse.database import Connection, WarehouseError, arrow
 from warehouse.display import plain, print_table, printable
+from warehouse.graders import reader_for_grader
+from warehouse.options import (
+    WarehouseCommand,
+    choose_format,
+    database_option,
+    format_option,
+    grader_option,
+    open_output,
+    output_option,
+    wait_option,
+)
 
 Format = Literal["table", "csv", "json", "parquet"]
+_BY_ENDING: dict[str, Format] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 _QUERIES = Path(__file__).with_name("queries")
 _LIST = """
 SELECT kind, name, comment FROM (
@@ -105,8 +114,8 @@ def _plain_value(value: object) -> object:
 
 
 def _listing(connection: Connection) -> tuple[list[str], list[tuple[object, ...]]]:
-    found = connection.execute(_LIST).fetchall()
-    return ["kind", "name", "comment"], [*found, *(("query", n, description(p)) for n, p in named_queries().items())]
+    queries = [("query", name, description(path)) for name, path in named_queries().items()]
+    return ["kind", "name", "comment"], [*connection.execute(_LIST).fetchall(), *queries]
 
 
 def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
@@ -114,18 +123,6 @@ def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[obj
     if result is None or result.description is None:  # nothing but blanks or comments
         raise WarehouseError("the SQL asks for no rows")
     return [column[0] for column in result.description], result.fetchall()
-
-
-def choose_grader(connection: Connection, given: str) -> None:
-    """Let the views of this connection count one grader version. Raises WarehouseError where it is none or several."""
-    sql = "SELECT DISTINCT grader_version FROM grade ORDER BY grader_version"
-    versions = [str(version) for (version,) in connection.execute(sql).fetchall()]
-    exact = [v for v in versions if v == given] or [v for v in versions if v.partition(" ")[0] == given]
-    found = exact or [v for v in versions if v.startswith(given)]
-    if len(found) != 1:
-        what = "is ambiguous" if found else "graded nothing here"
-        raise WarehouseError(f"grader version {given!r} {what}; there are: {'; '.join(found or versions) or 'none'}")
-    connection.execute("SET VARIABLE grader_version = ?", found)
 
 
 def _sql(sql: str | None, name: str | None) -> str:
@@ -139,65 +136,36 @@ def _sql(sql: str | None, name: str | None) -> str:
     return named_queries()[name].read_text(encoding="utf-8")
 
 
-def _shape(shape: Format | None, output: Path | None) -> Format:
-    suffixes: dict[str, Format] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
-    chosen = shape or suffixes.get(output.suffix if output else "", "table")
-    if chosen == "parquet" and output is None:
-        raise click.UsageError("--format parquet needs -o FILE")
-    return chosen
-
-
-@click.command(cls=OneLineErrors)
+@click.command(cls=WarehouseCommand)
 @click.argument("sql", required=False)
 @click.option("--name", help="Run a query that comes along (see --list) instead.")
 @click.option("--list", "is_list", is_flag=True, help="List views, tables and queries with what they mean.")
-@click.option(
-    "--database",
-    type=click.Path(path_type=Path),
-    default=Path("warehouse.duckdb"),
-    show_default=True,
-    help="Warehouse.",
-)
-@click.option(
-    "--format",
-    "shape",
-    type=click.Choice(["table", "csv", "json", "parquet"]),
-    help="[default: by FILE's ending, else table]",
-)
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE.")
-@click.option(
-    "--grader",
-    metavar="VERSION",
-    help="Count this grader version's grades: its name, first word or beginning (view grader_versions).  "
-    "[default: each run's newest]",
-)
-@click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
+@database_option()
+@format_option(get_args(Format))
+@output_option()
+@grader_option()
+@wait_option()
 def main(
     sql: str | None,
     name: str | None,
     is_list: bool,
     database: Path,
-    shape: Format | None,
+    output_format: Format | None,
     output: Path | None,
     grader: str | None,
     wait_seconds: float,
 ) -> None:
     """Answer SQL from the warehouse, read-only."""
-    try:
-        text, shape = "" if is_list else _sql(sql, name), _shape(shape, output)
-        with reader(database, wait_seconds) as connection:
-            if grader is not None:
-                choose_grader(connection, grader)
-            if shape == "parquet" and output is not None:
-                table = arrow(connection, text or _LIST)
-                pq.write_table(table.rename_columns(_distinct(table.column_names)), output)
-                return
-            names, found = _listing(connection) if is_list else _answer(connection, text)
-        with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
-            write_rows(names, found, out, shape)
-    except (DatabaseError, WarehouseError, OSError, OverflowError, UnicodeError) as error:
-        click.echo(printable(f"error: {one_line(error)}"), err=True)
-        sys.exit(2)
+    text = "" if is_list else _sql(sql, name)
+    chosen: Format = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
+    with reader_for_grader(database, grader, wait_seconds) as connection:
+        if chosen == "parquet" and output is not None:
+            table = arrow(connection, text or _LIST)
+            pq.write_table(table.rename_columns(_distinct(table.column_names)), output)
+            return
+        names, answer = _listing(connection) if is_list else _answer(connection, text)
+    with open_output(output) as out:
+        write_rows(names, answer, out, chosen)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ PASS, WARN, FAIL or INCONCLUSIVE, from the warehouse alone: the same data give t
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import nullcontext
 from datetime import date, datetime
 from pathlib import Path
 from typing import IO, Literal, get_args
@@ -17,16 +15,26 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.command import OneLineErrors
 from warehouse.comparison.show import aligned, markdown
-from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError, one_line, reader
-from warehouse.display import plain, print_table, printable
+from warehouse.database import WAIT_SECONDS, WarehouseError
+from warehouse.display import plain, print_table
+from warehouse.graders import reader_for_grader
 from warehouse.nightly.history import read_nights
 from warehouse.nightly.judge import CellVerdict, NightVerdict, replay
-from warehouse.query import choose_grader
+from warehouse.options import (
+    WarehouseCommand,
+    choose_format,
+    database_option,
+    format_option,
+    grader_option,
+    open_output,
+    output_option,
+    wait_option,
+)
 from warehouse.render import NOTHING
 
 Format = Literal["table", "json", "markdown"]
+_BY_ENDING: dict[str, Format] = {".json": "json", ".md": "markdown"}
 _HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "p (Holm)", "finds a drop of", "why")
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 
@@ -52,9 +60,7 @@ def judged(
     wait_seconds: float = WAIT_SECONDS,
 ) -> NightVerdict:
     """The verdict on one night of a warehouse, by default the newest. Raises WarehouseError and DatabaseError."""
-    with reader(database, wait_seconds) as connection:
-        if grader is not None:
-            choose_grader(connection, grader)
+    with reader_for_grader(database, grader, wait_seconds) as connection:
         nights = read_nights(connection, since)
     return verdict_of(replay(nights), night)
 
@@ -131,42 +137,31 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
 _DATE = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command(cls=OneLineErrors)
-@click.option(
-    "--database",
-    type=click.Path(path_type=Path),
-    default=Path("warehouse.duckdb"),
-    show_default=True,
-    help="A warehouse of nightly runs only.",
-)
+@click.command(cls=WarehouseCommand)
+@database_option("Database of nightly runs only.")
 @click.option("--night", type=_DATE, callback=_date, help="Evening of the night to judge (UTC).  [default: the newest]")
 @click.option("--since", type=_DATE, callback=_date, help="Forget nights before: after a change that was meant.")
-@click.option("--format", "shape", type=click.Choice(get_args(Format)), help="[default: by FILE's ending, else table]")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE.")
-@click.option("--grader", metavar="VERSION", help="Count this grader version's grades.  [default: each run's newest]")
-@click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
+@format_option(get_args(Format))
+@output_option()
+@grader_option()
+@wait_option()
 def main(
     database: Path,
     night: date | None,
     since: date | None,
-    shape: Format | None,
+    output_format: Format | None,
     output: Path | None,
     grader: str | None,
     wait_seconds: float,
-) -> None:
+) -> int:
     """Judge the newest night against the nights before it.
 
     Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: nothing could be judged.
     """
-    endings: dict[str, Format] = {".json": "json", ".md": "markdown"}
-    try:
-        verdict = judged(database, night, since, grader, wait_seconds)
-        with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as out:
-            write(verdict, out, shape or endings.get(output.suffix if output else "", "table"))
-    except (DatabaseError, WarehouseError, OSError, UnicodeError) as error:
-        click.echo(printable(f"error: {one_line(error)}"), err=True)
-        sys.exit(2)
-    sys.exit(verdict.exit_code)
+    verdict = judged(database, night, since, grader, wait_seconds)
+    with open_output(output) as out:
+        write(verdict, out, choose_format(output_format, output, _BY_ENDING, "table"))
+    return verdict.exit_code
 
 
 if __name__ == "__main__":

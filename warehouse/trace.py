@@ -6,7 +6,6 @@ Everything a model wrote is printed with its control characters escaped.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from harness.command import OneLineErrors
 from harness.engine import normalised
-from warehouse.database import WAIT_SECONDS, Connection, DatabaseError, WarehouseError, one_line, reader, rows
-from warehouse.display import plain, printable
+from warehouse.database import Connection, WarehouseError, reader, rows
+from warehouse.display import plain
+from warehouse.options import WarehouseCommand, database_option, wait_option
 
 Row = dict[str, Any]
 
@@ -30,7 +29,7 @@ WHERE sample.run_id = $run_id AND sample.problem_id = $problem_id AND sample.sam
 _OF_SAMPLE = "SELECT * FROM {table} WHERE run_id = $run_id AND sample_id = $sample_id ORDER BY {order}"
 
 
-class UnknownSample(LookupError):
+class UnknownSample(WarehouseError):
     """The warehouse holds no such sample; the message says what there is."""
 
 
@@ -158,28 +157,18 @@ def _what_there_is(connection: Connection, run_id: str, problem_id: str, sample_
     return f"no sample {sample_index} of {problem_id} in {run_id}"
 
 
-@click.command(cls=OneLineErrors)
+@click.command(cls=WarehouseCommand)
 @click.argument("run_id", metavar="RUN")
 @click.argument("problem_id")
 @click.argument("sample_index", type=int)
-@click.option(
-    "--database",
-    type=click.Path(path_type=Path),
-    default=Path("warehouse.duckdb"),
-    show_default=True,
-    help="Warehouse.",
-)
-@click.option("--wait", "wait_seconds", default=WAIT_SECONDS, show_default=True, help="Seconds to wait if it is busy.")
+@database_option()
+@wait_option()
 def main(run_id: str, problem_id: str, sample_index: int, database: Path, wait_seconds: float) -> None:
     """Print one sample: prompt, steps, candidates, verdicts, calls."""
     console = Console(highlight=False)
-    try:
-        with reader(database, wait_seconds) as connection:
-            for line in trace_lines(connection, run_id, problem_id, sample_index):
-                console.print(line, soft_wrap=True)
-    except (DatabaseError, WarehouseError, UnknownSample, OSError) as error:
-        click.echo(printable(f"error: {one_line(error)}"), err=True)
-        sys.exit(2)
+    with reader(database, wait_seconds) as connection:
+        for line in trace_lines(connection, run_id, problem_id, sample_index):
+            console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

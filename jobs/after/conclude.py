@@ -3,6 +3,7 @@ next."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,9 +41,10 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     """
     from warehouse.database import WAIT_SECONDS
     from warehouse.load import load_run
+    from warehouse.options import database_beside
     from warehouse.summary import render, summary
 
-    database = database or run.path.parent / "warehouse.duckdb"
+    database = database or database_beside(run.path)
     with console.status("Grading …"):
         finish(run)
     load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
@@ -56,13 +58,19 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
 
 
 def conclude_together(runs: Sequence[RunFolder], page: Path) -> None:
-    """Print a comparison of ended runs with the first of them, and write a report on them."""
-    from warehouse.compare import main as compare
-    from warehouse.report.__main__ import main as report
+    """Print a comparison of finished runs with the first of them, and write an HTML report on all of them.
+
+    Raises WarehouseError and DatabaseError; the report is written although the runs cannot be compared, which needs a
+    finished sample of each.
+    """
+    from warehouse import compare
+    from warehouse.options import default_database
+    from warehouse.report.write import make_report
 
     folders = [str(run.path) for run in runs]
+    database = default_database(folders[0])
     try:
         if len(folders) > 1:
-            compare.main(folders)
-    finally:  # a run without a finished sample cannot be compared, but the others can be read
-        report.main([*folders, "-o", str(page)])
+            compare.write(compare.compare_runs(folders, database), sys.stdout, "table")
+    finally:
+        Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)

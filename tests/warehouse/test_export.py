@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -69,11 +71,19 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     assert len(log.read_eval_log_sample_summaries(str(path))) == 5
 
 
+@pytest.mark.parametrize("shape", ["parquet", "inspect"])
+def test_mistakes_are_one_line_where_the_module_is_the_program(loaded: Loaded, tmp_path: Path, shape: str) -> None:
+    there = tmp_path / "there.txt"
+    there.write_text("mine")
+    command = [sys.executable, "-m", "warehouse.export", loaded.speculative.path.name, "-o", str(there)]
+    command += ["--database", str(loaded.database), "--format", shape]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr.count("\n"), result.stderr[:7]) == (2, 1, "error: ")
+
+
 def test_without_inspect_the_message_says_how_to_get_it(
     loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "inspect_ai", None)
     result = export(loaded, loaded.speculative.path.name, "--format", "inspect", "-o", str(tmp_path / "a.eval"))
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)

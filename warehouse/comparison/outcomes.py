@@ -202,12 +202,6 @@ def _wide(flags: Flags, other: Outcomes) -> Flags:
     return np.pad(flags, ((0, 0), (0, max(0, other.is_counted.shape[1] - flags.shape[1]))))
 
 
-def warehouse_of(given: Sequence[str]) -> Path:
-    """The warehouse beside the first run where that is a folder's path, else the one in the working folder."""
-    first = Path(given[0])
-    return (first.parent if "/" in given[0] else Path()) / "warehouse.duckdb"
-
-
 def resolve(connection: Connection, given: str) -> str:
     """The run id for a run id, a beginning that only one has, or a run folder's path. Raises WarehouseError."""
     ids = [str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run ORDER BY created_at, run_id")]

@@ -1,0 +1,111 @@
+"""The options that all of the warehouse's commands share mean the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import click
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from warehouse import compare, export, latency, load, query, regress, trace
+from warehouse.database import WarehouseError
+from warehouse.options import WarehouseCommand, choose_format, default_database
+from warehouse.report import __main__ as report
+
+COMMANDS = (compare, export, latency, load, query, regress, report, trace)
+
+
+@pytest.mark.parametrize(
+    ("existing", "run", "expected"),
+    [
+        (["warehouse.duckdb", "runs/warehouse.duckdb"], "runs/a", "runs/warehouse.duckdb"),
+        (["warehouse.duckdb", "runs/warehouse.duckdb"], "runs/a/", "runs/warehouse.duckdb"),
+        (["warehouse.duckdb", "runs/warehouse.duckdb"], "a", "warehouse.duckdb"),
+        (["warehouse.duckdb"], "runs/a", "warehouse.duckdb"),
+        (["runs/warehouse.duckdb"], "a", "warehouse.duckdb"),
+        ([], "runs/a", "runs/warehouse.duckdb"),
+    ],
+)
+def test_the_database_is_beside_the_run_folder_or_else_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str], run: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    for path in existing:
+        Path(path).touch()
+    assert default_database(run) == Path(expected)
+
+
+def test_the_format_is_named_or_the_file_ending_says_it() -> None:
+    endings = {".csv": "csv", ".json": "json"}
+    assert choose_format(None, None, endings, "table") == "table"
+    assert choose_format(None, Path("a.csv"), endings, "table") == "csv"
+    assert choose_format(None, Path("a.JSON"), endings, "table") == "json"
+    assert choose_format(None, Path("a.txt"), endings, "table") == "table"
+    assert choose_format("json", Path("a.csv"), endings, "table") == "json"
+    with pytest.raises(click.UsageError, match=r"ends in none of \.csv, \.json"):
+        choose_format(None, Path("a.txt"), endings, "table", is_ending_required=True)
+    assert choose_format("csv", Path("a.txt"), endings, "table", is_ending_required=True) == "csv"
+    with pytest.raises(click.UsageError, match="--format json needs -o FILE"):
+        choose_format("json", None, endings, "table", file_only=["json"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WarehouseError("first\nsecond"),
+        duckdb.Error("first\n\nsecond"),
+        OSError("first\nsecond"),
+        OverflowError("first"),
+    ],
+)
+def test_an_error_of_the_warehouse_is_one_line_and_exit_code_2(error: Exception) -> None:
+    @click.command(cls=WarehouseCommand)
+    def main() -> None:
+        raise error
+
+    result = CliRunner().invoke(main)
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "error: first\n")
+
+
+def test_an_error_does_not_act_on_the_terminal() -> None:
+    @click.command(cls=WarehouseCommand)
+    def main() -> None:
+        raise WarehouseError("\x1b[31mred")
+
+    assert CliRunner().invoke(main).stderr == "error: \\x1b[31mred\n"
+
+
+def test_every_command_of_the_warehouse_has_the_same_options_and_errors() -> None:
+    declared: dict[str, set[str]] = {}
+    for module in COMMANDS:
+        assert isinstance(module.main, WarehouseCommand)
+        for option in module.main.params:
+            if isinstance(option, click.Option) and option.name in ("wait_seconds", "grader"):
+                declared.setdefault(option.name, set()).add(str((option.opts, option.default, option.help)))
+    assert {name: len(forms) for name, forms in declared.items()} == {"wait_seconds": 1, "grader": 1}
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        (compare, ["a", "b"]),
+        (export, ["a"]),
+        (latency, ["a"]),
+        (query, ["SELECT 1"]),
+        (regress, []),
+        (report, ["a"]),
+        (trace, ["a", "b", "0"]),
+    ],
+)
+def test_a_file_that_is_not_a_database_is_one_line_and_exit_code_2(
+    tmp_path: Path, module: ModuleType, arguments: list[str]
+) -> None:
+    path = tmp_path / "none.duckdb"
+    path.write_text("not a database")
+    result = CliRunner().invoke(module.main, [*arguments, "--database", str(path)])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith("error: ")

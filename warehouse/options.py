@@ -1,0 +1,142 @@
+"""What the warehouse's commands share: options, the default database, the output's format, and one-line errors.
+
+The database of a command without `--database` is `warehouse.duckdb`
+
+- beside the run folder, where the command loads one (`warehouse.load`, `jobs finalize`);
+- beside the first run folder named, or else in the working directory, where the command takes run folders
+  (`warehouse.compare`, `warehouse.report`, `harness.project`): see `default_database`;
+- in the working directory, where the command takes run ids or no runs at all (`warehouse.query`, `warehouse.trace`,
+  `warehouse.export`, `warehouse.latency`, `warehouse.regress`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeVar
+
+import click
+
+from harness.command import OneLineErrors
+from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError, one_line
+from warehouse.display import printable
+
+DATABASE_NAME = "warehouse.duckdb"
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Format = TypeVar("Format", bound=str)
+
+
+class Option(Protocol):
+    """What adds an option to a command's function."""
+
+    def __call__(self, function: Decorated, /) -> Decorated: ...
+
+
+class WarehouseCommand(OneLineErrors):
+    """A command that ends with one line and exit code 2 where the database or a file cannot be used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; see `usage_errors`."""
+        with usage_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise click.UsageError with one line in place of an error of the warehouse, of DuckDB or of a file."""
+    try:
+        yield
+    except (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError) as error:
+        raise click.UsageError(printable(one_line(error))) from error
+
+
+def database_beside(run_folder: Path) -> Path:
+    """Return the database that a run folder is loaded into unless `--database` names another."""
+    return run_folder.parent / DATABASE_NAME
+
+
+def default_database(run: str | Path) -> Path:
+    """Return the database to read a run from, a run folder's path or a run id.
+
+    This is the one beside the run folder; where there is none, the one in the working directory if that exists.
+    """
+    beside, here = database_beside(Path(run)), Path(DATABASE_NAME)
+    return here if here.is_file() and not beside.is_file() else beside
+
+
+def database_option(text: str = "Database to read.", default: str | None = None) -> Option:
+    """Add `--database`. The default is in the working directory, unless `default` describes another (value: None)."""
+    if default is None:
+        return click.option(
+            "--database", type=click.Path(path_type=Path), default=Path(DATABASE_NAME), show_default=True, help=text
+        )
+    return click.option("--database", type=click.Path(path_type=Path), help=f"{text}  [default: {default}]")
+
+
+def wait_option() -> Option:
+    """Add `--wait`, the parameter `wait_seconds`."""
+    return click.option(
+        "--wait",
+        "wait_seconds",
+        default=WAIT_SECONDS,
+        show_default=True,
+        help="Seconds to wait while another process has the database locked.",
+    )
+
+
+def grader_option() -> Option:
+    """Add `--grader`, a grader version for `warehouse.graders.reader_for_grader`."""
+    return click.option(
+        "--grader",
+        metavar="VERSION",
+        help="Count this grader version's grades: its name, first word or beginning (view grader_versions).  "
+        "[default: each run's newest]",
+    )
+
+
+def format_option(formats: Sequence[str], default: str = "by FILE's ending, else table") -> Option:
+    """Add `--format`, the parameter `output_format`; None where it is not given."""
+    return click.option("--format", "output_format", type=click.Choice(formats), help=f"[default: {default}]")
+
+
+def output_option() -> Option:
+    """Add `-o`/`--output`, a file to write."""
+    return click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Write to FILE.  [default: standard output]",
+    )
+
+
+def choose_format(
+    output_format: Format | None,
+    output: Path | None,
+    by_ending: Mapping[str, Format],
+    default: Format,
+    *,
+    file_only: Sequence[Format] = (),
+    is_ending_required: bool = False,
+) -> Format:
+    """Return the format to write: the one named, else the one of the file's ending (in any case), else `default`.
+
+    file_only: formats that are not written to standard output. is_ending_required: a file whose ending says nothing is
+    an error. Raises click.UsageError.
+    """
+    ending = output.suffix.lower() if output else ""
+    if output and is_ending_required and output_format is None and ending not in by_ending:
+        raise click.UsageError(f"{output} ends in none of {', '.join(by_ending)}: rename it or give --format")
+    chosen = output_format or by_ending.get(ending, default)
+    if chosen in file_only and output is None:
+        raise click.UsageError(f"--format {chosen} needs -o FILE")
+    return chosen
+
+
+@contextmanager
+def open_output(output: Path | None) -> Iterator[IO[str]]:
+    """Open a text file for writing, or standard output where there is none."""
+    with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
+        yield out
