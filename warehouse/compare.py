@@ -1,6 +1,6 @@
-"""Runs against a baseline: `python -m warehouse.compare RUN RUN…`.
+"""Compare runs with a baseline: `python -m warehouse.compare RUN RUN…`.
 
-First what differs between their manifests, then how right and how fast they are, paired by problem.
+The output starts with the differences between the manifests. Accuracy and latency follow, paired by problem.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
 from warehouse.display import plain, print_table, printable
 from warehouse.graders import reader_for_grader
+from warehouse.markup import aligned, markdown
 from warehouse.options import (
     WarehouseCommand,
     choose_format,
@@ -53,8 +54,8 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
-    runs: run ids, beginnings of run ids, or paths of run folders; baseline: likewise, by default the first run of each
-    dataset. Raises WarehouseError, also where there are fewer than two runs, and DatabaseError.
+    runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the first run of each
+    dataset. Raises WarehouseError, also for fewer than two runs, and DatabaseError.
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
@@ -62,7 +63,7 @@ def compare_runs(
         records = read_runs(connection, names, votes=settings.majority)
         baseline_id = resolve(connection, baseline) if baseline else None
     if len(records) < 2:
-        raise WarehouseError("give two runs or more")
+        raise WarehouseError("at least two runs are needed")
     return compare(records, settings, baseline_id)
 
 
@@ -85,29 +86,29 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
 
 
 def write(comparison: Comparison, out: IO[str], shape: show.Format) -> None:
-    """Write a comparison; CSV holds the rows alone, every other format says first what has to be said."""
-    said = list(show.loud(comparison))
+    """Write a comparison; every format but CSV, which has only the rows, starts with the warnings."""
+    warnings = list(show.warnings(comparison))
     if shape == "table":
-        _write_table(comparison, said, out)
+        _write_table(comparison, warnings, out)
     elif shape == "csv":
         text = io.StringIO()
         records = [show.record(row) for row in comparison.rows]
-        lines = csv.DictWriter(text, list(records[0]), lineterminator="\n")
-        lines.writeheader()
-        lines.writerows(records)
+        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
         out.write(printable(text.getvalue(), keep="\n") if out.isatty() else text.getvalue())
     elif shape == "json":
         differing = [{"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences]
         records = [show.record(row) for row in comparison.rows]
-        found = {"warnings": said, "differences": differing, "rows": records}
-        out.write(json.dumps(found, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
+        document = {"warnings": warnings, "differences": differing, "rows": records}
+        out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
     else:
-        _write_document(comparison, said, out, shape)
+        _write_document(comparison, warnings, out, shape)
 
 
-def _write_table(comparison: Comparison, said: Sequence[str], out: IO[str]) -> None:
+def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str]) -> None:
     console = Console(file=out)
-    for line in said:
+    for line in warnings:
         console.print(plain(line, style="bold red"), soft_wrap=True)
     names = show.names(comparison)
     console.print(plain("Compared:", style="bold"))
@@ -126,20 +127,20 @@ def _write_table(comparison: Comparison, said: Sequence[str], out: IO[str]) -> N
         console.print(plain(line), soft_wrap=True)
 
 
-def _write_document(comparison: Comparison, said: Sequence[str], out: IO[str], shape: show.Format) -> None:
+def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: show.Format) -> None:
     names = show.names(comparison)
     table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
     runs = [f"{name}: {run_id}" for run_id, name in names.items()]
     if shape == "latex":
-        lines = [*said, *runs, *show.difference_lines(comparison), *show.legend(comparison)]
+        lines = [*warnings, *runs, *show.difference_lines(comparison), *show.legend(comparison)]
         out.write("".join(f"% {printable(line)}\n" for line in lines))
-        out.write(show.aligned(show.HEADERS, table, "latex") + "\n")
+        out.write(aligned(show.HEADERS, table, "latex") + "\n")
         return
-    out.write("".join(f"**{show.markdown(line)}**\n\n" for line in said))
-    out.write("Compared:\n\n" + "".join(f"- {show.markdown(line)}\n" for line in runs) + "\nWhat differs:\n\n")
-    out.write("".join(f"- {show.markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
-    out.write("\n" + show.aligned(show.HEADERS, table, "markdown") + "\n\n")
-    out.write("".join(f"{show.markdown(line)}\n" for line in show.legend(comparison)))
+    out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
+    out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs) + "\nWhat differs:\n\n")
+    out.write("".join(f"- {markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
+    out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
+    out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))
 
 
 def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
@@ -153,18 +154,18 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 
 @click.command(cls=WarehouseCommand)
 @click.argument("runs", metavar="RUN RUN…", nargs=-1, required=True)
-@click.option("--baseline", metavar="RUN", help="What the others are compared with.  [default: each dataset's first]")
+@click.option("--baseline", metavar="RUN", help="Baseline of the comparison.  [default: each dataset's first run]")
 @click.option(
     "--margin",
     "margin_points",
     type=click.FloatRange(min=0, min_open=True, max=100),
     default=2.0,
     show_default=True,
-    help="Points of accuracy that a run may lose and still count as not worse.",
+    help="Non-inferiority margin, in percentage points of accuracy.",
 )
-@click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Also pass@K, and maj@K with --maj.")
-@click.option("--maj", "majority", is_flag=True, help="Also the majority vote (maj@k; k: --k, else all samples).")
-@click.option("--force", is_flag=True, help="Compare latency although hardware or settings are unlike.")
+@click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
+@click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
+@click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option(default="beside the first RUN, else in the working directory")
 @format_option(get_args(show.Format))
 @output_option()
@@ -183,7 +184,7 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Compare runs, paired by problem. RUN: a run id, the beginning of one, or a run folder."""
+    """Compare runs, paired by problem. RUN: a run id, a prefix of one, or a run folder."""
     settings = Settings(margin_points / 100, ks, majority, force)
     comparison = compare_runs(
         runs,

@@ -15,10 +15,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.comparison.show import aligned, markdown
 from warehouse.database import WAIT_SECONDS, WarehouseError
 from warehouse.display import plain, print_table
+from warehouse.formatting import NOTHING
 from warehouse.graders import reader_for_grader
+from warehouse.markup import aligned, markdown
 from warehouse.nightly.history import read_nights
 from warehouse.nightly.judge import CellVerdict, NightVerdict, replay
 from warehouse.options import (
@@ -31,7 +32,6 @@ from warehouse.options import (
     output_option,
     wait_option,
 )
-from warehouse.render import NOTHING
 
 Format = Literal["table", "json", "markdown"]
 _BY_ENDING: dict[str, Format] = {".json": "json", ".md": "markdown"}

@@ -10,9 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from warehouse.display import plain
+from warehouse.formatting import NOTHING, number, percent
 from warehouse.records import RunSummary, SpeedUp
-
-NOTHING = "–"
 
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
@@ -87,18 +86,6 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("tokens per second", _speed(run)),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
     ]
-
-
-def percent(share: float | None) -> str:
-    """A fraction as percent with one decimal."""
-    return NOTHING if share is None else f"{100 * share:.1f} %"
-
-
-def number(value: float | None) -> str:
-    """Three or more significant digits, thousands grouped."""
-    if value is None:
-        return NOTHING
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _accuracy(run: RunSummary) -> str:

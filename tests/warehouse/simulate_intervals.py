@@ -1,4 +1,4 @@
-"""How often intervals cover the truth, and how often tests find what is not there, on made-up problems.
+"""Simulated coverage of intervals and rejection rates of tests, on synthetic problems.
 
     python -m tests.warehouse.simulate_intervals --repetitions 3000
 
@@ -22,7 +22,7 @@ from warehouse.statistics.ratios import geometric_mean_ratio
 
 Rng = np.random.Generator
 Once = Callable[[Rng, int, int, float], bool]
-"""One simulated experiment with n problems, k samples and a mean ability: did what is counted happen?"""
+"""A simulated experiment with n problems, k samples and a mean ability; returns whether the event happened."""
 
 DESIGNS = ((30, 1), (30, 16), (40, 4), (100, 1), (100, 4), (500, 4))
 """Problems (n) and samples (k)."""
@@ -40,18 +40,18 @@ TIME_SPREAD, TIME_RATIO = 0.6, 1.5
 
 @lru_cache(maxsize=64)
 def population_mean(level: float, spread: float) -> float:
-    """Mean chance of a right answer over all problems, by Gauss–Hermite quadrature."""
+    """Return the mean probability of a correct answer over all problems, by Gauss–Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(200)
     return float(special.expit(level + spread * nodes) @ weights / weights.sum())
 
 
 def one_run(rng: Rng, n: int, k: int, level: float) -> Counts:
-    """Right answers per problem of one run."""
+    """Return the number of correct answers per problem of one run."""
     return np.asarray(rng.binomial(k, special.expit(rng.normal(level, SPREAD, n))), dtype=np.int64)
 
 
 def two_methods(rng: Rng, n: int, k: int, level: float, better: float) -> tuple[Floats, Floats]:
-    """Problem means of two methods on the same problems; the first is better by so many logits."""
+    """Return problem means of two methods on the same problems; the first is better by `better` logits."""
     difficulty = rng.normal(level, SPREAD, n)
     first = special.expit(difficulty + rng.normal(0, METHOD_SPREAD, n) + better)
     second = special.expit(difficulty + rng.normal(0, METHOD_SPREAD, n))
@@ -59,7 +59,7 @@ def two_methods(rng: Rng, n: int, k: int, level: float, better: float) -> tuple[
 
 
 def holds(interval: Interval, truth: float) -> bool:
-    """Whether the interval holds the truth."""
+    """Return whether an interval contains the truth."""
     assert interval.low is not None
     assert interval.high is not None
     return interval.low <= truth <= interval.high
@@ -81,13 +81,13 @@ def permutation_rejects(rng: Rng, n: int, k: int, level: float) -> bool:
 
 
 def stratified_rejects(rng: Rng, n: int, k: int, level: float) -> bool:
-    """The same problems, run once and five times before, and nothing changed."""
+    """Whether the test rejects for the same problems, run once now and five times before, without any change."""
     p, samples = special.expit(rng.normal(level, SPREAD, n)), np.full(n, k)
     return stratified(rng.binomial(k, p), samples, rng.binomial(5 * k, p), 5 * samples).p <= 0.05
 
 
 def inferior_passes(rng: Rng, n: int, k: int, level: float) -> bool:
-    """A method that is worse by exactly the margin is called not worse; one-sided at 2.5 %."""
+    """Whether a method that is worse by exactly the margin is called non-inferior; one-sided at 2.5 %."""
     spread = float(np.hypot(SPREAD, METHOD_SPREAD))
     margin = population_mean(level + BETTER, spread) - population_mean(level, spread)
     better, worse = two_methods(rng, n, k, level, BETTER)
@@ -96,32 +96,32 @@ def inferior_passes(rng: Rng, n: int, k: int, level: float) -> bool:
 
 
 def ratio_covers(rng: Rng, n: int, k: int, level: float) -> bool:
-    """Skewed ratios: exponential minus its mean, in logarithms."""
+    """Whether the interval of a latency ratio covers the truth, for skewed ratios: exponential in logarithms."""
     logs = np.log(TIME_RATIO) + TIME_SPREAD * (rng.exponential(1, n) - 1)
     times = np.exp(rng.normal(2, 1, n))
     return holds(geometric_mean_ratio(times * np.exp(logs), times, resamples=999), TIME_RATIO)
 
 
 SHARES: Mapping[str, tuple[Once, float]] = {
-    "accuracy: interval covers": (accuracy_covers, 0.95),
-    "accuracy: plain t covers (not used)": (partial(accuracy_covers, how=mean_t), 0.95),
-    "difference: interval covers": (difference_covers, 0.95),
-    "permutation test rejects, no difference": (permutation_rejects, 0.05),
-    "stratified test rejects, nothing changed": (stratified_rejects, 0.05),
-    "non-inferiority shown, worse by the margin": (inferior_passes, 0.025),
+    "accuracy: coverage of the interval": (accuracy_covers, 0.95),
+    "accuracy: coverage of plain t (not used)": (partial(accuracy_covers, how=mean_t), 0.95),
+    "difference: coverage of the interval": (difference_covers, 0.95),
+    "permutation test, rejections without a difference": (permutation_rejects, 0.05),
+    "stratified test, rejections without a change": (stratified_rejects, 0.05),
+    "non-inferiority claimed, truly worse by the margin": (inferior_passes, 0.025),
 }
-"""What is counted, and how often it should happen."""
+"""Simulated events by name, with their nominal rates."""
 
 
 def share(once: Once, design: tuple[int, int, float], repetitions: int, seed: int = 0) -> float:
-    """How often something happens."""
+    """Return how often an event happens."""
     rng = np.random.default_rng([seed, design[0], design[1], int(10 * design[2]) + 100])
     return sum(once(rng, *design) for _ in range(repetitions)) / repetitions
 
 
 def table(repetitions: int, designs: Sequence[tuple[int, int]] = DESIGNS) -> Iterator[str]:
-    """Lines of a Markdown table: shares in percent, one column for a design, cells hard / middle / easy."""
-    yield "| what, and what it should be | " + " | ".join(f"n {n}, k {k}" for n, k in designs) + " |"
+    """Yield the lines of a Markdown table: rates in percent, one column per design, cells hard / middle / easy."""
+    yield "| statistic: nominal value | " + " | ".join(f"n {n}, k {k}" for n, k in designs) + " |"
     yield "|---" * (len(designs) + 1) + "|"
     for what, (once, nominal) in SHARES.items():
         cells = [

@@ -131,7 +131,7 @@ def test_the_same_method_is_asked_whether_it_changed(tmp_path: Path, pair: list[
 
 
 def test_complete_runs_with_equal_and_unequal_numbers_of_samples_are_compared_as_ever(tmp_path: Path) -> None:
-    """Recorded before samples were paired: difference, its interval, p, and the noise of running again."""
+    """Recorded before samples were paired: difference, its interval, p, and the re-run standard error."""
     two = replace(cells.SPEC, samples=2)
     names = load(
         tmp_path,
@@ -175,10 +175,10 @@ def test_what_differs_is_named_and_what_is_alike_is_not(tmp_path: Path, pair: li
     found = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
     assert {difference["name"] for difference in found} == {"method", "parameters", "draft", "draft files"}
     text = compare(tmp_path, *pair).stdout
-    assert f"method [is compared]: vanilla ({pair[0]}); speccot ({pair[1]})" in text
+    assert f"method [subject of the comparison]: vanilla ({pair[0]}); speccot ({pair[1]})" in text
 
 
-def test_another_grader_other_prompts_and_other_sampling_bear_on_accuracy(tmp_path: Path, pair: list[str]) -> None:
+def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_path: Path, pair: list[str]) -> None:
     other = replace(cells.SPEC, prompt_hash="other", temperature=0.0, seed=5)
     names = load(tmp_path, cells.finished(tmp_path, other, BAD, grader="2"))
     found = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
@@ -225,16 +225,16 @@ def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: li
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("sums-v",), "give two runs or more"),
-        (("sums-v", "nope"), "'nope' is no run of this warehouse; there are: "),
-        (("sums-v", "sums-"), "'sums-' is the beginning of 2 runs"),
-        (("sums-v", "sums-s", "--k", "8"), "pass@8 needs 1 ≤ k ≤ samples per problem, of which there are 4"),
+        (("sums-v",), "at least two runs are needed"),
+        (("sums-v", "nope"), "'nope' is not a run of this warehouse, which has: "),
+        (("sums-v", "sums-"), "'sums-' is a prefix of 2 runs"),
+        (("sums-v", "sums-s", "--k", "8"), "pass@8 needs 1 ≤ k ≤ samples per problem, and the run has 4"),
         (("sums-v", "sums-s", "--k", "two"), "expected whole numbers from 1"),
         (("sums-v", "sums-s", "--margin", "0"), "margin"),
         (("sums-v", "sums-s", "--grader", "9"), "graded nothing here"),
     ],
 )
-def test_a_mistake_gets_one_line_that_says_what_would_be_right(
+def test_invalid_input_gets_one_line_that_says_what_is_valid(
     tmp_path: Path, pair: list[str], arguments: Sequence[str], says: str
 ) -> None:
     result = compare(tmp_path, *arguments)

@@ -74,11 +74,11 @@ def test_with_a_grader_version_named_nothing_is_told_to_finalize(warehouse: tupl
     where, runs = warehouse
     names = [runs["complete"], runs["by version 2"], runs["graded in part"]]
     first, *others = compare(where, *names, "--grader", "1").stdout.splitlines()
-    why = "none of its 36 samples is finished and graded by version 1; leave out --grader to count the newest"
+    why = "none of its 36 samples is finished and graded by version 1; omit --grader to count the newest version"
     assert first == f"NOT COMPARED: {names[1]}: {why}"
     [line] = [line for line in others if "NOT GRADED" in line]
     assert "24 of 36 samples are finished but not graded by version 1." in line
-    assert line.endswith("; leave out --grader to count the newest")
+    assert line.endswith("; omit --grader to count the newest version")
     refused = compare(where, *names[:2], "--grader", "1")
     assert refused.stderr.strip().endswith(why)
     assert "finalize" not in "".join([first, *others, refused.output])
@@ -96,8 +96,8 @@ def test_no_command_names_a_folder_that_is_no_longer_there(tmp_path: Path) -> No
         folder.path.rename(folder.path.with_name(f"moved {folder.path.name}"))
     text = compare(tmp_path, *names).stdout
     empty = f"NOT COMPARED: {names[2]}: none of its 36 samples is finished and graded"
-    assert text.startswith(f"{empty}; load the run again from where it lies now\n")
-    assert "as not correct; load the run again from where it lies now\n" in text
+    assert text.startswith(f"{empty}; the run folder has moved: load the run from its new location\n")
+    assert "as not correct; the run folder has moved: load the run from its new location\n" in text
     assert "python -m jobs" not in text
 
 
@@ -105,7 +105,7 @@ def test_what_two_runs_share_is_said_once_for_all_metrics(tmp_path: Path) -> Non
     made = [cells.finished(tmp_path, VANILLA, RIGHT[:3]), cells.finished(tmp_path, SPECCOT, RIGHT[:5], has_run=others)]
     base, run = load(tmp_path, *made)
     alone, several = (compare(tmp_path, base, run, *more).stdout for more in ((), ("--k", "1,2", "--maj")))
-    shares = f"compared on the 3 problems it shares with {base}; the run itself has 5."
+    shares = f"compared on the 3 problems it shares with {base}; the run has 5 problems."
     assert [line for line in alone.splitlines() if shares in line] == [
         f"{run}, pass@1[avg-of-3, 10 of 15 samples]: {shares}"
     ]

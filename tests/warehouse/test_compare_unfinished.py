@@ -1,4 +1,4 @@
-"""`python -m warehouse.compare` where samples are missing: they count nowhere, and nothing is called not worse."""
+"""`python -m warehouse.compare` where samples are missing: they are excluded, and non-inferiority is not claimed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_what_is_compared_and_how_to_complete_it_is_said_once(
         f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, while the run's summary",
         f"counts them as not correct; complete it with: python -m jobs resume '{where / run}'",
         f"COMPARED IN PART: {run} against {base}: compared on 24 of the 36 samples that either run has planned, on",
-        "difference, interval, p, MDE and speed-up hold only if what is missing is missing at random, which it",
+        "difference, interval, p, MDE and speed-up are valid only if samples are missing at random, which is rarely",
     ):
         assert text.count(said) == 1, said
     assert text.count(" unfinished ") == 2
@@ -195,7 +195,7 @@ def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]
         (("complete", "nothing"), (), "none of its 36 samples is finished and graded; complete it with: python -m"),
         (("nothing", "complete"), (), "python -m jobs resume"),
         (("complete", "no grade"), (), "python -m jobs finalize"),
-        (("first samples only", "without first samples"), (), "no sample is finished and graded in both it and"),
+        (("first samples only", "without first samples"), (), "no sample is finished and graded in both this run and"),
         (("nothing", "no grade", "complete"), ("--maj",), "fewer than two runs are left to compare"),
     ],
 )
@@ -217,7 +217,7 @@ def assert_refused(result: Result, says: str) -> None:
 def test_a_named_baseline_that_has_nothing_is_refused(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     names = [runs[name] for name in ("complete", "complete speccot")]
-    assert_refused(compare(where, *names, "--baseline", runs["nothing"]), "the baseline has nothing to compare")
+    assert_refused(compare(where, *names, "--baseline", runs["nothing"]), "the baseline has no samples to compare")
 
 
 def test_a_run_that_has_nothing_is_left_out_and_the_others_are_compared(
@@ -253,7 +253,12 @@ def test_after_an_empty_baseline_the_next_run_is_the_baseline(warehouse: tuple[P
         (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 samples"),
         (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 samples"),
         (("first samples only", "complete"), ("--maj",), 2, "{1}, maj@3: no problem of {0} has 3 samples that"),
-        (("last samples", "without first samples"), ("--k", "2"), 3, "{1}, pass@2: no problem has 2 samples that {0}"),
+        (
+            ("last samples", "without first samples"),
+            ("--k", "2"),
+            3,
+            "{1}, pass@2: no problem has 2 samples in common with {0}",
+        ),
     ],
 )
 def test_a_metric_that_too_few_samples_are_there_for_is_left_out_alone(
@@ -278,7 +283,7 @@ def test_k_beyond_what_is_planned_is_refused_for_unfinished_runs_as_well(
     where, runs = warehouse
     result = compare(where, runs["complete"], runs["last samples"], "--k", "4")
     assert result.exit_code == 2
-    assert "pass@4 needs 1 ≤ k ≤ samples per problem, of which there are 3" in result.stderr
+    assert "pass@4 needs 1 ≤ k ≤ samples per problem, and the run has 3" in result.stderr
 
 
 def test_new_columns_stand_behind_the_old_ones(warehouse: tuple[Path, dict[str, str]]) -> None:

@@ -1,1 +1,1 @@
-"""Runs side by side: what differs between their manifests, and what differs between their results."""
+"""Comparison of runs: differences between their manifests, and differences between their results."""

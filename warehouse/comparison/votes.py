@@ -1,7 +1,8 @@
-"""Which samples of a problem gave the same answer, as the grader sees it: what a majority vote counts.
+"""Votes of a majority vote: the samples of a problem grouped by equal answers.
 
-Two answers are the same where the grader, given one as the gold, calls the other one correct. Answers are a model's
-output, so they are compared in the grader's own killable processes; what cannot be compared there is not the same.
+Two answers are equal if the grader accepts one as correct with the other as the gold answer. Answers are a model's
+output, so they are compared in the grader's own killable processes; answers that cannot be compared there count as
+different.
 """
 
 from __future__ import annotations
@@ -22,61 +23,64 @@ FROM sample_grade JOIN problem USING (run_id, problem_id) WHERE run_id = $run_id
 
 @dataclass(frozen=True)
 class Votes:
-    """One problem's finished and graded samples by answer; a sample is given by its index within the problem."""
+    """A problem's finished and graded samples by answer; samples are identified by their index in the problem."""
 
     groups: Sequence[Sequence[int]]
-    """Samples by distinct answer; the right answer comes first where it was given."""
+    """Samples by distinct answer; the right answer comes first if any sample has it."""
     is_right: Sequence[bool]
-    """Whether that answer is right, one for each group."""
-    silent: Sequence[int]
+    """Whether the answer of each group is right."""
+    without_answer: Sequence[int]
     """Samples without an answer."""
 
     @property
     def counts(self) -> list[int]:
-        """Samples per distinct answer."""
+        """Number of samples per distinct answer."""
         return [len(group) for group in self.groups]
 
     @property
     def abstained(self) -> int:
-        """How many samples have no answer."""
-        return len(self.silent)
+        """Number of samples without an answer."""
+        return len(self.without_answer)
 
-    def among(self, kept: Container[int]) -> Votes:
-        """The votes of these samples alone."""
-        left = [[sample for sample in group if sample in kept] for group in self.groups]
-        is_right = [right for group, right in zip(left, self.is_right, strict=True) if group]
-        return Votes([group for group in left if group], is_right, [sample for sample in self.silent if sample in kept])
+    def among(self, samples: Container[int]) -> Votes:
+        """Return the votes of these samples only."""
+        groups = [[sample for sample in group if sample in samples] for group in self.groups]
+        is_right = [right for group, right in zip(groups, self.is_right, strict=True) if group]
+        without_answer = [sample for sample in self.without_answer if sample in samples]
+        return Votes([group for group in groups if group], is_right, without_answer)
 
 
 @dataclass
-class _Open:
-    """A problem whose wrong answers are still to be compared; samples are given by their indices."""
+class _Ballot:
+    """A problem while its wrong answers are being grouped; samples are identified by their index in the problem."""
 
     gold: Gold
     correct: list[int] = field(default_factory=list)
-    silent: list[int] = field(default_factory=list)
+    without_answer: list[int] = field(default_factory=list)
     wrong: dict[str, list[int]] = field(default_factory=dict)
+    """Samples by the text of their wrong answer."""
     groups: list[list[int]] = field(default_factory=list)
+    """Samples by distinct wrong answer, as far as the answers have been compared."""
 
 
 def read_votes(connection: Connection, run_id: str, workers: int | None = None) -> Mapping[str, Votes]:
-    """Votes by problem id; a problem without a finished and graded sample has none."""
-    problems: dict[str, _Open] = {}
+    """Return votes by problem id; problems without a finished and graded sample are left out."""
+    ballots: dict[str, _Ballot] = {}
     for row in rows(connection, _ANSWERS, {"run_id": run_id}):
-        problem = problems.setdefault(str(row["problem_id"]), _Open(_empty_gold(row)))
+        ballot = ballots.setdefault(str(row["problem_id"]), _Ballot(_empty_gold(row)))
         extracted, sample = row["extracted"], int(str(row["sample_index"]))
         if row["verdict"] == "correct":
-            problem.correct.append(sample)
+            ballot.correct.append(sample)
         elif extracted is None or not str(extracted).strip():
-            problem.silent.append(sample)
+            ballot.without_answer.append(sample)
         else:
-            problem.wrong.setdefault(_key(str(extracted), problem.gold), []).append(sample)
-    _group(problems.values(), workers)
-    return {name: _votes(problem) for name, problem in problems.items()}
+            ballot.wrong.setdefault(_key(str(extracted), ballot.gold), []).append(sample)
+    _group(ballots.values(), workers)
+    return {name: _votes(ballot) for name, ballot in ballots.items()}
 
 
 def _empty_gold(row: Mapping[str, object]) -> Gold:
-    """The problem's own way of comparing, with no answer yet."""
+    """Return how the problem compares answers, without a gold answer."""
     choices = row["choices"]
     return Gold(
         "",
@@ -91,36 +95,37 @@ def _key(extracted: str, gold: Gold) -> str:
     return (chosen_letter(extracted, gold.choices) or extracted) if gold.kind == "choice" else extracted.strip()
 
 
-def _group(problems: Iterable[_Open], workers: int | None) -> None:
-    """Let equal wrong answers share a group, round by round: the first answer left is compared with all the others.
+def _group(ballots: Iterable[_Ballot], workers: int | None) -> None:
+    """Group equal wrong answers, round by round: each round compares the first remaining answer with all the others.
 
-    Where no sample is right, or at most one wrong answer was given, groups cannot change a vote and nothing is asked.
+    If no sample is right, or if there is at most one wrong answer, groups cannot change a vote and nothing is compared.
     """
-    left: list[tuple[_Open, list[str]]] = []
-    for problem in problems:
-        if problem.correct and len(problem.wrong) > 1 and problem.gold.kind == "math":
-            left.append((problem, list(problem.wrong)))
+    remaining: list[tuple[_Ballot, list[str]]] = []
+    for ballot in ballots:
+        if ballot.correct and len(ballot.wrong) > 1 and ballot.gold.kind == "math":
+            remaining.append((ballot, list(ballot.wrong)))
         else:
-            problem.groups = list(problem.wrong.values())
-    while left:
-        items = (item for problem, answers in left for item in _items(problem.gold, answers))
-        same = iter([grade.verdict == "correct" for grade in grade_many(items, workers)])
-        left = [split for problem, answers in left if (split := _split(problem, answers, same))[1]]
+            ballot.groups = list(ballot.wrong.values())
+    while remaining:
+        items = (item for ballot, answers in remaining for item in _items(ballot.gold, answers))
+        is_equal = iter([grade.verdict == "correct" for grade in grade_many(items, workers)])
+        rest = [(ballot, _split_off_first_group(ballot, answers, is_equal)) for ballot, answers in remaining]
+        remaining = [(ballot, answers) for ballot, answers in rest if answers]
 
 
-def _split(problem: _Open, answers: list[str], same: Iterator[bool]) -> tuple[_Open, list[str]]:
-    """Take the first answer's group out; returns what is left. same: whether each following answer belongs to it."""
+def _split_off_first_group(ballot: _Ballot, answers: list[str], is_equal: Iterator[bool]) -> list[str]:
+    """Add the first answer's group and return the other answers. is_equal: whether each answer after it equals it."""
     first, *others = answers
-    alike = {other for other in others if next(same)}
-    problem.groups.append([sample for answer in (first, *alike) for sample in problem.wrong[answer]])
-    return problem, [other for other in others if other not in alike]
+    equal = {other for other in others if next(is_equal)}
+    ballot.groups.append([sample for answer in (first, *equal) for sample in ballot.wrong[answer]])
+    return [other for other in others if other not in equal]
 
 
 def _items(gold: Gold, answers: list[str]) -> list[Item]:
-    wanted = Gold(answers[0], gold.kind, unit=gold.unit, tolerance=gold.tolerance)
-    return [(Submission(rf"\boxed{{{other}}}", "answered", thinks=False), wanted) for other in answers[1:]]
+    first_as_gold = Gold(answers[0], gold.kind, unit=gold.unit, tolerance=gold.tolerance)
+    return [(Submission(rf"\boxed{{{other}}}", "answered", thinks=False), first_as_gold) for other in answers[1:]]
 
 
-def _votes(problem: _Open) -> Votes:
-    right = [problem.correct] if problem.correct else []
-    return Votes(right + problem.groups, [True] * len(right) + [False] * len(problem.groups), problem.silent)
+def _votes(ballot: _Ballot) -> Votes:
+    right = [ballot.correct] if ballot.correct else []
+    return Votes(right + ballot.groups, [True] * len(right) + [False] * len(ballot.groups), ballot.without_answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from warehouse.render import NOTHING
+from warehouse.formatting import NOTHING
 from warehouse.report.facts import RunFacts
 from warehouse.report.tables import Table
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from warehouse.render import number
+from warehouse.formatting import number
 from warehouse.report import tables, verdicts
 from warehouse.report.charts.bars import Bar, stacked
 from warehouse.report.charts.lines import Line, Place, lines

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from warehouse.render import NOTHING, number, warnings
+from warehouse.formatting import NOTHING, number
+from warehouse.render import warnings
 from warehouse.report.facts import Estimate, Flips, RunFacts
 
 INTERVAL = (

@@ -1,1 +1,1 @@
-"""Estimators over arrays: pure functions that know no run and no database. README.md has their simulations."""
+"""Estimators and tests: pure functions over arrays, independent of runs and database. README.md has the simulations."""

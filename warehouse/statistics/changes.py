@@ -1,4 +1,4 @@
-"""Where a series changed its level, looking back over all of it: for slow drift that no single night shows.
+"""Offline change-point detection, for slow drift that no single night shows.
 
 Source: Killick, Fearnhead and Eckley, Optimal Detection of Changepoints with a Linear Computational Cost (2012),
 in the library ruptures; the linear kernel's cost is the sum of squared deviations.
@@ -11,14 +11,14 @@ import numpy as np
 from warehouse.statistics.intervals import Floats
 
 SHORTEST = 3
-"""Values in the shortest stretch of one level."""
+"""Smallest number of values in a segment of constant level."""
 
 
 def change_points(values: Floats, noise: Floats, penalty: float) -> list[int]:
-    """Indexes at which a new level begins, in order; empty where one level explains the series.
+    """Return the indices at which a new level begins, in order; empty if a single level explains the series.
 
-    values (n,): one per night; noise (n,): each one's standard error, by which values are measured; penalty: how much
-    a further level must lower the sum of squared deviations, in squared standard errors.
+    values (n,): one per night. noise (n,): their standard errors, which are the unit of deviations. penalty: how much
+    an additional level must reduce the sum of squared deviations, in squared standard errors.
     """
     import ruptures  # slow to import, and most commands never look for drift
 

@@ -1,9 +1,9 @@
-"""Intervals for the mean over problems: one problem is one observation, its samples are averaged first.
+"""Confidence intervals for the mean over problems: one problem is one observation, its samples are averaged first.
 
 Sources: Miller, Adding Error Bars to Evals (arXiv 2411.00640), section 3; Bowyer, Aitchison and Ivanova, Don't Use the
 CLT in LLM Evals (arXiv 2503.01747), for few problems; Agresti and Coull, Approximate Is Better than Exact (Am. Stat.
 52, 1998), and Bonett and Price, Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on
-Paired Data (J. Educ. Behav. Stat. 37, 2012), for adding made-up observations. README.md has the simulation.
+Paired Data (J. Educ. Behav. Stat. 37, 2012), for adding pseudo-observations. README.md has the simulation.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from scipy import special
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 ADDED_WEIGHT = 0.25
-"""Weight of the problem that is always solved and of the one that never is which `accuracy` adds."""
+"""Weight of each of the two pseudo-problems that `accuracy` adds: one always solved, one never."""
 FEW_DIFFER = 5
-"""Below this many problems that differ, the spread of differences is hardly known."""
+"""With fewer problems that differ than this, the spread of the differences is too poorly estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its interval, in the unit of the values."""
+    """An estimate with its confidence interval, in the unit of the values."""
 
     estimate: float
     low: float | None
-    """None where there is too little to compute an interval from."""
+    """None if there are too few observations for an interval."""
     high: float | None
     standard_error: float | None
-    """Over problems: to new problems like these."""
+    """Standard error over problems, which covers the choice of problems."""
     kind: str
-    """How the interval was made, for a reader."""
+    """Name of the method, as tables print it."""
     degrees: int | None = None
-    """Degrees of freedom of Student's t, where it is used."""
+    """Degrees of freedom of Student's t, if the interval uses it."""
     shift: float = 0.0
-    """What an adjustment moved the middle of the interval by."""
+    """How far an adjustment moved the center of the interval from the estimate."""
 
     @property
     def centre(self) -> float:
-        """Where the interval's t statistic is 0."""
+        """The value at which the interval's t statistic is 0."""
         return self.estimate + self.shift
 
 
 def mean_t(values: Floats, level: float = 0.95) -> Interval:
-    """Student's t interval of a mean; values (n,), one per problem. One value has no interval."""
+    """Return Student's t interval of a mean; values (n,), one per problem. A single value has no interval."""
     n, mean = len(values), float(np.mean(values))
     if n < 2:
         return Interval(mean, None, None, None, "none: one problem")
@@ -56,11 +56,11 @@ def mean_t(values: Floats, level: float = 0.95) -> Interval:
 
 
 def accuracy(values: Floats, level: float = 0.95) -> Interval:
-    """Interval of an accuracy; values (n,) from 0 to 1, one per problem.
+    """Return the interval of an accuracy; values (n,) from 0 to 1, one per problem.
 
-    Where every value is 0 or 1 the equal-tailed interval of the Beta posterior under a flat prior, widened to hold the
-    estimate. Else t, with two made-up problems of weight ADDED_WEIGHT each, one solved and one not: near 0 and 1 plain
-    t is too narrow. The standard error is the plain one.
+    If every value is 0 or 1, this is the equal-tailed interval of the Beta posterior under a flat prior, widened to
+    contain the estimate. Otherwise it is t with two pseudo-problems of weight ADDED_WEIGHT each, one solved and one
+    not, because plain t is too narrow near 0 and 1. The standard error is the plain one.
     """
     plain = mean_t(values, level)
     n, mean = len(values), plain.estimate
@@ -79,11 +79,11 @@ def accuracy(values: Floats, level: float = 0.95) -> Interval:
 
 
 def paired_difference(first: Floats, second: Floats, unit: float, level: float = 0.95) -> Interval:
-    """Interval of the mean of first − second, paired by problem; first, second (n,).
+    """Return the interval of the mean of first − second, paired by problem; first, second (n,).
 
-    Student's t. Where fewer than FEW_DIFFER problems differ, two made-up ones are added, one that differs by +unit and
-    one by −unit: nothing but equal results on few problems is no proof of equality. unit: the smallest difference that
-    one problem can show, 1/k for pass@1; with unit 1 the adjustment is Bonett and Price's.
+    Student's t. If fewer than FEW_DIFFER problems differ, two pseudo-problems are added, one that differs by +unit and
+    one by −unit, because equal results on a few problems do not prove equality. unit: the smallest difference that a
+    single problem can show, 1/k for pass@1; with unit 1 this is Bonett and Price's adjustment.
     """
     differences = first - second
     plain = mean_t(differences, level)
@@ -103,14 +103,14 @@ def paired_difference(first: Floats, second: Floats, unit: float, level: float =
 
 
 def _t_quantile(degrees: float, level: float) -> float:
-    """Half a two-sided interval in standard errors."""
+    """Return the half-width of a two-sided interval in standard errors."""
     return float(special.stdtrit(degrees, (1 + level) / 2))
 
 
 def rerun_standard_error(correct: Counts, samples: Counts) -> float | None:
-    """Noise of pass@1 when these same problems are run again: √(Σ p(1 − p)/(k − 1))/n; None where some k is 1.
+    """Return the standard error of pass@1 over re-runs of the same problems: √(Σ p(1 − p)/(k − 1))/n.
 
-    correct, samples (n,). It is not the error to new problems, which `mean_t` gives and which is larger.
+    correct, samples (n,). None if any k is 1. The standard error over problems, which `mean_t` returns, is larger.
     """
     if np.any(samples < 2):
         return None

@@ -1,4 +1,4 @@
-"""Many tests at once. Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure (1979)."""
+"""Correction for multiple testing. Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure (1979)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values in the order given: reject those at most α, and the chance of any false one is at most α."""
+    """Return the adjusted p-values in input order; rejecting those at most α bounds the family-wise error rate by α."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p, kind="stable")
     stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

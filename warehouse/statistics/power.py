@@ -1,4 +1,4 @@
-"""What a design can see: the smallest difference that a paired test would find with a given chance.
+"""Minimum detectable effect: the smallest true difference that a paired test detects with a specified power.
 
 Source: Miller (arXiv 2411.00640), section 5; power of the t test by the noncentral t distribution.
 """
@@ -11,16 +11,16 @@ POWER = 0.8
 
 
 def minimum_detectable_effect(standard_error: float, degrees: int, alpha: float = 0.05, power: float = POWER) -> float:
-    """Smallest true difference that a two-sided paired t test finds with the given power, on its own side.
+    """Return the smallest true difference that a two-sided paired t test detects, with the right sign, with `power`.
 
-    standard_error: of the mean difference, in the unit of the result; degrees: its degrees of freedom, at least 1.
+    standard_error: that of the mean difference, in the unit of the result. degrees: its degrees of freedom, at least 1.
     """
     critical = float(stats.t.ppf(1 - alpha / 2, degrees))
 
-    def missing(effect: float) -> float:
+    def surplus(effect: float) -> float:
         return float(stats.nct.sf(critical, degrees, effect)) - power
 
     high = critical + 1
-    while missing(high) < 0:
+    while surplus(high) < 0:
         high *= 2
-    return float(optimize.brentq(missing, 0.0, high)) * standard_error
+    return float(optimize.brentq(surplus, 0.0, high)) * standard_error

@@ -1,4 +1,4 @@
-"""What k samples per problem say together: pass@k and maj@k.
+"""Metrics over k samples per problem: pass@k and maj@k.
 
 Sources: Chen et al., Evaluating Large Language Models Trained on Code (arXiv 2107.03374), section 2.1, for pass@k; Wang
 et al., Self-Consistency (arXiv 2203.11171), for the majority vote.
@@ -16,25 +16,25 @@ from warehouse.statistics.intervals import Counts, Floats
 
 
 def pass_at_k(correct: Counts, samples: Counts, k: int) -> Floats:
-    """Unbiased pass@k per problem: 1 − C(n − c, k)/C(n, k); correct, samples (n,).
+    """Return the unbiased pass@k of each problem, 1 − C(n − c, k)/C(n, k); correct, samples and result (n,).
 
-    Raises ValueError where a problem has fewer than k samples.
+    Raises ValueError if a problem has fewer than k samples.
     """
     if k < 1 or np.any(samples < k):
-        raise ValueError(f"pass@{k} needs 1 ≤ k ≤ samples per problem, of which there are {int(samples.min())}")
+        raise ValueError(f"pass@{k} needs 1 ≤ k ≤ samples per problem, and a problem has {int(samples.min())}")
     return np.array([1 - comb(n - c, k) / comb(n, k) for c, n in zip(correct.tolist(), samples.tolist(), strict=True)])
 
 
 def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: int) -> float:
-    """Chance that the majority of k samples of one problem is right, averaged over all sets of k and over ties.
+    """Return the probability that the majority vote of k samples of a problem is right, averaged over all sets of k.
 
-    votes: how many samples gave each distinct answer; is_right: whether that answer is right; abstained: samples
-    without an answer, which are drawn but do not vote. Where nobody votes, the problem is not solved. Of t answers that
-    lead together each counts 1/t. Raises ValueError where there are fewer than k samples.
+    votes: the number of samples with each distinct answer. is_right: whether that answer is right. abstained: the
+    number of samples without an answer, which are drawn but do not vote. Without any vote the problem is not solved. Of
+    t tied answers each counts 1/t. Raises ValueError if there are fewer than k samples.
     """
     total = sum(votes) + abstained
     if not 1 <= k <= total:
-        raise ValueError(f"maj@{k} needs 1 ≤ k ≤ samples, of which there are {total}")
+        raise ValueError(f"maj@{k} needs 1 ≤ k ≤ samples, and there are {total}")
     chance = 0.0
     for index, (count, right) in enumerate(zip(votes, is_right, strict=True)):
         if right:
@@ -44,7 +44,7 @@ def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: 
 
 
 def _led(others: Sequence[int], abstained: int, lead: int, k: int) -> float:
-    """Ways to draw the other k − lead samples so that no other answer has more than `lead`, weighted 1/(1 + ties)."""
+    """Count the ways to draw the other k − lead samples so that no answer exceeds `lead`, weighted 1/(1 + ties)."""
     rest = k - lead
     ways: NDArray[np.float64] = np.zeros((rest + 1, len(others) + 1))  # drawn so far × answers that tie
     for drawn in range(min(abstained, rest) + 1):

@@ -223,7 +223,7 @@ def test_a_run_folder_stands_for_its_run_and_its_warehouse(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("none", "-o", "a.html"), "'none' is no run of this warehouse; there are: toy-speccot-"),
+        (("none", "-o", "a.html"), "'none' is not a run of this warehouse, which has: toy-"),
         (("RUN", "-o", "a.pdf"), "a.pdf ends in none of .html, .htm, .md, .tex: rename it or give --format"),
         (("RUN", "--format", "html"), "--format html needs -o FILE"),
         (("RUN", "--grader", "9", "-o", "a.html"), "grader version '9' graded nothing here"),

@@ -1,0 +1,41 @@
+"""Numbers and intervals as the text of table cells and messages, in one format everywhere."""
+
+from __future__ import annotations
+
+NOTHING = "–"
+"""Cell without a value."""
+MINUS = "−"
+
+
+def percent(share: float | None) -> str:
+    """Return a fraction in percent with one decimal."""
+    return NOTHING if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Return a value with three or more significant digits and its thousands grouped."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def fixed(value: float | None, digits: int, factor: float = 1.0) -> str:
+    """Return factor × value with a fixed number of decimals."""
+    return NOTHING if value is None else f"{factor * value:.{digits}f}".replace("-", MINUS)
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a value with its sign and a fixed number of decimals."""
+    return f"{value:+.{digits}f}".replace("-", MINUS)
+
+
+def span(low: float | None, high: float | None, digits: int, factor: float = 1.0) -> str:
+    """Return both ends of an interval, each times `factor`, with a fixed number of decimals."""
+    if low is None or high is None:
+        return NOTHING
+    return f"{fixed(low, digits, factor)} to {fixed(high, digits, factor)}"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value with three decimals, four below 0.01."""
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
