@@ -1,0 +1,169 @@
+"""READMEs name only files, modules, flags, targets and folders that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOT_OURS = {".venv", "runs", "golden", "build"}
+"""Folders whose pages are not documentation of this version; hidden folders are left out as well."""
+PAGES = sorted(
+    path
+    for name in ("README.md", "QUESTIONS.md", "CONTRIBUTING.md", "CHANGELOG.md", "MODEL_CARD.md")
+    for path in ROOT.rglob(name)
+    if not any(part in NOT_OURS or part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+HELP_SECONDS = 120.0
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_COMMAND = re.compile(r"python3? -m ([\w.]+\w)((?:[^`#\n|&;()]|\|(?=[a-z]))*)")
+_FLAG = re.compile(r"--[a-z][a-z-]*")
+_MADE_ELSEWHERE = {"venv", "zipfile", "pip"}
+"""Modules of Python itself."""
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def text(path: Path) -> str:
+    """A page, with continued lines joined."""
+    return path.read_text("utf-8").replace("\\\n", " ")
+
+
+def dead_links(page: Path) -> list[str]:
+    """Relative links of a page that lead to no file of the checkout."""
+    targets = [target.partition("#")[0] for target in _LINK.findall(text(page)) if "://" not in target]
+    return [target for target in targets if target and not (page.parent / target).exists()]
+
+
+def commands(page: str) -> set[tuple[str, str]]:
+    """Every `python -m MODULE …` of a text, as the module and the words after it."""
+    return {(module, words.strip()) for module, words in _COMMAND.findall(page) if module not in _MADE_ELSEWHERE}
+
+
+@cache
+def help_of(*command: str) -> str | None:
+    """What `python -m COMMAND --help` prints; None if it fails."""
+    answer = subprocess.run(
+        [sys.executable, "-m", *command, "--help"],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HELP_SECONDS,
+    )
+    return answer.stdout if answer.returncode == 0 else None
+
+
+def problems_of(module: str, words: str) -> list[str]:
+    """What is wrong with a command: a module without a file, a subcommand or a flag that its help does not list."""
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None:
+        return [f"python -m {module}: there is no such module"]
+    flags = _FLAG.findall(words.partition(" -- ")[0])
+    if module.startswith("tests."):
+        return []
+    top = help_of(module)
+    if top is None:
+        return [f"python -m {module} --help fails"]
+    help_text = top
+    for subcommand in _subcommands(top, words):
+        deeper = help_of(module, subcommand)
+        if deeper is None:
+            return [f"python -m {module} {subcommand}: there is no such subcommand"]
+        help_text += deeper
+    return [f"python -m {module}: no flag {flag}" for flag in flags if not re.search(rf"{flag}\b(?!-)", help_text)]
+
+
+def _subcommands(help_text: str, words: str) -> list[str]:
+    """`score` of `score RUN`, `align` and `select` of `align|select`; nothing for a command without subcommands."""
+    if "COMMAND [ARGS]" not in help_text or not words or words.startswith(("-", "…")):
+        return []
+    return re.split(r"\|", re.split(r"[\s[]", words)[0])
+
+
+def tree_paths(readme: str) -> list[str]:
+    """The folders of the section "The tree", with those indented under a folder taken as inside it."""
+    section = readme.partition("## The tree")[2].partition("\n## ")[0]
+    paths = []
+    parent = ""
+    for line in section.splitlines():
+        names = (
+            re.findall(r"[\w.-]+/(?=\s)", re.split(r"(?<=/)\s{2,}", line.strip())[0] + " ")
+            if line[:4] == "    "
+            else []
+        )
+        if not line.startswith("      "):
+            parent = ""
+        paths += [parent + name for name in names]
+        if names and not line.startswith("      "):
+            parent = names[0]
+    return paths
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_relative_link_leads_to_a_file(page: Path) -> None:
+    assert dead_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_command_has_its_module_subcommand_and_flags(page: Path) -> None:
+    assert [problem for command in sorted(commands(text(page))) for problem in problems_of(*command)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_make_target_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    used = set(re.findall(r"(?:^ {4}|`|or: )make ([a-z][a-z-]*)", text(page), re.MULTILINE))
+    assert used <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_quotes_are_those_of_english(page: Path) -> None:
+    assert not set("«»„“”") & set(text(page))
+
+
+def test_the_readme_is_short_and_its_tree_is_true() -> None:
+    readme = ROOT / "README.md"
+    assert 6_000 <= len(readme.read_bytes()) <= 8_192
+    paths = tree_paths(text(readme))
+    assert len(paths) >= 20
+    assert [path for path in paths if not (ROOT / path).is_dir()] == []
+
+
+def test_the_citation_has_what_the_format_requires_and_the_project_s_version() -> None:
+    citation = text(ROOT / "CITATION.cff")
+    values = dict(re.findall(r"^([a-z-]+): *(.*)$", citation, re.MULTILINE))
+    assert values.keys() >= {"cff-version", "message", "title", "authors"}
+    assert f'version = "{values["version"]}"' in text(ROOT / "pyproject.toml")
+    assert (
+        len(re.findall(r"^  - type: ", citation, re.MULTILINE))
+        == len(re.findall(r"^    authors:$", citation, re.MULTILINE))
+        == 3
+    )
+
+
+def test_what_does_not_exist_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("[a](missing.md) [b](README.md) [c](https://example.org/x)\n    make demo", "utf-8")
+    assert dead_links(page) == ["missing.md"]
+    assert commands("`python -m jobs resume RUN` and python -m venv x") == {("jobs", "resume RUN")}
+    assert problems_of("jobs.nowhere", "") == ["python -m jobs.nowhere: there is no such module"]
+    assert problems_of("nowhere.at.all", "") == ["python -m nowhere.at.all: there is no such module"]
+    assert problems_of("jobs", "vanish RUN") == ["python -m jobs vanish: there is no such subcommand"]
+    assert problems_of("jobs", "status RUN --follows") == ["python -m jobs: no flag --follows"]
+    assert problems_of("jobs", "status RUN --foll") == ["python -m jobs: no flag --foll"]
+    assert problems_of("jobs", "status RUN --follow") == []
+    tree = "## The tree\n\n    jobs/       samples\n      run/ gone/   the folder\n    lost/   x\n\n## Next"
+    assert tree_paths(tree) == ["jobs/", "jobs/run/", "jobs/gone/", "lost/"]

@@ -1,0 +1,69 @@
+"""Take the README's pictures of a report page: `python -m tests.warehouse.report.picture REPORT.html`.
+
+Writes `report.png` (the page down to accuracy against latency) and `trace.png` (the trace viewer at a sample with a
+fallback, two methods side by side) beside this module. REPORT.html is the page that `make demo` writes.
+"""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64decode
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+
+from tests.warehouse.report.browser import Browser, started
+
+WIDTH = 1100
+"""Pixels; wide enough for two methods side by side, and still legible in a README."""
+VIEWER_HEIGHT = 1240
+"""Pixels; below the filters, down to the rejected drafts."""
+COLORS = 256
+"""A palette of this size looks the same and takes half the bytes."""
+
+
+def take(page: Path, folder: Path) -> None:
+    """Write both pictures into the folder."""
+    with started() as browser:
+        browser.driver.set_window_size(WIDTH, 900)
+        browser.open(page.resolve())
+        figure = browser.all("section#trade-off figure")[0]
+        _save(browser, folder / "report.png", 0, _bottom(browser, figure) + 20)
+        _open_fallback(browser)
+        _save(browser, folder / "trace.png", _bottom(browser, browser.one("#filters")) + 8, VIEWER_HEIGHT)
+
+
+def _open_fallback(browser: Browser) -> None:
+    """Show demo/1, sample 1, where both methods reject wrong drafts of a step; unfold these drafts."""
+    labels = [option.text for option in Select(browser.driver.find_element(By.NAME, "first")).options]
+    first, second = (str(labels.index(label)) for label in ("speccot", "specreason"))
+    for name, value in (("first", first), ("second", second), ("fallback", "some"), ("search", "demo/1")):
+        browser.choose(name, value)
+    [wanted] = [item for item in browser.all("#list button") if "demo/1 · 1" in item.text]
+    browser.script("arguments[0].click()", wanted)
+    browser.until(lambda: [pane.text.count("✔ correct") for pane in browser.all(".pane")] == [1, 1])
+    browser.script(
+        "document.querySelectorAll('.pane details').forEach((fold) => {"
+        "  fold.open = /candidate/.test(fold.querySelector('summary').textContent)"
+        "    && fold.closest('[data-step]').textContent.includes('fallback') })"
+    )
+
+
+def _bottom(browser: Browser, element: WebElement) -> int:
+    code = "return Math.ceil(arguments[0].getBoundingClientRect().bottom + window.scrollY)"
+    return int(str(browser.script(code, element)))
+
+
+def _save(browser: Browser, path: Path, top: int, height: int) -> None:
+    clip = {"x": 0, "y": top, "width": WIDTH, "height": height, "scale": 1}
+    shot = browser.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+    picture = Image.open(BytesIO(b64decode(shot["data"]))).convert("RGB")
+    picture.quantize(COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]), Path(__file__).parent)
