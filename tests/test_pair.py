@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -23,7 +22,7 @@ from jobs.run.state import read_state
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+    pytest.mark.needs_tool("vllm"),
 ]
 DEMO = ROOT / "harness" / "data" / "demo.toml"
 

@@ -24,6 +24,7 @@ from jobs.run.state import compact, read_state
 from jobs.run.trace_files import read_rows
 from tests.golden import corpus, digests, identities, making, measured
 from tests.golden.asking import assert_same, check_refusal, done, invoke, written
+from tests.requirements import skip_by_design
 from warehouse.database import WarehouseOutdated, reader
 from warehouse.load import main as load
 
@@ -99,7 +100,7 @@ def test_an_older_warehouse_is_read_or_made_anew_with_a_notice(tmp_path: Path) -
 
 def test_a_comparison_gives_the_estimates_and_differences_that_it_gave(loaded: Path) -> None:
     if REFUSED.keys() & set(FINISHED):
-        pytest.skip("a run that is refused cannot be compared")
+        skip_by_design("a run that is refused cannot be compared")
     with reader(loaded) as connection:
         assert_same(measured.of_comparison(connection, FINISHED), RESULTS["comparison"])
 

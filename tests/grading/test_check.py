@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from click.testing import CliRunner, Result
 from grading import Gold
 from grading.check import check, main, rewritten
 from harness import benchmarks
+from tests.shared import DATA_DIR, shared_file
 
 GOLDS = {
     "aime24/0": Gold("42"),
@@ -93,18 +93,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[s
     assert says in result.stderr
 
 
-def data_dir() -> Path | None:
-    shared = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[3] / "shared"))
-    folder = Path(os.environ.get("HARNESS_DATA_DIR", shared / "datasets"))
-    return folder if folder.is_dir() else None
-
-
 @pytest.mark.parametrize("name", ["math500", "amc23", "aime24", "gaokao2023en", "demo"])
 def test_every_gold_of_a_dataset_accepts_itself(name: str) -> None:
     """The larger sets are checked by the command; these say when a change breaks one."""
-    folder = data_dir()
-    if name != "demo" and (folder is None or not (folder / f"{name}.jsonl").is_file()):
-        pytest.skip(f"no {name}.jsonl; HARNESS_DATA_DIR names the folder")
+    folder = None if name == "demo" else shared_file(name, DATA_DIR).parent
     from jobs.after.grading import gold_of
 
     golds = [(problem.id, gold_of(problem)) for problem in benchmarks.load(name, folder)]

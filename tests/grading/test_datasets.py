@@ -6,31 +6,26 @@ its golds are prose, and nothing here is tuned on it.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from grading import Gold, Submission, grade
+from tests.shared import DATA_DIR, shared_rows
 
 DATASETS = ("gsm8k", "math500", "math", "gaokao2023en", "olympiadbench", "amc23", "aime24")
-FOLDER = Path(os.environ.get("HARNESS_DATA_DIR", Path(__file__).parents[3] / "shared" / "datasets"))
 ROWS = int(os.environ.get("GRADER_ROWS", "150"))
 EXCEPTIONS = {"olympiadbench/73"}
 """A sentence whose parts cannot be told apart."""
 
 
 def rows_of(dataset: str) -> list[dict[str, Any]]:
-    path = FOLDER / f"{dataset}.jsonl"
-    if not path.exists():
-        pytest.skip(f"no {dataset}.jsonl; HARNESS_DATA_DIR names the folder that has it")
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    rows = shared_rows(dataset, DATA_DIR)
     step = max(1, len(rows) // ROWS) if ROWS else 1
     return [row for row in rows[::step] if row["id"] not in EXCEPTIONS]
 

@@ -27,7 +27,7 @@ from harness.benchmarks import (
     shuffled_choices,
 )
 from harness.problem import Problem
-from tests.harness.shared import SHARED, shared_rows
+from tests.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED_NAMES = [name for name in DATASETS if name not in {"aime25", "gpqa", "demo", "demo-train"}]
@@ -202,7 +202,8 @@ def test_a_hub_row_without_gold_stays_in_the_denominator() -> None:
 
 
 def test_converters_take_the_rows_of_a_real_dataset() -> None:
-    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    import datasets
+
     table = datasets.Dataset.from_list([gpqa_row(i) for i in range(198)])
     assert len(from_hub_rows(DATASETS["gpqa"], list(table))) == 198
 

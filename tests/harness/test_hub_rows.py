@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness import hub_rows
-from tests.harness.shared import shared_rows
+from tests.shared import shared_rows
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+pytestmark = pytest.mark.needs_tool("make")
 _PYTHON = """#!/bin/sh
 if [ "$1 $2" = "-m venv" ]; then shift 2; set -- -m venv --without-pip "$@"; fi
 exec "{python}" "$@"
@@ -36,13 +36,16 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_environment_in_a_folder_with_a_space_is_built_once_for_each_engine(checkout: Path) -> None:
+def test_an_environment_in_a_folder_with_a_space_is_built_once_for_each_engine_and_extra(checkout: Path) -> None:
     venv = checkout / "with a space" / "venv"
     arguments = (f"VENV={venv}", f"PYTHON={checkout / 'python'}", "venv")
     assert f"installed {venv}\n" in make(checkout, *arguments)
     assert "installed" not in make(checkout, *arguments)
     assert f"installed {venv} --engine cpu\n" in make(checkout, "ENGINE=cpu", *arguments)
     assert "installed" not in make(checkout, *arguments), "no engine is named, so the installed one stays"
+    assert f"installed {venv} --extra dev --extra inspect\n" in make(checkout, "EXTRAS=inspect", *arguments)
+    assert "installed" not in make(checkout, "EXTRAS=inspect", *arguments)
+    assert "installed" not in make(checkout, *arguments), "no extra is named, so the installed ones stay"
     make(checkout, f"VENV={venv}", "clean")
     assert not venv.exists()
     assert (checkout / "with a space").is_dir()

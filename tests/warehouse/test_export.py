@@ -44,8 +44,10 @@ def test_mistakes_are_one_line(loaded: Loaded, tmp_path: Path, shape: str) -> No
     assert there.read_text() == "mine"
 
 
+@pytest.mark.needs_tool("inspect")
 def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="needs the extra `inspect`")
+    from inspect_ai import log
+
     path = tmp_path / "run.eval"
     result = export(loaded, loaded.speculative.path.name, "--format", "inspect", "-o", str(path))
     assert result.exit_code == 0, result.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm.checks import check_slurm
 from tests.harness.checks.asked import QUESTION, ROOT, said, worst
+from tests.requirements import require_tool, skip_by_design
 
 
 @pytest.fixture
@@ -29,8 +29,9 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
     def mounted(options: str) -> Path:
         command = ["mount", "-t", "tmpfs", "-o", options, "none", str(point)]
-        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("mounting is not allowed here")
+        require_tool("root")
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            skip_by_design("this container allows no mounts, and nothing that is installed in it changes that")
         return point
 
     yield mounted
@@ -89,6 +90,7 @@ print(json.dumps([asdict(check) for check in storage.check_storage(Question("vll
 """
 
 
+@pytest.mark.needs_tool("compiler")
 @pytest.mark.parametrize(
     ("flock", "fsync", "subject", "says"),
     [
@@ -103,12 +105,9 @@ def test_a_filesystem_without_locks_or_fsync_is_a_failure(
     tmp_path: Path, flock: str, fsync: str, subject: str, says: str
 ) -> None:
     """The system calls answer as such a filesystem's would."""
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler on Linux")
     (tmp_path / "calls.c").write_text(_CALLS % (flock, fsync))
     library = tmp_path / "calls.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "calls.c"], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "calls.c"], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", _CHECK, str(tmp_path)],
@@ -234,7 +233,7 @@ def test_no_slurm_is_a_failure_only_where_slurm_is_asked_for(tmp_path: Path, mon
     assert "sbatch" in asked.text
 
 
-@pytest.mark.skipif(shutil.which("sbatch") is None, reason="Slurm's commands are not installed")
+@pytest.mark.needs_tool("slurm")
 def test_a_controller_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = tmp_path / "slurm.conf"
     configuration.write_text("ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort=9\nAuthType=auth/none\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +52,7 @@ def _settings(speculation: Speculation) -> EngineSettings:
 
 
 @pytest.mark.vllm
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.needs_tool("vllm")
 @pytest.mark.parametrize("proposer", ["itself", "another vocabulary", "ngram"])
 async def test_greedy_text_and_verdicts_are_those_without_it(
     proposer: str, tiny_models: dict[Role, Path], tmp_path: Path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from harness.engines.settings import EngineSettings
 from harness.engines.variables import variables
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
-needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+needs_vllm = pytest.mark.needs_tool("vllm")
 
 _AS_ON_CUDA = f"""
 # vLLM's platform for CPUs sets the start method itself, its platform for CUDA leaves it as it finds it: as here.

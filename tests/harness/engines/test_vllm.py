@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib.util
 import os
 import sys
 import time
@@ -26,7 +25,7 @@ from tests.harness.conftest import save_tiny_adapter
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+    pytest.mark.needs_tool("vllm"),
 ]
 
 PROMPT = list(range(40, 140))

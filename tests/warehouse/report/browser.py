@@ -1,4 +1,4 @@
-"""A real headless Chromium; without one the tests skip and say why."""
+"""A real headless Chromium."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.requirements import require_tool
 
 _BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 _DRIVER = shutil.which("chromedriver")
@@ -65,8 +67,8 @@ class Browser:
 @contextmanager
 def started() -> Iterator[Browser]:
     """A browser with a driver of this machine, so that selenium looks for none on the network. Skips without one."""
-    if _BROWSER is None or _DRIVER is None:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    require_tool("chromium")
+    assert _BROWSER is not None
     options = webdriver.ChromeOptions()
     options.binary_location = _BROWSER
     for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1366,900"):
