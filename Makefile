@@ -12,12 +12,14 @@ TESTS ?=
 
 # vLLM's build, gpu or cpu; empty: the one that is installed, otherwise gpu where a GPU is visible
 ENGINE ?=
+# Extras of pyproject.toml in addition to dev, e.g. make venv EXTRAS=inspect
+EXTRAS ?=
 # Recipes quote VENV and targets escape its spaces; inside quotes no shell expands ~.
 EMPTY :=
 override VENV := $(patsubst ~/%,$(HOME)/%,$(VENV))
 VENV_TARGET := $(subst $(EMPTY) ,\ ,$(VENV))
-# The requested build is part of the name, so that requesting the other one installs again.
-STAMP := $(VENV_TARGET)/.speculative-harness$(addprefix -,$(ENGINE))
+# The requested build and extras are part of the name, so that requesting others installs again.
+STAMP := $(VENV_TARGET)/.speculative-harness$(subst $(EMPTY) ,,$(addprefix -,$(ENGINE) $(EXTRAS)))
 SMOLLM_STAMP := $(VENV_TARGET)/.smollm
 RUN := "$(VENV)/bin/python"
 # An environment that another version of Python created is rebuilt.
@@ -85,7 +87,7 @@ $(STAMP): pyproject.toml
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(CLEAR) "$(VENV)"
 	@rm -f "$(VENV)"/.speculative-harness*
-	@$(RUN) -m harness.installation $(addprefix --engine ,$(ENGINE))
+	@$(RUN) -m harness.installation $(addprefix --engine ,$(ENGINE)) $(if $(EXTRAS),$(addprefix --extra ,dev $(EXTRAS)))
 	@touch "$(VENV)/.speculative-harness" "$@"
 
 $(SMOLLM_STAMP): $(STAMP)
