@@ -32,7 +32,12 @@ COMMANDS = "harness.command"
 """What every front is made with; it imports nothing of the project."""
 
 DOORS = {
-    "vllm": {"harness/engines/vllm.py", "harness/engines/vllm_arguments.py"},
+    "vllm": {
+        "harness/engines/vllm.py",
+        "harness/engines/vllm_process.py",
+        "harness/engines/vllm_arguments.py",
+        "harness/bench/bare_vllm.py",
+    },
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
     "math_verify": {"grading/reading/symbolic.py", "grading/bench/bare.py"},

@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from harness import benchmarks, environment, models, smollm
 from harness.bench import cache, flight, latency, own, vanilla, verdict
-from harness.bench.drive import Engines
+from harness.bench.bare_vllm import BareVLLM
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table, measured_on
 from harness.command import OneLineErrors
@@ -114,7 +114,7 @@ async def _with_engines(chosen: dict[str, Any], begun: float) -> tuple[list[Tabl
         sources = (_Source(refs["draft"]), _Source(refs["target"]))
         async with open_engines(*sources, ("draft", "target"), settings, Path(logs)) as engines:
             bench = Bench(
-                engines=cast(Engines, engines),
+                engines={role: BareVLLM(engine, role) for role, engine in engines.items()},
                 problems=problems,
                 tokens=chosen["tokens"],
                 pairs=chosen["pairs"],

@@ -22,10 +22,10 @@ _VERDICT = Sampling(max_tokens=1)
 class BareEngine(Engine, Protocol):
     """An engine that can also be reached without the harness."""
 
-    async def bare(self, prompt: list[int], sampling: Sampling) -> int:
+    async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
         """Generate exactly `max_tokens`; returns the cached prompt tokens."""
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         """Empty the prefix cache."""
 
 
@@ -147,7 +147,7 @@ async def at_bare_engines(engines: Engines, asked: Sequence[Sequence[Asked]], in
         nonlocal cached
         async with room:
             for engine, wanted in calls:
-                found = await asyncio.gather(*(engine.bare(*request) for request in wanted))
+                found = await asyncio.gather(*(engine.generate_bare(*request) for request in wanted))
                 cached += sum(found)
 
     with Watch() as watch:
@@ -156,10 +156,10 @@ async def at_bare_engines(engines: Engines, asked: Sequence[Sequence[Asked]], in
     return Replay(_share(cached, prompts), watch)
 
 
-async def forget(engines: Engines) -> None:
-    """Both engines start with empty prefix caches."""
+async def reset_prefix_caches(engines: Engines) -> None:
+    """Empty the prefix caches of both engines."""
     for engine in engines.values():
-        await engine.forget()
+        await engine.reset_prefix_cache()
 
 
 def _exactly(call: Asked, index: int, length: int) -> Sampling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.bench.busy import WAITING
-from harness.bench.drive import Replay, Run, at_bare_engines, forget, through_harness
+from harness.bench.drive import Replay, Run, at_bare_engines, reset_prefix_caches, through_harness
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table
 
@@ -52,7 +52,7 @@ async def measure(bench: Bench) -> list[Table]:
             part = f"{name} with {width} in flight"
             if bench.late(part):
                 continue
-            await forget(bench.engines)
+            await reset_prefix_caches(bench.engines)
             limits = bench.limits(bench.flight_tokens)
             run = await through_harness(bench.engines, name, bench.method(name), bench.wave(width), limits, width)
             seconds, emitted = run.watch.seconds, run.emitted_tokens / run.watch.seconds
@@ -64,7 +64,7 @@ async def measure(bench: Bench) -> list[Table]:
             bench.runs["throughput"].append(run)
             if name == "vanilla":
                 continue
-            await forget(bench.engines)
+            await reset_prefix_caches(bench.engines)
             bare = await at_bare_engines(bench.engines, run.asked, width)
             say(f"{part}: bare engines {bare.watch.seconds:.1f} s, ratio {bare.watch.seconds / seconds:.3f}")
             _add(ratios, where, width, run, bare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.bench.drive import forget, through_harness
+from harness.bench.drive import reset_prefix_caches, through_harness
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table
 
@@ -22,7 +22,7 @@ async def measure(bench: Bench) -> list[Table]:
     for name in ("vanilla", *(m for m in bench.methods if m != "vanilla")):
         if bench.late(f"latency of {name}"):
             continue
-        await forget(bench.engines)
+        await reset_prefix_caches(bench.engines)
         limits = bench.limits(bench.tokens)
         run = await through_harness(bench.engines, name, bench.method(name), problems, limits, 1)
         seconds, emitted = sum(t.latency_seconds for t in run.traces), run.emitted_tokens

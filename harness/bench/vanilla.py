@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from harness.bench.drive import at_bare_engines, forget, through_harness
+from harness.bench.drive import at_bare_engines, reset_prefix_caches, through_harness
 from harness.bench.setting import Bench, say
 from harness.bench.table import Cell, Table
 
@@ -21,7 +21,7 @@ async def measure(bench: Bench) -> list[Table]:
     if bench.late("vanilla"):
         return []
     method, limits = bench.method("vanilla"), bench.limits(bench.tokens)
-    await forget(bench.engines)
+    await reset_prefix_caches(bench.engines)
     await through_harness(bench.engines, "vanilla", method, bench.problems, limits, width)  # fills the cache for both
     ratios: list[float] = []
     for pair in range(bench.pairs):

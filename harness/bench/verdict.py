@@ -55,7 +55,7 @@ class _Target:
     async def decode(self, width: int, tokens: int) -> float:
         """Seconds for `width` continuations of exactly `tokens`."""
         sampling = Sampling(max_tokens=tokens)
-        return await _seconds(asyncio.gather(*(self.engine.bare(c, sampling) for c in self.chains[:width])))
+        return await _seconds(asyncio.gather(*(self.engine.generate_bare(c, sampling) for c in self.chains[:width])))
 
     async def step(self, width: int) -> float:
         """Seconds of one decode step with `width` sequences."""
@@ -102,7 +102,7 @@ async def measure(bench: Bench, width: int = 16) -> list[Table]:
 
 async def _among_decoding(target: _Target, width: int, step: float) -> float:
     decoding = asyncio.gather(
-        *(target.engine.bare(c, Sampling(max_tokens=4 * _DECODED)) for c in target.chains[1:width])
+        *(target.engine.generate_bare(c, Sampling(max_tokens=4 * _DECODED)) for c in target.chains[1:width])
     )
     try:
         await asyncio.sleep(3 * step)

@@ -1,4 +1,4 @@
-"""What the engines have in common around a request: its times, and several requests as one call."""
+"""What surrounds a vLLM request: its times, several requests as one call, and its counts of speculated tokens."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from harness.engine import Timing
 _T = TypeVar("_T")
 
 
-class Clock:
-    """Wall times of one call; the engine's own times of its requests where it gives them."""
+class CallClock:
+    """Wall times of one call, refined by the engine's own times of its requests where vLLM reports them."""
 
     def __init__(self, in_flight: int) -> None:
-        """Starts; `in_flight` counts this call too."""
+        """Start the clock. `in_flight` is the number of calls under way, this one included."""
         self._in_flight = in_flight
         self._submitted_at, self._begun = time.time(), time.monotonic()
         self._end_seconds = 0.0
 
     def stop(self) -> None:
-        """The call has ended."""
+        """Stop the clock: the call has ended."""
         self._end_seconds = time.monotonic() - self._begun
 
     def timing(self, outputs: Sequence[Any]) -> Timing:
-        """Of the first of these vLLM outputs: of parallel requests, the one that was served first."""
+        """Return the timing of the call whose requests gave these vLLM outputs.
+
+        Queueing and first token are those of the request that was served first.
+        """
         queued, first = 0.0, self._end_seconds
         metrics = [m for m in (output.metrics for output in outputs) if getattr(m, "first_token_ts", 0.0)]
         if metrics:
@@ -37,8 +40,8 @@ class Clock:
         return Timing(self._submitted_at, min(queued, end), min(first, end), end, self._in_flight)
 
 
-async def together(requests: Sequence[Awaitable[_T]]) -> list[_T]:
-    """All results; the others are cancelled where one fails or the caller is cancelled."""
+async def gather_or_cancel(requests: Sequence[Awaitable[_T]]) -> list[_T]:
+    """Return all results. When one request fails or the caller is cancelled, the other requests are cancelled."""
     if len(requests) == 1:
         return [await requests[0]]
     tasks = [asyncio.ensure_future(request) for request in requests]
@@ -49,8 +52,8 @@ async def together(requests: Sequence[Awaitable[_T]]) -> list[_T]:
             task.cancel()
 
 
-def speculated(output: Any) -> tuple[int | None, int | None]:
-    """Tokens proposed for a completion and confirmed, where this vLLM counts them."""
+def speculated_tokens(output: Any) -> tuple[int | None, int | None]:
+    """Return the tokens proposed for a completion and those confirmed; None where this vLLM does not count them."""
     counts = getattr(output, "spec_decode_metrics", None)
     if counts is None:
         return None, None

@@ -44,13 +44,11 @@ class TransformersEngine:
 
         self.role, self.settings = role, settings
         self.tokenizer = HFTokenizer(model_path, revision)
-        begun = time.monotonic()
         model: Any = AutoModelForCausalLM.from_pretrained(model_path, revision=revision, dtype=settings.dtype)
         if settings.adapter is not None:
             model.load_adapter(settings.adapter.path)
             model.disable_adapters()
         self._model: Any = model.to("cuda" if settings.device == "gpu" else "cpu").eval()
-        self.start_seconds = time.monotonic() - begun
         text_config = model.config.get_text_config()
         self.context_tokens = int(text_config.max_position_embeddings)
         if settings.max_context is not None:

@@ -121,21 +121,6 @@ def lora_request(settings: EngineSettings) -> Any:
     return LoRARequest("selection", 1, settings.adapter.path)
 
 
-def fixed_length_params(sampling: Sampling) -> Any:
-    """SamplingParams of exactly `max_tokens` and nothing else, for benchmarks."""
-    from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-    return SamplingParams(
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        seed=sampling.seed,
-        ignore_eos=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-
-
 def rejection_errors() -> tuple[type[Exception], ...]:
     """What vLLM raises for a request that it does not take."""
     import vllm.exceptions as known

@@ -33,7 +33,7 @@ class BareScripted(ScriptedEngine):
     forgotten: int = 0
     _now: int = 0
 
-    async def bare(self, prompt: list[int], sampling: Sampling) -> int:
+    async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
         self.requests.append((prompt, sampling))
         self._now += 1
         self.most_bare = max(self.most_bare, self._now)
@@ -41,7 +41,7 @@ class BareScripted(ScriptedEngine):
         self._now -= 1
         return len(prompt) // 2
 
-    async def forget(self) -> None:
+    async def reset_prefix_cache(self) -> None:
         self.forgotten += 1
 
 

@@ -51,7 +51,7 @@ async def main():
     settings = pair_settings("vllm", ("draft",), dtype="float32")["draft"]
     small = dataclasses.replace(settings, kv_cache_bytes=32 << 20, enforce_eager=True)
     engine = await VLLMEngine.start(sys.argv[1], "draft", small, Path(sys.argv[2]))
-    print(*(process.pid for process in engine._processes), flush=True)
+    print(*(process.pid for process in engine.process.children), flush=True)
     await asyncio.sleep(600)
 
 if __name__ == "__main__":

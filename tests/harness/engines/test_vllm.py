@@ -62,7 +62,7 @@ async def pair(tiny_models: dict[Role, Path], log_dir: Path) -> AsyncIterator[tu
         assert isinstance(draft, VLLMEngine)
         assert isinstance(target, VLLMEngine)
         yield draft, target
-        started = {*draft._processes, *target._processes}
+        started = {*draft.process.children, *target.process.children}
     assert not _alive(started), "a closed engine must leave no process"
     await draft.close()
 
@@ -98,7 +98,6 @@ async def test_limits_are_known(target: VLLMEngine) -> None:
     assert target.context_tokens == 512
     assert target.kv_tokens is not None
     assert target.kv_tokens > 1000
-    assert target.start_seconds > 0
 
 
 async def test_candidates_are_drawn_with_consecutive_seeds(draft: VLLMEngine) -> None:
@@ -207,11 +206,11 @@ async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
     with pytest.raises(asyncio.CancelledError):
         await call
     await asyncio.sleep(0.1)
-    assert draft._llm.get_num_unfinished_requests() == 0
+    assert draft.process.llm.get_num_unfinished_requests() == 0
 
 
 def _kill_core(engine: VLLMEngine) -> None:
-    [core] = [p for p in engine._processes if "EngineCore" in " ".join(p.cmdline())]
+    [core] = [p for p in engine.process.children if "EngineCore" in " ".join(p.cmdline())]
     core.kill()
 
 
@@ -220,7 +219,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers(
 ) -> None:
     draft, target = pair
     before = await draft.generate(PROMPT, Sampling(24, 1.0, seed=4))
-    first_processes = set(draft._processes)
+    first_processes = set(draft.process.children)
     calls = [asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0, seed=4, n=2))) for _ in range(3)]
     await asyncio.sleep(0.2)
     _kill_core(draft)
@@ -280,7 +279,7 @@ async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_n
     engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", _settings()["draft"], tmp_path / "log")
     try:
         _kill_core(engine)
-        while not engine._llm.errored:
+        while not engine.process.llm.errored:
             await asyncio.sleep(0.1)
         known = AsyncLLM.errored.fget
         late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and known(llm))
@@ -290,7 +289,7 @@ async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_n
 
         with monkeypatch.context() as unseen:
             unseen.setattr(AsyncLLM, "errored", late)
-            unseen.setattr(engine._llm.engine_core, "add_request_async", lost)
+            unseen.setattr(engine.process.llm.engine_core, "add_request_async", lost)
             call = asyncio.create_task(engine.generate(PROMPT, Sampling(4)))
             await asyncio.sleep(0.5)
         assert (await asyncio.wait_for(call, 120)).completions[0].num_tokens == 4

@@ -1,0 +1,184 @@
+"""The lifetime of a vLLM engine: its processes are started, replaced once when they die, and ended.
+
+A replacement is safe because every request carries its seed: what the dead engine left unanswered is sent again and
+draws the same tokens. Written for vLLM 0.31 and later, on CPUs and GPUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from harness.engine import EngineDied, Role
+from harness.engines import processes
+from harness.engines.settings import EngineSettings
+from harness.engines.variables import variables
+from harness.engines.vllm_arguments import engine_arguments, lora_request
+
+_logger = logging.getLogger(__name__)
+_EXIT_GRACE_SECONDS = 5.0
+_DEATH_POLL_SECONDS = 1.0
+
+
+class VLLMProcess:
+    """One AsyncLLM with the processes below it."""
+
+    def __init__(
+        self,
+        model_path: str,
+        role: Role,
+        settings: EngineSettings,
+        log_path: Path,
+        revision: str | None,
+        warm_up: Callable[[VLLMProcess], Awaitable[None]],
+    ) -> None:
+        """Nothing is started yet (see `start`). `warm_up` sends the first requests of every start."""
+        self.llm: Any = None
+        """vLLM's AsyncLLM; None before the start and after `close`."""
+        self.lora: Any = None
+        """The LoRARequest of the adapter for verdicts; None where there is none."""
+        self.children: set[Any] = set()
+        """The engine's processes, as psutil sees them."""
+        self.context_tokens = 0
+        self.kv_tokens: int | None = None
+        self._model_path, self._role, self._settings, self._revision = model_path, role, settings, revision
+        self._log_path, self._warm_up = log_path, warm_up
+        self._children_before: set[Any] | None = None
+        """This worker's child processes right before the start."""
+        self._replacement: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._death_watch: asyncio.Task[None] | None = None
+
+    @property
+    def restarts(self) -> int:
+        """Number of times that the engine was replaced: 0 or 1."""
+        return int(self._replacement is not None)
+
+    async def start(self) -> None:
+        """Start the engine and warm it up. Raises EngineDied with the end of its output."""
+        thread = asyncio.ensure_future(asyncio.to_thread(self._build))
+        try:
+            llm = await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            await self._abandon_start(thread)
+            raise
+        self.llm = llm
+        # The reference is kept because an event loop holds its tasks weakly. The task ends by itself once another
+        # engine has taken over.
+        self._death_watch = asyncio.create_task(self._watch_for_death(llm))
+        cache = llm.vllm_config.cache_config
+        self.context_tokens = int(llm.model_config.max_model_len)
+        self.kv_tokens = int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
+        await self._load_adapter()
+        await self._first_requests()
+
+    async def replace(self, dead: Any) -> None:
+        """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
+
+        Raises EngineDied when the engine was closed, has died for the second time, or does not start.
+        """
+        if self._closing is not None:
+            raise EngineDied(f"the {self._role} engine was closed")
+        if self.llm is not dead:
+            return
+        if self._replacement is None:
+            _logger.warning("the %s engine died and is started again; its output: %s", self._role, self._log_path)
+            self._replacement = asyncio.create_task(self._restart())
+        elif self._replacement.done():
+            lines = processes.last_lines(self._log_path)
+            raise EngineDied(f"the {self._role} engine died for the second time. Its last output:\n{lines}")
+        await asyncio.shield(self._replacement)
+
+    async def close(self) -> None:
+        """End the engine and all of its processes. May be called more than once."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    def _build(self) -> Any:
+        """Return a started AsyncLLM. Blocks for as long as the start takes."""
+        with processes.starting(self._log_path, variables(self._settings)):
+            self._children_before = processes.children()
+            try:
+                from vllm.v1.engine.async_llm import AsyncLLM
+
+                arguments = engine_arguments(self._model_path, self._revision, self._settings)
+                llm = AsyncLLM.from_engine_args(arguments)
+                logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
+                return llm
+            except Exception as error:  # whatever vLLM raises: the cause is in the output
+                lines = processes.last_lines(self._log_path)
+                cause = processes.root_cause(self._log_path) or error
+                raise EngineDied(f"the {self._role} engine did not start: {cause}\n{lines}") from error
+            finally:
+                self.children = processes.children() - self._children_before
+
+    async def _load_adapter(self) -> None:
+        """Load the adapter before any request: a bad one that came with a request would kill the engine."""
+        lora = lora_request(self._settings)
+        if lora is None:
+            return
+        try:
+            await self.llm.add_lora(lora)
+        except Exception as error:  # whatever vLLM raises
+            raise EngineDied(f"the {self._role} engine cannot serve the adapter {lora.lora_path}: {error}") from error
+        self.lora = lora
+
+    async def _first_requests(self) -> None:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            await self._warm_up(self)
+        except EngineDeadError as error:
+            lines = processes.last_lines(self._log_path)
+            raise EngineDied(f"the {self._role} engine did not survive its first request:\n{lines}") from error
+
+    async def _abandon_start(self, thread: asyncio.Future[Any]) -> None:
+        """End a start that is no longer needed: kill its processes until it gives up."""
+        while not thread.done():
+            if self._children_before is not None:
+                await asyncio.to_thread(processes.kill, processes.children() - self._children_before)
+            await asyncio.wait({thread}, timeout=0.5)
+        if thread.exception() is None:
+            await asyncio.to_thread(self._shut_down, thread.result())
+
+    async def _restart(self) -> None:
+        await asyncio.to_thread(self._shut_down, self.llm, 0.0)
+        await self.start()
+
+    async def _close(self) -> None:
+        if self._replacement is not None:
+            self._replacement.cancel()
+            with contextlib.suppress(asyncio.CancelledError, EngineDied):
+                await self._replacement
+        llm, self.llm = self.llm, None
+        if llm is not None:
+            self._fail_requests(llm)
+        await asyncio.to_thread(self._shut_down, llm)
+
+    async def _watch_for_death(self, llm: Any) -> None:
+        """Fail the requests of a dead engine: vLLM does so only once, and a request sent a moment later would hang."""
+        while self.llm is llm:
+            if llm.errored:
+                self._fail_requests(llm)
+            await asyncio.sleep(_DEATH_POLL_SECONDS)
+
+    def _fail_requests(self, llm: Any) -> None:
+        """End all running requests now, so that vLLM does not report its own shutdown as a failure."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        if llm.output_handler is not None:
+            llm.output_handler.cancel()
+        llm.output_processor.propagate_error(EngineDeadError())
+
+    def _shut_down(self, llm: Any, grace_seconds: float = _EXIT_GRACE_SECONDS) -> None:
+        try:
+            if llm is not None:
+                llm.shutdown()
+                llm.shutdown = lambda: None  # its destructor would call it again, and fail, at the interpreter's exit
+        finally:
+            processes.kill(self.children, grace_seconds)
