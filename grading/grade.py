@@ -16,10 +16,11 @@ from typing import Literal, get_args
 
 from grading.bounds import MAX_ANSWER_CHARACTERS
 from grading.choice import chosen_letter, letters
-from grading.equivalence import Match, equivalent, equivalent_list, is_list
+from grading.equivalence import equivalent, equivalent_list, is_list
 from grading.extract import GUESSES, Extraction, extract, final_part
 from grading.reading.clean import clean, split_list
-from grading.reading.structure import without_name
+from grading.reading.pair import Match, best_match
+from grading.reading.relations import without_name
 
 GRADER_VERSION = "2"
 """Raised with every change that can change a verdict."""
@@ -164,7 +165,7 @@ def _compare(extraction: Extraction, gold: Gold) -> Match:
     matches = [_compare_one(extraction, one, gold) for one in wanted]
     if gold.answers and not gold.alternatives and not matches[0].is_equal:
         matches.append(_compare_parts(extraction, gold))
-    return max(matches, key=lambda match: (match.is_equal is True, match.is_equal is not None))
+    return best_match(matches)
 
 
 def _compare_one(extraction: Extraction, wanted: str, gold: Gold) -> Match:

@@ -30,9 +30,9 @@ def bare(golds: Sequence[Gold], samples: int, remembers_golds: bool) -> dict[str
 
 def in_process(golds: Sequence[Gold], samples: int) -> dict[str, Any]:
     """`grading.grade` in this process."""
-    from grading import equivalence
+    from grading.reading import symbolic
 
-    equivalence.load()
+    symbolic.load()
     items = list(answers(golds, samples))
     started, used = time.perf_counter(), time.process_time()
     verdicts = Counter(grade(*item).verdict for item in items)

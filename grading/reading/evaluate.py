@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from grading.reading.formula import Node
+from grading.reading.tree import Node, contains, symbols
 
 DIGITS = 40
 RELATIVE_ERROR = 1e-25
@@ -53,17 +53,6 @@ def arithmetic() -> Any:
     context = mpmath.mp.clone()
     context.dps = DIGITS
     return context
-
-
-def symbols(node: Node) -> frozenset[str]:
-    """Names of the variables."""
-    own = frozenset((node.name,)) if node.kind == "symbol" else frozenset()
-    return own.union(*(symbols(operand) for operand in node.operands))
-
-
-def contains(node: Node, test: Callable[[Node], bool]) -> bool:
-    """Whether any part of the expression passes the test."""
-    return test(node) or any(contains(operand, test) for operand in node.operands)
 
 
 def evaluate(node: Node, point: dict[str, Fraction], log_base: int = 0) -> Value:

@@ -20,13 +20,10 @@ from grading.reading.scanner import (
     PLAIN_NAMES,
     TIMES,
     WORD,
-    Node,
     NotAFormulaError,
     Scanner,
-    number,
 )
-
-__all__ = ["Node", "NotAFormulaError", "read_formula"]
+from grading.reading.tree import Node, contains, number
 
 
 @lru_cache(maxsize=4096)
@@ -137,12 +134,7 @@ class _Reader(Scanner):
         return Node("-", (node,)) if sign < 0 else node
 
     def group(self) -> Node:
-        self.need("{")
-        bars, self.bars = self.bars, 0
-        node = self.sum()
-        self.need("}")
-        self.bars = bars
-        return node
+        return self.bracketed("{", "}")
 
     def argument(self) -> Node:
         r"""The argument of `\frac` or `\sqrt`: a group, or one digit, letter or command."""
@@ -286,7 +278,7 @@ class _Reader(Scanner):
         while self._continues_argument(node):
             node = Node("*", (node, self.power()))
         divisor = re.compile(r"\s?/\s?(\d+)").match(self.text, self.at)
-        if divisor and _has_pi(node):
+        if divisor and contains(node, lambda part: part.name == "pi"):
             self.at = divisor.end()
             node = Node("/", (node, number(Fraction(int(divisor.group(1))))))
         return node
@@ -304,7 +296,3 @@ class _Reader(Scanner):
 def _is_minus_one(node: Node) -> bool:
     inner = node.operands[0] if node.kind == "-" else None
     return inner is not None and inner.kind == "number" and inner.value == 1
-
-
-def _has_pi(node: Node) -> bool:
-    return node.name == "pi" or any(_has_pi(operand) for operand in node.operands)

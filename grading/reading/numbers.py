@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from grading.reading.units import without_unit
+from grading.reading.pair import Match, Pair
+from grading.reading.units import split_unit, units_differ, without_unit
 
 MAX_DIGITS = 400
 """Longest run of digits that is read as a number."""
@@ -109,35 +110,46 @@ def _plain(digits: str) -> Fraction:
     return Fraction(digits.replace(",", "").replace(" ", "").rstrip("."))
 
 
-def same_number(gold: Number, prediction: Number, tolerance: float | None = None) -> bool:
+def compare_numbers(pair: Pair) -> Match | None:
+    """Compare two answers that can both be read as exact numbers; else None."""
+    gold = read_number(pair.gold)
+    prediction = read_number(pair.prediction) if gold is not None else None
+    if gold is None or prediction is None:
+        return None
+    if units_differ(split_unit(pair.gold)[1], split_unit(pair.prediction)[1]):
+        return Match(False, "another unit")
+    return Match(is_same_number(gold, prediction, pair.tolerance), "exact numbers")
+
+
+def is_same_number(gold: Number, prediction: Number, tolerance: float | None = None) -> bool:
     """Compare exactly, except for a stated tolerance and for decimals of a fraction that has no finite decimal.
 
-    A missing percent sign is a dropped unit. An extra one is a dropped unit too (gold `5`, answer `5%`), or the share
-    it says (gold `0.35`, answer `35%`) where the gold can be a share at all, so `500%` is not 5.
+    A missing percent sign is a dropped unit. An extra one is a dropped unit too (gold `5`, answer `5%`), or a share
+    (gold `0.35`, answer `35%`) where the gold can be a share at all, so `500%` is not 5.
     """
-    wanted, given = gold.value, prediction.value
-    if tolerance is not None and abs(wanted - given) <= Fraction(str(tolerance)):
+    if tolerance is not None and abs(gold.value - prediction.value) <= Fraction(str(tolerance)):
         return True
-    if wanted == given or _rounds_to(wanted, prediction) or _rounds_to(given, gold):
+    if gold.value == prediction.value:
+        return True
+    if rounds_to_value(gold.value, prediction) or rounds_to_value(prediction.value, gold):
         return True
     if gold.percent and not prediction.percent:
-        return given * 100 == wanted
-    return prediction.percent and not gold.percent and abs(wanted) <= 1 and given == wanted * 100
+        return prediction.value * 100 == gold.value
+    is_share = prediction.percent and not gold.percent and abs(gold.value) <= 1
+    return is_share and prediction.value == gold.value * 100
 
 
-def _rounds_to(wanted: Fraction, given: Number) -> bool:
-    """Whether a decimal is the rounding or truncation of a fraction without a finite decimal."""
-    return not _is_finite_decimal(wanted) and rounds_to_value(wanted, given)
+def rounds_to_value(value: Any, decimal: Number) -> bool:
+    """Return whether a decimal of enough digits is the rounding or truncation of a value without a finite decimal.
 
-
-def rounds_to_value(value: Any, given: Number) -> bool:
-    """Whether a decimal of enough digits is the rounding or truncation of a value, a Fraction or mpmath's number."""
-    digits = given.decimal_digits
-    if digits is None or given.percent or digits < ENOUGH_DIGITS - (given.places > ENOUGH_DIGITS):
+    The value is a Fraction or a number of mpmath.
+    """
+    digits, scale = decimal.decimal_digits, 10**decimal.places
+    if digits is None or decimal.percent or digits < ENOUGH_DIGITS - (decimal.places > ENOUGH_DIGITS):
         return False
     if isinstance(value, Fraction):
-        return not _is_finite_decimal(value) and abs(value - given.value) < Fraction(1, 10**given.places)
-    return bool(abs(value * 10**given.places - given.value.numerator * 10**given.places / given.value.denominator) < 1)
+        return not _is_finite_decimal(value) and abs(value - decimal.value) < Fraction(1, scale)
+    return bool(abs(value * scale - decimal.value.numerator * scale / decimal.value.denominator) < 1)
 
 
 def _is_finite_decimal(value: Fraction) -> bool:

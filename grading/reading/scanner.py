@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
+
+from grading.reading.tree import Node, number
 
 
 def names(text: str) -> frozenset[str]:
@@ -14,19 +15,6 @@ def names(text: str) -> frozenset[str]:
 
 class NotAFormulaError(ValueError):
     """The text is not an expression that this reader knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One operation: its kind, its operands, and a number's value or a symbol's or function's name."""
-
-    kind: str
-    """`number`, `symbol`, `+`, `*`, `/`, `^`, `-` (of one operand), `!`, `function`, or `constant` (e, i, pi)."""
-    operands: tuple[Node, ...] = ()
-    value: Fraction = Fraction(0)
-    name: str = ""
-    digits: int | None = None
-    """Significant digits of a decimal."""
 
 
 FUNCTIONS = names(
@@ -60,11 +48,6 @@ _CONSTANTS = {"e": "e", "i": "i", "pi": "pi"}
 TIMES = frozenset({"cdot", "times", "ast", "bullet"})
 INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc",
             "sinh": "arcsinh", "cosh": "arccosh", "tanh": "arctanh"}  # fmt: skip
-
-
-def number(value: Fraction, digits: int | None = None) -> Node:
-    """Return a number's node."""
-    return Node("number", value=value, digits=digits)
 
 
 class Scanner:

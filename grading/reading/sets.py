@@ -1,7 +1,7 @@
 r"""Sets of real numbers in every notation: intervals, unions, inequalities, set-builders, `\mathbb{R}\setminus\{2\}`.
 
-Two sets are the same where they contain the same of all their end points, of one point in every gap between them and of
-one beyond each end. Only sets with numbers as end points are read; the rest is None.
+Membership is tested at all end points of both sets, at one point in every gap between them and at one beyond each end;
+sets that agree there are equal. Only sets with numbers as end points are read; the rest is None.
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ from itertools import pairwise
 from grading.reading.clean import split_top
 from grading.reading.evaluate import Value, constant_value, inexact, is_real, same_value
 from grading.reading.formula import read_formula
+from grading.reading.pair import Match, Pair
+from grading.reading.relations import Relation, is_equation, read_relation
 from grading.reading.words import meaning
 
-_RELATION = re.compile(
-    r"\\(?:leqslant|geqslant|leq|geq|le|ge|neq|ne|lt|gt|notin|in)(?![a-zA-Z])|\\not\s?=|\\not\s?\\in(?![a-zA-Z])|"
-    r"<=|>=|!=|=<|=>|<|>|="
-)
-_SIGNS = {"leqslant": "<=", "geqslant": ">=", "leq": "<=", "geq": ">=", "le": "<=", "ge": ">=", "lt": "<", "gt": ">",
-          "neq": "!=", "ne": "!=", "not=": "!=", "not\\in": "notin", "=<": "<=", "=>": ">="}  # fmt: skip
 _BUILDER = re.compile(r"\\\{(.*)\\\}", re.DOTALL)
 _SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|\\vert(?![a-zA-Z])|\||:|\\colon(?![a-zA-Z])")
 _REALS = re.compile(r"\\math(?:bb|bf|rm)\s?\{?\s?R\s?\}?|\\R(?![a-z])|ℝ")
@@ -45,28 +41,19 @@ class RealSet:
 
 
 def looks_like_a_set(text: str) -> bool:
-    """Whether a text has a mark of a set or an inequality."""
+    """Return whether a text has a mark of a set or an inequality."""
     return bool(_IS_SET.search(text))
 
 
-def relations(text: str) -> tuple[list[str], list[str]]:
-    """Split a chain at its top-level relation signs: its operands and, one fewer, its signs (`<=`, `=`, `in` …)."""
-    operands, signs, start, depth, at = [], [], 0, 0, 0
-    while at < len(text):
-        character = text[at]
-        if character == "\\" and text[at + 1 : at + 2] in ("{", "}"):
-            at += 1
-            character = text[at]
-        depth += (character in "([{") - (character in ")]}")
-        match = _RELATION.match(text, at) if depth == 0 and character in "\\<>=!" else None
-        if match:
-            operands.append(text[start:at].strip())
-            sign = match.group().removeprefix("\\").replace(" ", "")
-            signs.append(_SIGNS.get(sign, sign))
-            at = start = match.end()
-        else:
-            at += 1 if character != "\\" or text[at + 1 : at + 2] in ("", "{", "}") else 2
-    return [*operands, text[start:].strip()], signs
+def compare_sets(pair: Pair) -> Match | None:
+    """Compare two answers that both denote sets of real numbers, at least one of them visibly; else None."""
+    if not any(looks_like_a_set(text) for text in pair.texts) or any(is_equation(text) for text in pair.texts):
+        return None
+    gold = read_set(pair.gold)
+    prediction = read_set(pair.prediction) if gold else None
+    if gold is None or prediction is None:
+        return None
+    return Match(is_same_set(gold, prediction), "sets of real numbers")
 
 
 @lru_cache(maxsize=1024)
@@ -79,38 +66,42 @@ def read_set(text: str) -> RealSet | None:
         if len(parts) > 1:
             return _combined([part.strip(" ,;") for part in parts], combine)
     united = split_top(text, r"\\cup(?![a-z])")
-    if len(united) > 1 and all(relations(part)[1] for part in united):
+    if len(united) > 1 and all(read_relation(part).signs for part in united):
         return _combined(united, _union)
     commas = split_top(text, r"[,;]")
-    if len(commas) > 1 and any(relations(part)[1] for part in commas):
+    if len(commas) > 1 and any(read_relation(part).signs for part in commas):
         return _listed_conditions(commas)
-    return _of_relation(text)
+    return _read_condition(text)
 
 
 def _listed_conditions(parts: list[str]) -> RealSet | None:
     """Conditions after each other: exclusions hold together, ranges are alternatives."""
-    operands, signs = relations(parts[0])
-    if signs == ["!="]:
-        return _combined([p if relations(p)[1] else f"{operands[0]} \\ne {p}" for p in parts], _intersection)
-    if signs and signs[-1] in ("in", "notin"):
+    relations = [read_relation(part) for part in parts]
+    first = relations[0]
+    if first.signs == ("!=",):
+        conditions = [
+            part if relation.signs else f"{first.operands[0]} \\ne {part}"
+            for part, relation in zip(parts, relations, strict=True)
+        ]
+        return _combined(conditions, _intersection)
+    if first.signs and first.signs[-1] in ("in", "notin"):
         return None
-    is_bounded_twice = len(parts) == 2 and all(len(relations(p)[1]) == 1 for p in parts)
-    sets = [_of_relation(part) for part in parts]
-    if any(found is None for found in sets):
+    if any(_read_condition(part) is None for part in parts):
         return None
-    if is_bounded_twice:
-        both = _combined(parts, _intersection)
-        return both if both and any(both.has(x) for x in _probes(both.ends)) else _combined(parts, _union)
+    if len(parts) == 2 and all(len(relation.signs) == 1 for relation in relations):
+        range_between = _combined(parts, _intersection)
+        is_empty = range_between is None or not any(range_between.has(x) for x in _probes(range_between.ends))
+        return _combined(parts, _union) if is_empty else range_between
     return _combined(parts, _union)
 
 
 def _combined(parts: list[str], combine: Callable[[RealSet, RealSet], RealSet]) -> RealSet | None:
     sets = [read_set(part) for part in parts]
     result: RealSet | None = None
-    for found in sets:
-        if found is None:
+    for operand in sets:
+        if operand is None:
             return None
-        result = found if result is None else combine(result, found)
+        result = operand if result is None else combine(result, operand)
     return result
 
 
@@ -126,7 +117,7 @@ def _difference(left: RealSet, right: RealSet) -> RealSet:
     return RealSet(lambda x: left.has(x) and not right.has(x), left.ends + right.ends, left.variables | right.variables)
 
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATIONS = (
     (r"\\(?:big)?cup(?![a-z])|(?<=[)\]}])\s?U\s?(?=[(\[\\{])", _union),
     (r"\\cap(?![a-z])", _intersection),
@@ -137,23 +128,25 @@ _OPERATIONS = (
 )
 
 
-def _of_relation(text: str) -> RealSet | None:
-    operands, signs = relations(text)
+def _read_condition(text: str) -> RealSet | None:
+    relation = read_relation(text)
+    operands, signs = relation.operands, relation.signs
     if not signs:
-        return _of_set(text)
+        return _read_plain_set(text)
     if len(signs) == 1 and signs[0] in ("in", "notin") and _SYMBOL.fullmatch(operands[0]):
         inner = read_set(operands[1])
         if inner is None:
             return None
-        found = inner if signs[0] == "in" else _difference(_everything(), inner)
-        return RealSet(found.has, found.ends, {operands[0]})
+        members = inner if signs[0] == "in" else _difference(_everything(), inner)
+        return RealSet(members.has, members.ends, {operands[0]})
     if len(signs) > 1 and signs[-1] == "in" and _REALS.fullmatch(operands[-1]):
-        operands, signs = operands[:-1], signs[:-1]
-    return _of_chain(operands, signs)
+        relation = Relation(operands[:-1], signs[:-1])
+    return _read_inequality(relation)
 
 
-def _of_chain(operands: list[str], signs: list[str]) -> RealSet | None:
-    """Read `a < x <= b` and `x != a`; all signs point one way."""
+def _read_inequality(relation: Relation) -> RealSet | None:
+    """Read `a < x <= b` and `x != a`."""
+    operands, signs = relation.operands, relation.signs
     names = [n for n, operand in enumerate(operands) if _SYMBOL.fullmatch(operand) and _bound(operand) is None]
     if len(names) != 1 or len(operands) > 3 or not set(signs) <= {"<", "<=", ">", ">=", "!=", "="}:
         return None
@@ -166,7 +159,7 @@ def _of_chain(operands: list[str], signs: list[str]) -> RealSet | None:
         if bound is None:
             return None
         if variable == n + 1:
-            result = _intersection(result, _ray(_TURNED.get(sign, sign), bound))
+            result = _intersection(result, _ray(_MIRRORED.get(sign, sign), bound))
         else:
             result = _intersection(result, _ray(sign, bound))
     return RealSet(result.has, result.ends, {operands[variable]})
@@ -205,7 +198,7 @@ def _everything() -> RealSet:
     return RealSet(lambda x: True, [])
 
 
-def _of_set(text: str) -> RealSet | None:
+def _read_plain_set(text: str) -> RealSet | None:
     for pattern, combine in _OPERATIONS:
         parts = split_top(text, pattern)
         if len(parts) > 1:
@@ -215,33 +208,33 @@ def _of_set(text: str) -> RealSet | None:
     if meaning(text) == "none":
         return RealSet(lambda x: False, [])
     if builder := _BUILDER.fullmatch(text):
-        return _of_builder(builder.group(1))
-    return _of_interval(text)
+        return _read_builder(builder.group(1))
+    return _read_interval(text)
 
 
-def _of_builder(inner: str) -> RealSet | None:
+def _read_builder(inner: str) -> RealSet | None:
     bar = _SUCH_THAT.search(inner)
     if bar:
         head, condition = inner[: bar.start()].strip(), inner[bar.end() :].strip()
-        _, signs = relations(head)
-        if signs not in ([], ["in"]) or (signs and not _REALS.fullmatch(relations(head)[0][1])):
+        domain = read_relation(head)
+        if domain.signs not in ((), ("in",)) or (domain.signs and not _REALS.fullmatch(domain.operands[1])):
             return None
         parts = split_top(condition, r"[,;]|\\(?:text|mbox)\s?\{\s*,?\s*and\s*\}")
-        kept = [part for part in parts if not _says_real(part)]
-        found = read_set(", ".join(kept)) if len(kept) != 2 else _combined(kept, _intersection)
-        return RealSet(found.has, found.ends) if found and len(found.variables) <= 1 else None
+        conditions = [part for part in parts if not _is_in_reals(part)]
+        members = read_set(", ".join(conditions)) if len(conditions) != 2 else _combined(conditions, _intersection)
+        return RealSet(members.has, members.ends) if members and len(members.variables) <= 1 else None
     values = [_bound(part) for part in split_top(inner, r"[,;]")]
     if any(value is None or isinstance(value, float) for value in values):
         return None
     return RealSet(lambda x: any(_order(x, value) == 0 for value in values), values)
 
 
-def _says_real(condition: str) -> bool:
-    operands, signs = relations(condition)
-    return signs == ["in"] and bool(_REALS.fullmatch(operands[1]))
+def _is_in_reals(condition: str) -> bool:
+    relation = read_relation(condition)
+    return relation.signs == ("in",) and bool(_REALS.fullmatch(relation.operands[1]))
 
 
-def _of_interval(text: str) -> RealSet | None:
+def _read_interval(text: str) -> RealSet | None:
     if len(text) < 5 or text[0] not in "([" or text[-1] not in ")]":
         return None
     ends = [_bound(part) for part in split_top(text[1:-1], r"[,;]")]
@@ -267,8 +260,8 @@ def _probes(ends: list[Value]) -> list[Value]:
     return [*ordered, *between, ordered[0] - 1, ordered[-1] + 1]
 
 
-def same_set(gold: RealSet, prediction: RealSet) -> bool:
-    """Whether both contain the same numbers, and inequalities are in the same variable."""
+def is_same_set(gold: RealSet, prediction: RealSet) -> bool:
+    """Return whether both contain the same numbers, and inequalities are in the same variable."""
     if gold.variables and prediction.variables and gold.variables != prediction.variables:
         return False
     return all(gold.has(x) == prediction.has(x) for x in _probes(gold.ends + prediction.ends))

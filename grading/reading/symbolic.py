@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from grading.bounds import is_balanced, why_not_parsed
+from grading.reading.pair import Match, Pair
 
 _IMAGINARY = re.compile(r"(?<![\\A-Za-z])i(?![A-Za-z])|\\(?:mathrm|text)\{i\}|\\imath(?![A-Za-z])")
 RELATIVE_ERROR = 1e-6
@@ -27,15 +27,6 @@ SYMBOLIC_ERRORS = (
     ValueError,
 )
 """What the symbolic libraries raise on expressions that they cannot compare."""
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The outcome of one comparison."""
-
-    is_equal: bool | None
-    """None: the answer could not be read."""
-    reason: str
 
 
 def load() -> tuple[Any, Any, Any, Any]:
@@ -55,28 +46,34 @@ def _libraries() -> tuple[Any, Any, Any, Any]:
     return parse, verify, config, sympy
 
 
-def compare_symbols(gold: str, prediction: str, tolerance: float | None) -> Match:
+def compare_symbols(pair: Pair) -> Match:
     """Compare two cleaned answers by math-verify."""
-    if not is_balanced(prediction):
+    if not is_balanced(pair.prediction):
         return Match(None, "unbalanced braces")
-    if why_not_parsed(gold) or not is_balanced(gold):
+    if why_not_parsed(pair.gold) or not is_balanced(pair.gold):
         return Match(False, "the gold is compared as a string only")
-    wanted, given = _parsed_gold(gold), _parsed(prediction)
-    if not given or (isinstance(given[0], str) and wanted and not isinstance(wanted[0], str)):
+    golds, predictions = _parsed_gold(pair.gold), _parsed(pair.prediction)
+    is_gold_text = not golds or isinstance(golds[0], str)
+    if not predictions or (isinstance(predictions[0], str) and not is_gold_text):
         return Match(None, "does not parse")
-    if not wanted or isinstance(wanted[0], str):
+    if is_gold_text:
         return Match(False, "the gold is compared as a string only")
     try:
-        if _IMAGINARY.search(gold) or _IMAGINARY.search(prediction):
-            complex_match = _complex(wanted[0], given[0])
-            if complex_match is not None:
-                return Match(complex_match, "complex numbers")
-        if tolerance is not None and _is_number(wanted[0]) and _is_number(given[0]):
-            return Match(bool(abs((wanted[0] - given[0]).evalf(30)) <= tolerance), "within the tolerance")
-        verify = _libraries()[1]
-        is_equal = verify(wanted, given, timeout_seconds=None) and _is_confirmed(wanted[0], given[0])
+        return _compare_parsed(golds, predictions, pair)
     except SYMBOLIC_ERRORS as error:
         return Match(False, f"not comparable: {type(error).__name__}")
+
+
+def _compare_parsed(golds: list[Any], predictions: list[Any], pair: Pair) -> Match:
+    gold, prediction = golds[0], predictions[0]
+    if any(_IMAGINARY.search(text) for text in pair.texts):
+        is_equal = _is_same_complex(gold, prediction)
+        if is_equal is not None:
+            return Match(is_equal, "complex numbers")
+    if pair.tolerance is not None and _is_number(gold) and _is_number(prediction):
+        return Match(bool(abs((gold - prediction).evalf(30)) <= pair.tolerance), "within the tolerance")
+    verify = _libraries()[1]
+    is_equal = verify(golds, predictions, timeout_seconds=None) and _is_confirmed(gold, prediction)
     return Match(bool(is_equal), "symbols")
 
 
@@ -92,7 +89,7 @@ def _parsed_gold(gold: str) -> list[Any]:
     return _parsed(gold)
 
 
-def _complex(gold: Any, prediction: Any) -> bool | None:
+def _is_same_complex(gold: Any, prediction: Any) -> bool | None:
     """Compare with every free `i` as the imaginary unit; None where one side is no plain expression."""
     sympy = _libraries()[3]
     if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):

@@ -1,4 +1,4 @@
-r"""Answers in words: names, «even», «no solution», whole phrases. Compared as text, never as products of letters."""
+r"""Answers in words: names, `even`, `no solution`, whole phrases. Compared as text, not as products of letters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LEAD = re.compile(
 
 
 def without_lead(text: str) -> str:
-    r"""Drop «The answer is» where an answer starts with it, in or out of `\text{…}`."""
+    r"""Drop `The answer is` where an answer starts with it, in or out of `\text{…}`."""
     if not text[:1].isalpha() and not text.startswith("\\text"):
         return text
     plain = re.sub(r"^\\text\{([^{}]*)\}", r"\1 ", text)
@@ -112,28 +112,28 @@ def meaning(text: str) -> str | None:
     return None
 
 
-def same_words(gold: str, prediction: str) -> bool:
-    """Whether two prose answers say the same: word for word but for case, punctuation and filler words."""
-    wanted, given = words_of(gold), words_of(prediction)
-    if wanted == given:
+def is_same_words(gold: str, prediction: str) -> bool:
+    """Return whether two prose answers agree word for word, except for case, punctuation and filler words."""
+    gold_words, words = words_of(gold), words_of(prediction)
+    if gold_words == words:
         return True
-    meanings = meaning(gold), meaning(prediction)
-    if meanings[0] is not None or meanings[1] is not None:
-        return meanings[0] == meanings[1] or (meanings[0] in ("yes", "no") and _first_word(given) == meanings[0])
-    contents = [_content(words) for words in (wanted, given)]
-    return bool(contents[0]) and contents[0] == contents[1]
-
-
-def _first_word(words: str) -> str:
-    return words.partition(" ")[0]
+    gold_meaning, prediction_meaning = meaning(gold), meaning(prediction)
+    if gold_meaning is not None or prediction_meaning is not None:
+        is_yes_or_no = gold_meaning in ("yes", "no")
+        return gold_meaning == prediction_meaning or (is_yes_or_no and words.partition(" ")[0] == gold_meaning)
+    gold_content = _content(gold_words)
+    return bool(gold_content) and gold_content == _content(words)
 
 
 def _content(words: str) -> list[str]:
-    kept = [str(_DIGITS.get(word, word)) for word in words.replace("-", " ").split() if word not in _FILLERS - {"one"}]
-    return [word[:-1] if len(word) > 4 and word.endswith("s") else word for word in kept]
+    """Return the words that carry meaning, numbers as digits and plurals without their `s`."""
+    content = [
+        str(_DIGITS.get(word, word)) for word in words.replace("-", " ").split() if word not in _FILLERS - {"one"}
+    ]
+    return [word[:-1] if len(word) > 4 and word.endswith("s") else word for word in content]
 
 
 def digits_of_word(text: str) -> str | None:
-    """Return `7` for «seven», in or out of a text command; None for anything else."""
-    found = _DIGITS.get(words_of(text))
-    return None if found is None else str(found)
+    """Return `7` for the word "seven", in or out of a text command; None for anything else."""
+    value = _DIGITS.get(words_of(text))
+    return None if value is None else str(value)

@@ -1,0 +1,162 @@
+"""Equations and inequalities: what they are worth, what they define, and whether two of them are equivalent."""
+
+from __future__ import annotations
+
+import re
+
+from grading.reading.clean import squeezed
+from grading.reading.evaluate import UndefinedError, Value, evaluate, points, same_expression, same_value
+from grading.reading.expressions import with_constant_of
+from grading.reading.formula import read_formula
+from grading.reading.pair import Compare, Match, Pair
+from grading.reading.relations import NAME, Relation, is_equation, read_relation, without_name
+from grading.reading.tree import Node, symbols, with_symbol_renamed
+from grading.reading.units import without_unit
+
+_FUNCTION = re.compile(r"(\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?(?:'{1,3}|\^\s?\{-1\})?)\s?\(\s?([A-Za-z])\s?\)")
+_SUM_OF_NAMES = re.compile(
+    r"(?:\\?[A-Za-z]{1,8}(?:_\{?\w{1,3}\}?)?|[A-Z]{2,3})(?:\s?[+\-]?\s?\\?[A-Za-z](?:_\{?\w{1,3}\}?)?)*"
+)
+
+
+def compare_equations(pair: Pair, compare: Compare) -> Match | None:
+    """Compare two answers of which at least one has a relation sign; None leaves them to later readers."""
+    gold, prediction = read_relation(pair.gold), read_relation(pair.prediction)
+    if (not gold.signs and not prediction.signs) or r"\approx" in pair.prediction:
+        return None
+    if gold.signs and prediction.signs:
+        return _compare_two(pair, compare)
+    if prediction.signs:
+        if not prediction.is_equation:
+            return Match(False, "a relation where none is asked for")
+        value = value_of_equation(pair.prediction)
+        if value is None:
+            return Match(False, "an equation where none is asked for")
+        return compare(pair.with_texts(pair.gold, value))
+    if not gold.is_equation:
+        return Match(False, "a relation is asked for")
+    has_value = without_name(pair.gold) != pair.gold or len(gold.signs) > 1
+    value = value_of_equation(pair.gold) if has_value else None
+    if value is None:
+        return Match(False, "an equation is asked for")
+    return compare(pair.with_texts(value, pair.prediction))
+
+
+def _compare_two(pair: Pair, compare: Compare) -> Match | None:
+    if _is_same_definition(pair):
+        return Match(True, "the same definition")
+    is_same = is_same_relation(*pair.texts)
+    if is_same is not None:
+        return Match(is_same, "equations")
+    if all(is_equation(text) for text in pair.texts):
+        gold, prediction = (value_of_equation(text) for text in pair.texts)
+        names = [squeezed(read_relation(text).operands[0]) for text in pair.texts]
+        if gold and prediction and names[0] == names[1]:
+            return compare(pair.with_texts(gold, prediction))
+    return None
+
+
+def _is_same_definition(pair: Pair) -> bool:
+    gold, prediction = (definition(text) for text in pair.texts)
+    if gold is None or prediction is None:
+        return False
+    gold_body, gold_argument = gold
+    prediction_body, argument = prediction
+    gold_node, node = read_formula(gold_body), read_formula(prediction_body)
+    if gold_node is None or node is None:
+        return False
+    if argument and gold_argument and gold_argument != argument:
+        node = with_symbol_renamed(node, argument, gold_argument)
+    return bool(same_expression(gold_node, with_constant_of(gold_node, node)))
+
+
+def value_of_equation(text: str) -> str | None:
+    """Return the right side of an equation that can answer a bare gold, else None.
+
+    `x = 5`, `m+n = 5`, `P(A) = 5` and `2+3 = 5` can; `3x+4y = 0` states something else, and `5 = 5` nothing.
+    """
+    operands = read_relation(text).operands
+    head, value = operands[0], operands[-1]
+    if squeezed(head) == squeezed(value) or not value:
+        return None
+    if len(operands) == 2 and re.fullmatch(r"-?\d[\d.,]*|-?\\frac\{\d+\}\{\d+\}", head) and NAME.fullmatch(value):
+        return head
+    if NAME.fullmatch(head):
+        return value
+    if not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", head)):
+        node = read_formula(head)
+        return value if node is not None and not symbols(node) else None
+    if squeezed(value) in ("0", "-0") or len(operands) > 2:
+        return value if len(operands) > 2 else None
+    return value if _SUM_OF_NAMES.fullmatch(head) else None
+
+
+def definition(text: str) -> tuple[str, str] | None:
+    """Return the right side of `f(x) = …` or `y = …`, and the argument's name or an empty text; else None."""
+    relation = read_relation(text)
+    if relation.signs != ("=",) or not relation.operands[1]:
+        return None
+    name, body = relation.operands
+    if function := _FUNCTION.fullmatch(name):
+        return body, function.group(2)
+    is_name = re.fullmatch(r"\\?[A-Za-z]{1,10}(?:_\{?\w\}?)?'{0,2}", name)
+    node = read_formula(body) if is_name else None
+    if node is None or name.lstrip("\\") in symbols(node):
+        return None
+    return body, ""
+
+
+def is_same_relation(gold: str, prediction: str) -> bool | None:
+    """Return whether two equations or inequalities have the same solutions, or None where that cannot be told.
+
+    The difference of the sides of one must be that of the other times a constant, for inequalities a positive one.
+    Longer chains are compared as strings.
+    """
+    relations = read_relation(gold), read_relation(prediction)
+    if any(len(relation.signs) != 1 for relation in relations):
+        return _is_same_chain(*relations)
+    differences = [_difference_of_sides(relation) for relation in relations]
+    if differences[0] is None or differences[1] is None:
+        return None
+    (left, gold_sign), (right, sign) = differences[0], differences[1]
+    if gold_sign != sign or symbols(left) != symbols(right):
+        return False
+    if not symbols(left):
+        return None
+    return _is_ratio_constant(left, right, must_be_positive=sign not in ("=", "!="))
+
+
+def _difference_of_sides(relation: Relation) -> tuple[Node, str] | None:
+    left, right = (read_formula(without_unit(operand)) for operand in relation.operands)
+    if left is None or right is None:
+        return None
+    sign = relation.signs[0]
+    if sign in (">", ">="):
+        left, right = right, left
+    return Node("+", (left, Node("-", (right,)))), {">": "<", ">=": "<="}.get(sign, sign)
+
+
+def _is_same_chain(gold: Relation, prediction: Relation) -> bool | None:
+    gold, prediction = gold.ascending(), prediction.ascending()
+    if gold.signs != prediction.signs:
+        return False
+    pairs = zip(gold.operands, prediction.operands, strict=True)
+    return all(squeezed(operand) == squeezed(other) for operand, other in pairs) or None
+
+
+def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool | None:
+    """Compare the ratio at all points where it is defined; None where there are fewer than two of them."""
+    first: Value = None
+    num_points = 0
+    for point in points(symbols(left), with_negatives=True):
+        try:
+            numerator, denominator = evaluate(left, point), evaluate(right, point)
+            ratio = numerator / denominator
+        except (UndefinedError, ZeroDivisionError):
+            continue
+        if numerator == 0 or (must_be_positive and not (hasattr(ratio, "real") and ratio.real > 0)):
+            return False
+        if first is not None and not same_value(first, ratio):
+            return False
+        first, num_points = ratio, num_points + 1
+    return True if num_points >= 2 else None

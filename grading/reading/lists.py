@@ -1,0 +1,82 @@
+r"""Answers of several parts: bare lists and sets in any order, tuples in order, and `a \pm b` as two values."""
+
+from __future__ import annotations
+
+import re
+
+from grading.reading.clean import clean, squeezed
+from grading.reading.pair import Compare, Match, Pair
+from grading.reading.relations import is_equation, without_name
+
+MAX_PARTS = 400
+"""Longer lists are not compared, except for parts that are equal as strings."""
+_PLUS_MINUS = re.compile(r"\\pm(?![a-z])|\+/?-")
+_MINUS_PLUS = re.compile(r"\\mp(?![a-z])")
+
+
+def split_plus_minus(parts: list[str]) -> list[str]:
+    r"""Replace every `a \pm b` by its two values."""
+    values: list[str] = []
+    for part in parts:
+        if _PLUS_MINUS.search(part):
+            for upper, lower in (("+", "-"), ("-", "+")):
+                values.append(_MINUS_PLUS.sub(lower, _PLUS_MINUS.sub(upper, part)))
+        else:
+            values.append(part)
+    return values
+
+
+def compare_unordered(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
+    """Compare two lists as multisets: in any order, every element as often as in the gold.
+
+    `pair` is the pair that the parts come from; its tolerance and unit hold for each part.
+    """
+    golds = split_plus_minus([clean(part) for part in golds])
+    predictions = split_plus_minus([clean(part) for part in predictions])
+    if len(golds) != len(predictions):
+        return _other_length(golds, predictions)
+    golds, predictions = _without_equal_strings(golds, predictions)
+    if len(predictions) > MAX_PARTS:
+        return Match(None, f"more than {MAX_PARTS} parts")
+    is_readable = True
+    for gold in golds:
+        for index, prediction in enumerate(predictions):
+            match = compare(pair.with_texts(gold, prediction))
+            is_readable = is_readable and match.is_equal is not None
+            if match.is_equal:
+                del predictions[index]
+                break
+        else:
+            return Match(False if is_readable else None, "a part is missing")
+    return Match(True, "all parts")
+
+
+def compare_unnamed(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
+    """Compare two lists as multisets, without the names of their values unless all golds are equations."""
+    if not all(is_equation(gold) for gold in golds):
+        golds = [without_name(gold) for gold in golds]
+        predictions = [without_name(prediction) for prediction in predictions]
+    return compare_unordered(golds, predictions, pair, compare)
+
+
+def compare_ordered(golds: list[str], predictions: list[str], pair: Pair, compare: Compare) -> Match:
+    """Compare two lists part by part, in order."""
+    if len(golds) != len(predictions):
+        return _other_length(golds, predictions)
+    matches = [compare(pair.with_texts(*texts)) for texts in zip(golds, predictions, strict=True)]
+    if any(match.is_equal is False for match in matches):
+        return Match(False, "a part differs")
+    return Match(None if any(match.is_equal is None for match in matches) else True, "part by part")
+
+
+def _other_length(golds: list[str], predictions: list[str]) -> Match:
+    return Match(False, f"{len(predictions)} parts where {len(golds)} are asked for")
+
+
+def _without_equal_strings(golds: list[str], predictions: list[str]) -> tuple[list[str], list[str]]:
+    """Return the golds and predictions that have no counterpart with the same characters."""
+    by_string: dict[str, list[str]] = {}
+    for prediction in predictions:
+        by_string.setdefault(squeezed(prediction), []).append(prediction)
+    unmatched = [gold for gold in golds if not (by_string.get(squeezed(gold)) and by_string[squeezed(gold)].pop())]
+    return unmatched, [prediction for same in by_string.values() for prediction in same]

@@ -1,0 +1,51 @@
+"""The two sides of one comparison, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The outcome of one comparison."""
+
+    is_equal: bool | None
+    """None: the answer could not be read."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A gold and a prediction as text, with what the benchmark allows. Comparisons are not symmetric."""
+
+    gold: str
+    prediction: str
+    tolerance: float | None = None
+    """Absolute error that the benchmark allows."""
+    unit: str | None = None
+    """A unit that the prediction may carry."""
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The gold and the prediction."""
+        return self.gold, self.prediction
+
+    @property
+    def has_plus_minus(self) -> bool:
+        r"""Whether `\pm` or `+-` occurs in the pair."""
+        text = self.gold + self.prediction
+        return r"\pm" in text or "+-" in text
+
+    def with_texts(self, gold: str, prediction: str) -> Pair:
+        """Return a pair of other texts under the same tolerance and unit."""
+        return replace(self, gold=gold, prediction=prediction)
+
+
+Compare = Callable[[Pair], Match]
+"""The whole comparison, for readers that take an answer apart and compare its parts."""
+
+
+def best_match(matches: list[Match]) -> Match:
+    """Return the first match that is equal, else the first that is unequal, else the first of all."""
+    return max(matches, key=lambda match: (match.is_equal is True, match.is_equal is not None))
