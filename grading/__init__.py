@@ -1,7 +1,7 @@
-"""Text and gold in, grade out; knows no model and no method.
+"""Grading of answers: text and gold in, grade out, without any knowledge of models and methods.
 
-What a model wrote is hostile input: it is never evaluated, only parsed, and `grade_many` does that in processes that
-can be killed. `grade` is the same pure function in this process, for trusted text and for looking at one case.
+The output of a model is hostile input: it is never evaluated, only parsed, and `grade_many` does that in processes that
+can be killed. `grade` is the same pure function in this process, for trusted text and for single cases.
 
 Importing this package is cheap: the symbolic libraries load with the first answer that needs them.
 """

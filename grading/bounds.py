@@ -1,6 +1,7 @@
-"""What no parser is shown: answers whose reading or evaluation could take unbounded time or memory.
+"""Limits that keep answers from the parsers where reading or evaluating them could take unbounded time or memory.
 
-The limits stop the certain cases cheaply and by name. What they let through still runs in a process that can be killed.
+The limits stop the certain cases cheaply and name the reason. All other answers still run in a process that can be
+killed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from grading.reading.clean import depth_at_each
 
 MAX_ANSWER_CHARACTERS = 2_000
 MAX_DEPTH = 30
-"""Nested brackets and braces of all kinds; parsing time grows steeply from here on."""
+"""Largest depth of nested brackets and braces; parsing time grows steeply beyond it."""
 MAX_DIGIT_RUN = 400
 MAX_POWER = 10_000
 """Largest number allowed as an exponent."""
@@ -52,14 +53,13 @@ def _is_large_factorial(match: re.Match[str]) -> bool:
         return True
     if operand == "":
         before = match.string[max(0, match.start() - 60) : match.start()].rstrip()
-        return not _SMALL_BRACKET.search(
-            before
-        )  # a factorial of a bracket or of a factorial: its size is not known without evaluating it
+        # The operand is a bracket or a factorial, whose size is unknown before it is evaluated.
+        return not _SMALL_BRACKET.search(before)
     return operand.isdigit() and int(operand) > MAX_FACTORIAL
 
 
 def is_balanced(answer: str) -> bool:
-    r"""Whether all braces match; `\{` and `\}` do not count, so that `[` and `)` of half-open intervals are free."""
+    r"""Return whether all braces match; `\{`, `\}` and the brackets of half-open intervals do not count."""
     depth = 0
     for brace in re.findall(r"\\.|[{}]", answer, re.DOTALL):
         depth += {"{": 1, "}": -1}.get(brace, 0)

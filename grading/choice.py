@@ -1,4 +1,4 @@
-"""Multiple choice: which option an extracted answer names."""
+"""Multiple choice: the option that an extracted answer names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _LETTER_IS_TEXT = re.compile(r"(?:(?i:option|choice)\s{1,3})\(?([A-Z])\)?\b.*|([
 
 
 def letters(choices: tuple[str, ...]) -> str:
-    """Return the letters in use; all of them where the options are not known."""
+    """Return the letters of the options, or the whole alphabet where the options are unknown."""
     return string.ascii_uppercase[: len(choices)] if choices else string.ascii_uppercase
 
 
 def chosen_letter(answer: str, choices: tuple[str, ...]) -> str | None:
-    """Return the option's letter: a letter, a letter with text, or a text that is exactly one option's; else None.
+    """Return the letter of the option that an answer names, or None where it names none or more than one.
 
-    Where letter and text disagree the letter counts: it is what the prompt asks for.
+    An answer may be a letter, a letter with text, or the text of exactly one option. Where letter and text disagree,
+    the letter counts, because the prompt asks for it.
     """
     plain = without_text_commands(answer.strip().strip("$*` ")).strip("*` ")
     plain = plain.removeprefix(r"\(").removesuffix(r"\)").strip().rstrip("\\ ")
@@ -31,9 +32,11 @@ def chosen_letter(answer: str, choices: tuple[str, ...]) -> str | None:
         letter = next((group for group in match.groups() if group), "").upper()
         if letter in letters(choices):
             return letter
-    wanted = _comparable(plain)
-    same = [letter for letter, choice in zip(letters(choices), choices, strict=False) if _comparable(choice) == wanted]
-    return same[0] if len(same) == 1 and wanted else None
+    text = _comparable(plain)
+    matching = [
+        letter for letter, choice in zip(letters(choices), choices, strict=False) if _comparable(choice) == text
+    ]
+    return matching[0] if len(matching) == 1 and text else None
 
 
 def _comparable(text: str) -> str:

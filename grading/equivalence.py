@@ -1,4 +1,4 @@
-r"""Whether an answer means what the gold means: a sequence of readers, from exact strings to the symbolic libraries.
+r"""Equivalence of an answer and a gold, decided by a sequence of readers.
 
 The readers, in `grading.reading`, compare strings, exact numbers, digits with a base, times, words, sets of numbers,
 lists and matrices part by part, equations, and expressions by their values; math-verify decides what none of these can

@@ -1,8 +1,7 @@
-"""Which part of a text is the answer, and which rule found it.
+"""Extraction of the answer from a text, by rules from the most to the least explicit.
 
-Rules are tried from the most to the least explicit; the last occurrence of the first rule that applies is the answer.
-All of them run in linear time over capped input. A text that was cut off only has explicit answers: its last number is
-an intermediate result.
+The last occurrence of the first rule that applies is the answer. All rules run in linear time over capped input. A text
+that was cut off only has explicit answers: its last number is an intermediate result.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 MAX_TEXT_CHARACTERS = 50_000
 """Only this many characters at the end of a text are searched."""
 MAX_ANSWER_CHARACTERS = 2_000
-"""A longer answer is cut, and never parsed."""
+"""Longer answers are cut, and never parsed."""
 
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,3}\{|\\[\\{}]|[{}]")
 _HASHES = re.compile(r"^[ \t]{0,8}####[ \t]{0,8}", re.MULTILINE)
@@ -45,10 +44,10 @@ _PROSE = re.compile(
 )
 _LATEX_TEXT = re.compile(r"\\(?:text|mbox|mathrm|operatorname)\w{0,6}\s?\{[^{}]*\}|\\[A-Za-z]+")
 MAX_WHOLE_CHARACTERS = 300
-"""A longer reply is not taken for an answer as a whole."""
+"""Longer replies are never answers as a whole."""
 
 GUESSES = frozenset({"last_bold", "last_formula", "last_number", "bold_letter", "letter_line", "paren_letter"})
-"""Rules that take what stands last for want of anything more explicit."""
+"""Rules that take what comes last in a text, because it has nothing more explicit."""
 CHOICE_GUESSES = (("bold_letter", _BOLD_LETTER), ("letter_line", _LETTER_LINE), ("paren_letter", _PAREN_LETTER))
 
 
@@ -82,7 +81,7 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
     if filled:
         return Extraction(filled[-1], "boxed", filled)
     if unclosed:
-        return None  # it tried to box an answer: any other number in the text is a guess
+        return None  # the answer was to be in that box: any other number in the text would be a guess
     if bare := _last(_BARE_BOX, text):
         return Extraction(bare.rstrip(".,;"), "boxed", (bare.rstrip(".,;"),))
     for rule, pattern in (("answer_tag", _TAG), ("hashes", _HASHES), ("final_answer", _FINAL), ("answer_is", _PHRASE)):
@@ -93,7 +92,7 @@ def extract(text: str, is_choice: bool, is_finished: bool) -> Extraction | None:
 
 
 def _is_heading(candidate: str) -> bool:
-    """Whether what follows `####` is a heading of Markdown and not an answer."""
+    """Return whether the text after `####` is a Markdown heading and not an answer."""
     return not re.match(r"[-+−]?[\d.$\\(\[]|\S{1,12}$", candidate)
 
 
@@ -119,10 +118,14 @@ def find_boxes(text: str) -> tuple[list[str], bool]:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> str | None:
-    found = None
+    group = None
     for match in pattern.finditer(text):
-        found = next((group for group in match.groups() if group), None)
-    return found
+        group = _first_group(match)
+    return group
+
+
+def _first_group(match: re.Match[str]) -> str | None:
+    return next((group for group in match.groups() if group), None)
 
 
 def _rest_of_line(pattern: re.Pattern[str], text: str) -> str:
@@ -138,7 +141,7 @@ def _phrase(line: str) -> str:
     line = _FILLER.sub("", line, count=1) if _FILLER.match(line) else line
     formulas, position = [], 0
     while math := _MATH.match(line, position):
-        formulas.append(next(group for group in math.groups() if group).strip())
+        formulas.append((_first_group(math) or "").strip())
         joint = _NEXT_FORMULA.match(line, math.end())
         position = joint.end() if joint else len(line)
     if formulas:
@@ -159,22 +162,22 @@ def _guess(text: str, is_choice: bool) -> Extraction | None:
     if _is_answer_only(text):
         return Extraction(_whole(text.strip()), "whole")
     tail = text[-MAX_ANSWER_CHARACTERS:]
-    found = [
-        (match.start(), rule, next((group for group in match.groups() if group), match.group()).strip())
+    guesses = [
+        (match.start(), rule, (_first_group(match) or match.group()).strip())
         for rule, pattern in (("last_bold", _BOLD), ("last_formula", _MATH), ("last_number", _LAST_NUMBER))
         for match in list(pattern.finditer(tail))[-1:]
     ]
-    found = [entry for entry in found if entry[1] != "last_bold" or _is_answer_only(entry[2])]
-    return _innermost(found, tail) if found else None
+    guesses = [guess for guess in guesses if guess[1] != "last_bold" or _is_answer_only(guess[2])]
+    return _outermost_last(guesses, tail) if guesses else None
 
 
-def _innermost(found: list[tuple[int, str, str]], tail: str) -> Extraction:
-    """Take what stands last; a number inside a formula or bold text is that formula or text."""
-    last = max(found)
-    for start, rule, answer in sorted(found):
-        if start <= last[0] < start + len(answer) + 6 and answer in tail[start:]:
+def _outermost_last(guesses: list[tuple[int, str, str]], tail: str) -> Extraction:
+    """Take the last guess (start, rule, answer), or the formula or bold text around it."""
+    last_start, last_rule, last_answer = max(guesses)
+    for start, rule, answer in sorted(guesses):
+        if start <= last_start < start + len(answer) + 6 and answer in tail[start:]:
             return Extraction(answer, rule)
-    return Extraction(last[2], last[1])
+    return Extraction(last_answer, last_rule)
 
 
 def _whole(line: str) -> str:
@@ -182,18 +185,18 @@ def _whole(line: str) -> str:
     line = line.strip("`").removesuffix(".").strip()
     formula = _MATH.fullmatch(line)
     if formula:
-        return next(group for group in formula.groups() if group).strip()
+        return (_first_group(formula) or "").strip()
     return re.sub(r"\\[()\[\]](?!.*\\right)", " ", line) if re.match(r"\\[(\[]", line) else line
 
 
 def _is_answer_only(text: str) -> bool:
-    """Whether a reply is one short line without a sentence."""
+    """Return whether a reply is one short line without a sentence."""
     line = text.strip()
     if not line or len(line) > MAX_WHOLE_CHARACTERS or "\n" in line or r"\boxed" in line:
         return False
     plain = _LATEX_TEXT.sub(" ", _MATH.sub(" ", line))
     if plain == line and len(plain.split()) <= 8 and not re.search(r"\d|\b(?:I|we)\b", plain):
-        return True  # a few words: «There is no solution»
+        return True  # a few words, such as "There is no solution"
     if re.match(r"[A-Za-z]{2}", plain) and "=" in plain and len(re.findall(r"[A-Za-z]{3,}", plain)) > 2:
         return False  # a calculation within a sentence
     return not _PROSE.search(plain) or len(plain.split()) <= 1

@@ -1,7 +1,7 @@
-"""The grade of one answer: text and gold in, one of nine verdicts out. Pure, and in this process.
+"""The grade of one answer: a pure function from text and gold to one of nine verdicts.
 
-Every sample has exactly one verdict, so that the verdicts of a run sum to its problems × samples. A model is only
-charged with `wrong` where an answer was read and compared; what failed on this side says so (`bad_gold`,
+Every sample has exactly one verdict, so that the verdicts of a run sum to its problems × samples. An answer is only
+`wrong` where it was read and compared; failures of the benchmark or the grader have verdicts of their own (`bad_gold`,
 `grader_timeout`).
 """
 
@@ -23,11 +23,11 @@ from grading.reading.pair import Match, best_match
 from grading.reading.relations import without_name
 
 GRADER_VERSION = "2"
-"""Raised with every change that can change a verdict."""
+"""Raised with every change of the grader that can change a verdict."""
 MAX_BOXES = 50
-"""More boxes than this are never read together."""
+"""If a text has more boxes than this, they are never read together."""
 UNEXTRACTED = "the gold stands in the text unextracted"
-"""At the end of a grade's detail: worth a person's look."""
+"""End of a grade's detail that asks for a person to look at the sample."""
 LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath")
 
 Verdict = Literal[
@@ -35,7 +35,7 @@ Verdict = Literal[
 ]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
-CUT_OFF: frozenset[str] = frozenset({"budget", "repeated", "context"})
+CUT_OFF: frozenset[StopReason] = frozenset({"budget", "repeated", "context"})
 """Stop reasons after which a missing answer is `truncated`."""
 
 
@@ -47,9 +47,9 @@ class Gold:
     """The letter of the right option for kind `choice`."""
     kind: Literal["math", "choice"] = "math"
     answers: tuple[str, ...] = ()
-    """Parts that are all required, in any order, with their multiplicity; else empty."""
+    """Parts that are all required, in any order, with their multiplicity; empty where the answer is one value."""
     alternatives: tuple[str, ...] = ()
-    """Answers of which any one is right; else empty."""
+    """Answers of which each is right by itself; empty where there is only one."""
     choices: tuple[str, ...] = ()
     """Option texts in the order A, B, …; only for kind `choice`."""
     unit: str | None = None
@@ -78,21 +78,24 @@ class Grade:
     extracted: str | None
     """The answer as it stands in the text, at most 2,000 characters."""
     rule: str | None
-    """The rule that found the answer."""
+    """The rule of `grading.extract` that applied."""
     detail: str
-    """One line for a person: what decided."""
+    """What decided the verdict, in one line."""
     seconds: float
-    """Time that grading took."""
+    """Wall-clock time that grading took."""
 
 
 @lru_cache(maxsize=1)
 def grader_version() -> str:
-    """Name everything that decides grades: this grader and the libraries under it."""
+    """Return the versions of everything that decides grades: this grader and the libraries under it."""
     return " ".join([GRADER_VERSION, *(f"{name}={metadata.version(name)}" for name in LIBRARIES)])
 
 
 def grade(submission: Submission, gold: Gold) -> Grade:
-    """Grade one submission. May take unbounded time on hostile text: `grade_many` is the way for model output."""
+    """Grade one submission in this process.
+
+    Hostile text can take unbounded time, so output of models goes through `grade_many`.
+    """
     started = time.perf_counter()
     verdict, extraction, detail = _verdict(submission, gold)
     extracted = extraction.text[:MAX_ANSWER_CHARACTERS] if extraction else None
@@ -124,11 +127,11 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Extraction | 
 
 
 def _unextracted(text: str, gold: Gold) -> str:
-    """Say so where the gold stands near the end of a text that gave no answer, or only a guessed one."""
+    """Return a note for the detail where the gold stands near the end of a text from which it was not extracted."""
     tail = text[-MAX_ANSWER_CHARACTERS:].replace("$", "")
-    for one in gold.alternatives or (gold.answer,):
-        wanted = r"\s*".join(re.escape(character) for character in re.sub(r"[\s$]", "", one)[:200])
-        if gold.kind == "math" and wanted and re.search(rf"(?<![\w.,\\]){wanted}(?![\w]|[.,]\d)", tail):
+    for answer in gold.alternatives or (gold.answer,):
+        pattern = r"\s*".join(re.escape(character) for character in re.sub(r"[\s$]", "", answer)[:200])
+        if gold.kind == "math" and pattern and re.search(rf"(?<![\w.,\\]){pattern}(?![\w]|[.,]\d)", tail):
             return f"; {UNEXTRACTED}"
     return ""
 
@@ -137,8 +140,8 @@ def _unextracted(text: str, gold: Gold) -> str:
 def gold_problem(gold: Gold) -> str | None:
     r"""Return why nothing can be graded against this gold, or None. A gold in a box must be accepted as an answer."""
     if gold.kind == "choice":
-        named = gold.answer.strip().strip("()").upper()
-        is_letter = len(named) == 1 and named in letters(gold.choices)
+        letter = _gold_letter(gold)
+        is_letter = len(letter) == 1 and letter in letters(gold.choices)
         return None if is_letter else "the gold names no option"
     for part in (gold.answer, *gold.answers, *gold.alternatives):
         if not clean(part) and not (part is gold.answer and (gold.answers or gold.alternatives)):
@@ -153,41 +156,45 @@ def gold_problem(gold: Gold) -> str | None:
     return None if match.is_equal else f"the gold does not accept itself: {match.reason}"
 
 
+def _gold_letter(gold: Gold) -> str:
+    return gold.answer.strip().strip("()").upper()
+
+
 def _compare(extraction: Extraction, gold: Gold) -> Match:
     if gold.kind == "choice":
         letter = chosen_letter(extraction.text, gold.choices)
         if letter is None:
             return Match(None, "names no option, or more than one")
-        return Match(letter == gold.answer.strip().strip("()").upper(), f"option {letter}")
+        return Match(letter == _gold_letter(gold), f"option {letter}")
     if len(extraction.text) > MAX_ANSWER_CHARACTERS:
         return Match(None, f"longer than {MAX_ANSWER_CHARACTERS} characters")
-    wanted = gold.alternatives or (gold.answer,)
-    matches = [_compare_one(extraction, one, gold) for one in wanted]
+    matches = [_compare_alternative(extraction, answer, gold) for answer in gold.alternatives or (gold.answer,)]
     if gold.answers and not gold.alternatives and not matches[0].is_equal:
         matches.append(_compare_parts(extraction, gold))
     return best_match(matches)
 
 
-def _compare_one(extraction: Extraction, wanted: str, gold: Gold) -> Match:
-    """Compare with the last box, then, where several are asked for, with all boxes and with all that differ."""
-    match = equivalent(wanted, extraction.text, gold.tolerance, gold.unit)
-    if match.is_equal or len(extraction.boxes) < 2 or not is_list(wanted):
+def _compare_alternative(extraction: Extraction, answer: str, gold: Gold) -> Match:
+    """Compare one answer of the gold with the last box; where it is a list, also with all boxes together."""
+    match = equivalent(answer, extraction.text, gold.tolerance, gold.unit)
+    if match.is_equal or len(extraction.boxes) < 2 or not is_list(answer):
         return match
     for boxes in _box_lists(extraction):
         joined = ", ".join(boxes)
-        if len(joined) <= MAX_ANSWER_CHARACTERS and equivalent(wanted, joined, gold.tolerance, gold.unit).is_equal:
+        if len(joined) <= MAX_ANSWER_CHARACTERS and equivalent(answer, joined, gold.tolerance, gold.unit).is_equal:
             return Match(True, "all boxes together")
     return match
 
 
 def _compare_parts(extraction: Extraction, gold: Gold) -> Match:
-    """Compare a gold whose parts are known: last box, then all boxes together."""
-    wanted = [clean(part).removeprefix("and ") for part in gold.answers]
+    """Compare a gold of several parts with the last box, then with all boxes together."""
+    golds = [clean(part).removeprefix("and ") for part in gold.answers]
     first: Match | None = None
     for boxes in ([extraction.text], *_box_lists(extraction)):
         parts = [without_name(part) for box in boxes for part in _parts(box)]
-        named = wanted if any("=" in part for part in parts) else [without_name(part) for part in wanted]
-        match = equivalent_list(named, parts, gold.tolerance, gold.unit)
+        has_names = any("=" in part for part in parts)
+        comparable_golds = golds if has_names else [without_name(part) for part in golds]
+        match = equivalent_list(comparable_golds, parts, gold.tolerance, gold.unit)
         if match.is_equal:
             return match
         first = first or match
@@ -201,7 +208,7 @@ def _parts(box: str) -> list[str]:
 
 
 def _box_lists(extraction: Extraction) -> list[list[str]]:
-    """All boxes, and all boxes without repeated ones; long enough lists are no answer."""
+    """Return all boxes, and all boxes without repeated ones; nothing where there are too many for an answer."""
     if not 2 <= len(extraction.boxes) <= MAX_BOXES:
         return []
     return [list(extraction.boxes), list(dict.fromkeys(extraction.boxes))]

@@ -1,8 +1,8 @@
 """Grading of many answers in processes that can be killed: no answer can delay, crash or change another's grade.
 
 A task's limit counts processor seconds of its own process, so a verdict does not depend on how busy the machine is; a
-wall-clock limit stands behind it. The kernel enforces both limits, time and memory, because the symbolic libraries
-swallow exceptions and block in C code. What a limit stops is graded `grader_timeout`.
+wall-clock limit backs it up. The kernel enforces the limits on time and memory, because the symbolic libraries swallow
+exceptions and block in C code. An answer that exceeds a limit is graded `grader_timeout`.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from typing import Any
 from grading.grade import Gold, Grade, Submission, grade
 
 TASKS_PER_WORKER = 100
-"""A worker is replaced after so many batches: the symbolic libraries' caches grow."""
+"""Batches after which a worker is replaced, because the caches of the symbolic libraries grow."""
 WINDOW_PER_WORKER = 64
-"""Submissions under way per worker; with it memory does not grow with the number of items."""
+"""Submissions in progress per worker; the window keeps memory from growing with the number of items."""
 ITEMS_PER_BATCH = 16
 BATCH_ITEM_SECONDS = 1.0
-"""Processor seconds that an item may take in a batch; one that needs longer is graded by itself."""
+"""Processor seconds that an item may take in a batch; slower items are graded by themselves."""
 REMEMBERED_GRADES = 4_096
 WALL_TIME_FACTOR = 4
 """The wall-clock limit as a multiple of the processor limit, for a task that waits instead of working."""
 MEMORY_EXIT = 75
-"""Exit status of a worker that gave a negative verdict after memory had run short."""
+"""Exit status of a worker that reached a negative verdict after memory had run short."""
 MAX_ATTEMPTS = 2
 MAX_POOLS = 5
-"""A pool that breaks as a whole is replaced so often for one item."""
+"""Pools that may break as a whole before an item is given up."""
 
 Item = tuple[Submission, Gold]
 GradeOne = Callable[[Submission, Gold], Grade]
 Key = tuple[bytes, str | None, bool, Gold]
-"""What makes two items equal; a digest stands for the text, so that remembering an item costs little memory."""
+"""Identity of an item, with a digest in place of its text, so that remembering an item costs little memory."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Items that travel together: handing one over costs as much as grading an ordinary answer."""
+    """Items sent together, because sending one costs as much as grading an ordinary answer."""
 
     pendings: list[_Pending] = field(default_factory=list)
     future: Future[list[Grade]] | None = None
@@ -61,13 +61,13 @@ class _Pending:
     item: Item
     key: Key
     batch: _Batch | None
-    """None once it is graded by itself."""
+    """None once the item is graded by itself."""
     future: Future[Grade] | None = None
     generation: int = 0
     attempts: int = 1
     pools: int = 1
     grade: Grade | None = None
-    """Known once it, or another item of its batch, was asked for."""
+    """Available once the result of this item, or of another one in its batch, was requested."""
 
 
 def grade_many(
@@ -81,8 +81,8 @@ def grade_many(
 
     `workers` is the number of processes (default: one per processor, at most 16). The limits hold for each item: its
     processor time from the moment its work starts, and its worker's address space. Equal items are graded once. Items
-    travel in batches; one that takes longer than ordinary answers do, or breaks something, is graded again by itself.
-    `grade_one` is what a worker runs: a function that can be imported by name.
+    are sent in batches; an item that takes longer than ordinary answers, or crashes a worker, is graded again by
+    itself. Workers run `grade_one`, a function that can be imported by name.
     """
     workers = workers or min(os.cpu_count() or 1, 16)
     grader = _Grader(workers, time_limit_seconds, memory_limit_bytes, grade_one)
@@ -99,7 +99,7 @@ def grade_many(
 
 
 class _Grader:
-    """A pool of workers, replaced where it breaks, and the grades and submissions it already knows."""
+    """A pool of workers, replaced when it breaks, with recent grades and the submissions in progress."""
 
     def __init__(self, workers: int, time_limit_seconds: float, memory_limit_bytes: int, grade_one: GradeOne) -> None:
         self._grade_one = grade_one
@@ -116,9 +116,9 @@ class _Grader:
         submission, gold = item
         text = hashlib.blake2b(submission.text.encode("utf-8", "surrogatepass")).digest()
         key = (text, submission.stop_reason, submission.thinks, gold)
-        known = self._grades.get(key) or self._pending.get(key)
-        if known is not None:
-            return known
+        earlier = self._grades.get(key) or self._pending.get(key)
+        if earlier is not None:
+            return earlier
         self._pending[key] = pending = _Pending(item, key, self._open)
         self._open.pendings.append(pending)
         if len(self._open.pendings) >= ITEMS_PER_BATCH:
@@ -153,12 +153,12 @@ class _Grader:
             self._open = _Batch()
 
     def _wait_for_batch(self, batch: _Batch) -> None:
-        """Learn the grades of a whole batch; where one of its items broke it, each is to be graded by itself."""
+        """Wait for the grades of a batch; where one of its items broke it, schedule each of them by itself."""
         if batch.future is None:
             self._send(batch)
         assert batch.future is not None
         grades: list[Grade] | None = None
-        with contextlib.suppress(Exception):  # whatever broke it: who is to blame shows when each is alone
+        with contextlib.suppress(Exception):  # the item that broke it shows when each is graded alone
             grades = batch.future.result()
         for index, pending in enumerate(batch.pendings):
             pending.batch = None
@@ -168,7 +168,7 @@ class _Grader:
                 self._schedule(pending)
 
     def _schedule(self, pending: _Pending) -> None:
-        """Let an item be graded by itself, under the full limits."""
+        """Schedule an item by itself, under the full limits."""
         arguments = (self._grade_one, *pending.item, self._time_limit_seconds, self._memory_limit_bytes)
         pending.future = self._run(_grade_limited, arguments, self._time_limit_seconds * WALL_TIME_FACTOR)
         pending.generation = self._generation
@@ -193,20 +193,20 @@ class _Grader:
                 return pending.future.result()
             except FutureTimeoutError:
                 seconds = self._time_limit_seconds * WALL_TIME_FACTOR
-                return _machinery(f"still running after {seconds:g} s", seconds)
+                return _failed_grade(f"still running after {seconds:g} s", seconds)
             except BrokenProcessPool as error:
                 if pending.pools >= MAX_POOLS:
-                    return _machinery(f"the pool broke {MAX_POOLS} times: {error}")
+                    return _failed_grade(f"the pool broke {MAX_POOLS} times: {error}")
                 self._replace_pool(pending)
             except ProcessExpired as error:
                 code = error.exitcode
                 if code == -signal.SIGXCPU:
                     seconds = self._time_limit_seconds
-                    return _machinery(f"more than {seconds:g} s of processor time", seconds)
+                    return _failed_grade(f"more than {seconds:g} s of processor time", seconds)
                 if code == MEMORY_EXIT:
-                    return _machinery(f"memory limit of {self._memory_limit_bytes} bytes")
+                    return _failed_grade(f"memory limit of {self._memory_limit_bytes} bytes")
                 if pending.attempts >= MAX_ATTEMPTS:
-                    return _machinery(f"the grader crashed {MAX_ATTEMPTS} times, exit status {code}")
+                    return _failed_grade(f"the grader crashed {MAX_ATTEMPTS} times, exit status {code}")
                 pending.attempts += 1
                 self._schedule(pending)
 
@@ -218,15 +218,15 @@ class _Grader:
         self._schedule(pending)
 
 
-def _machinery(detail: str, seconds: float = 0.0) -> Grade:
+def _failed_grade(detail: str, seconds: float = 0.0) -> Grade:
     return Grade("grader_timeout", None, None, detail, seconds)
 
 
 def _start_pool(workers: int, memory_limit_bytes: int) -> Any:
     from pebble import ProcessPool
 
-    # A clean parent process that has the libraries loaded: workers start in milliseconds, and a fork of this process,
-    # which may have threads or a GPU, is never made.
+    # Workers are forked in milliseconds from a clean parent process that has the libraries loaded. This process, which
+    # may have threads or a GPU, is never forked.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grading.warm"])
     return ProcessPool(
@@ -241,7 +241,7 @@ def _start_pool(workers: int, memory_limit_bytes: int) -> Any:
 def _start_worker(memory_limit_bytes: int) -> None:
     from grading.reading import symbolic
 
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it at once even inside C code
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends the worker at once, even inside C code
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     symbolic.load()  # before any task's clock starts
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -252,14 +252,14 @@ def _start_worker(memory_limit_bytes: int) -> None:
 def _grade_batch(
     grade_one: GradeOne, items: list[Item], time_limit_seconds: float, memory_limit_bytes: int
 ) -> list[Grade]:
-    """Grade several in a worker, each under the limits; one that breaks them ends the worker and so the batch."""
+    """Grade several items in a worker, each under the limits; exceeding one ends the worker and so the batch."""
     return [_grade_limited(grade_one, *item, time_limit_seconds, memory_limit_bytes) for item in items]
 
 
 def _grade_limited(
     grade_one: GradeOne, submission: Submission, gold: Gold, time_limit_seconds: float, memory_limit_bytes: int
 ) -> Grade:
-    """Grade in a worker. The kernel ends the worker with SIGXCPU when the task has used its processor time."""
+    """Grade one item in a worker. The kernel ends the worker with SIGXCPU when its processor time is used up."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     limit = math.ceil(used.ru_utime + used.ru_stime + time_limit_seconds)
@@ -269,17 +269,17 @@ def _grade_limited(
     except MemoryError:
         os._exit(MEMORY_EXIT)
     except Exception as error:  # noqa: BLE001  the worker's boundary: one answer must never end a run over many
-        result = _machinery(f"the grader failed: {type(error).__name__}: {str(error)[:200]}")
+        result = _failed_grade(f"the grader failed: {type(error).__name__}: {str(error)[:200]}")
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, (hard, hard))
     if result.verdict != "correct" and _peak_address_space() > memory_limit_bytes // 2:
-        # The libraries swallow MemoryError and call the answer wrong: neither verdict nor worker is to be trusted.
+        # The libraries swallow MemoryError and call the answer wrong, so neither verdict nor worker can be trusted.
         os._exit(MEMORY_EXIT)
     return replace(result, detail=result.detail.encode("utf-8", "replace").decode())
 
 
 def _peak_address_space() -> int:
-    """Return the largest address space of this process so far, in bytes; 0 where the kernel does not say."""
+    """Return the largest address space of this process so far, in bytes, or 0 where the kernel does not report it."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmPeak:")), 0)

@@ -1,4 +1,4 @@
-"""Loads the symbolic libraries on import: named as the module that grader processes are forked from."""
+"""A module that loads the symbolic libraries on import; the parent process of the grader processes preloads it."""
 
 from grading.reading.symbolic import load
 

@@ -1,1 +1,1 @@
-"""Readers of mathematical text: from a string of LaTeX or plain text to numbers, sets, units and expressions."""
+"""Readers of mathematical text: from LaTeX or plain text to numbers, sets, units and expressions."""

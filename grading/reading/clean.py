@@ -1,6 +1,6 @@
-"""Light cleaning of answers: notation only, never meaning.
+"""Light cleaning of answers, which changes their notation and never their meaning.
 
-Everything here is string work in linear time over text whose length the caller has bounded.
+All functions work on strings, in linear time, over text whose length the caller has bounded.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def depth_at_each(text: str) -> Iterator[tuple[str, int]]:
 
 
 def split_list(text: str) -> list[str]:
-    r"""Split a list at its top-level commas, semicolons and the words «and» and «or»; an outer `\{…\}` is opened.
+    r"""Split a list at its top-level commas, semicolons and the words `and` and `or`; an outer `\{…\}` is opened.
 
-    Where some comma is followed by a space, one inside a number such as `1,234` does not separate.
+    Where any comma is followed by a space, a comma inside a number such as `1,234` does not separate.
     """
     inner = re.fullmatch(r"\\\{(.*)\\\}", text, re.DOTALL)
     text = inner.group(1) if inner else text
@@ -179,7 +179,7 @@ def split_top(text: str, pattern: str) -> list[str]:
 
 
 def is_enclosed(text: str) -> bool:
-    """Whether the first bracket of a text closes with its last character."""
+    """Return whether the first bracket of a text closes with its last character."""
     body = text.replace(r"\{", "{").replace(r"\}", "}").strip()
     if len(body) < 2 or body[0] not in "([{" or body[-1] not in ")]}":
         return False

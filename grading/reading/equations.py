@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from grading.reading.clean import squeezed
-from grading.reading.evaluate import UndefinedError, Value, evaluate, points, same_expression, same_value
+from grading.reading.evaluate import UndefinedError, Value, evaluate, is_same_expression, is_same_value, points
 from grading.reading.expressions import with_constant_of
 from grading.reading.formula import read_formula
 from grading.reading.pair import Compare, Match, Pair
@@ -67,7 +67,7 @@ def _is_same_definition(pair: Pair) -> bool:
         return False
     if argument and gold_argument and gold_argument != argument:
         node = with_symbol_renamed(node, argument, gold_argument)
-    return bool(same_expression(gold_node, with_constant_of(gold_node, node)))
+    return bool(is_same_expression(gold_node, with_constant_of(gold_node, node)))
 
 
 def value_of_equation(text: str) -> str | None:
@@ -156,7 +156,7 @@ def _is_ratio_constant(left: Node, right: Node, must_be_positive: bool) -> bool 
             continue
         if numerator == 0 or (must_be_positive and not (hasattr(ratio, "real") and ratio.real > 0)):
             return False
-        if first is not None and not same_value(first, ratio):
+        if first is not None and not is_same_value(first, ratio):
             return False
         first, num_points = ratio, num_points + 1
     return True if num_points >= 2 else None

@@ -1,8 +1,8 @@
-"""Values of expressions at chosen points, and with them whether two expressions are the same.
+"""Values of expressions at fixed points, and the comparison of two expressions by their values.
 
-Rational arithmetic stays exact; the rest is computed with forty digits. Two expressions are the same where they agree
-at every point: variables take fixed rational values, so the outcome never changes from run to run. Numbers are the
-special case without variables. Sizes are bounded here, time by the process that this runs in.
+Rational arithmetic stays exact; everything else is computed with forty digits. Two expressions are equal where they
+agree at every point: variables take fixed rational values, so the outcome never changes from run to run. Numbers are
+the special case without variables. Sizes are bounded here, and time by the limits of the process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from grading.reading.tree import Node, contains, symbols
 
 DIGITS = 40
 RELATIVE_ERROR = 1e-25
-"""Two inexact values that differ by less are equal; far above the rounding error, far below any real difference."""
+"""Largest relative difference of two equal inexact values, far above rounding errors and far below real differences."""
 DECIMAL_RELATIVE_ERROR = 1e-6
 """Allowed where an expression contains a decimal of six or more digits, which may be rounded."""
 ENOUGH_DIGITS = 6
 MAX_BITS = 40_000
-"""Size of the largest exact number."""
+"""Size of the largest exact number that is computed."""
 MAX_FACTORIAL = 3_000
 
 POSITIVE = (
@@ -42,12 +42,12 @@ class UndefinedError(ValueError):
 
 
 Value = Any
-"""A Fraction where exact, else mpmath's mpf or mpc."""
+"""A Fraction where the value is exact, else a number of mpmath (mpf or mpc)."""
 
 
 @lru_cache(maxsize=1)
 def arithmetic() -> Any:
-    """Return a context of mpmath of its own: the precision of nobody else changes."""
+    """Return a separate context of mpmath, so that the global precision does not change."""
     import mpmath
 
     context = mpmath.mp.clone()
@@ -220,8 +220,8 @@ def _logarithm(name: str, operands: list[Value], log_base: int) -> Value:
     return logarithm / context.log(10) if is_decimal else logarithm
 
 
-def same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR) -> bool:
-    """Whether two values are equal: exactly where both are exact."""
+def is_same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR) -> bool:
+    """Return whether two values are equal, compared exactly where both are exact."""
     if isinstance(left, Fraction) and isinstance(right, Fraction) and relative_error == RELATIVE_ERROR:
         return left == right
     left, right = inexact(left), inexact(right)
@@ -230,7 +230,7 @@ def same_value(left: Value, right: Value, relative_error: float = RELATIVE_ERROR
 
 
 def is_real(value: Value) -> bool:
-    """Whether a value has no imaginary part but rounding error."""
+    """Return whether the imaginary part of a value is zero up to rounding errors."""
     return isinstance(value, Fraction) or not hasattr(value, "imag") or abs(value.imag) <= 1e-25 * (1 + abs(value.real))
 
 
@@ -242,44 +242,44 @@ def points(names: frozenset[str], with_negatives: bool) -> list[dict[str, Fracti
 
 
 def _is_branched(node: Node) -> bool:
-    """Whether negative variables may leave the real numbers or the branch that a person means."""
+    """Return whether the operation may leave the real numbers, or its usual branch, for negative variables."""
     if node.kind == "function":
         return node.name in ("root", "ln", "log", "lg")
     exponent = node.operands[1] if node.kind == "^" else None
     return exponent is not None and (exponent.kind != "number" or exponent.value.denominator != 1)
 
 
-def same_expression(gold: Node, prediction: Node) -> bool | None:
-    """Whether two expressions agree at all points where both are defined; None where there are too few of them."""
+def is_same_expression(gold: Node, prediction: Node) -> bool | None:
+    """Return whether two expressions agree wherever both are defined; None where that is at too few points."""
     names = symbols(gold) | symbols(prediction)
     is_rounded = any(contains(node, lambda n: (n.digits or 0) >= ENOUGH_DIGITS) for node in (gold, prediction))
     error = DECIMAL_RELATIVE_ERROR if is_rounded else RELATIVE_ERROR
     has_log = any(contains(node, lambda n: n.name == "log" and len(n.operands) == 1) for node in (gold, prediction))
-    first = _agree(gold, prediction, names, error, 0)
-    return _agree(gold, prediction, names, error, 10) if has_log and first is False else first
+    is_same = _agree(gold, prediction, names, error, 0)
+    return _agree(gold, prediction, names, error, 10) if has_log and is_same is False else is_same
 
 
 def _agree(gold: Node, prediction: Node, names: frozenset[str], error: float, log_base: int) -> bool | None:
     if not names:
         try:
-            return same_value(evaluate(gold, {}, log_base), evaluate(prediction, {}, log_base), error)
+            return is_same_value(evaluate(gold, {}, log_base), evaluate(prediction, {}, log_base), error)
         except UndefinedError:
             return None
     is_branched = contains(gold, _is_branched) or contains(prediction, _is_branched)
-    real = imaginary = 0
-    agree = True
+    num_real = num_complex = 0
+    do_complex_agree = True
     for point in points(names, with_negatives=not is_branched):
         try:
             left, right = evaluate(gold, point, log_base), evaluate(prediction, point, log_base)
         except UndefinedError:
             continue
         if is_real(left) and is_real(right):
-            real += 1
-            if not same_value(left, right, error):
+            num_real += 1
+            if not is_same_value(left, right, error):
                 return False
         else:
-            imaginary += 1
-            agree = agree and same_value(left, right, error)
-    if real >= 2:
+            num_complex += 1
+            do_complex_agree = do_complex_agree and is_same_value(left, right, error)
+    if num_real >= 2:
         return True
-    return agree if real + imaginary >= 2 else None
+    return do_complex_agree if num_real + num_complex >= 2 else None

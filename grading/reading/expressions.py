@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from grading.bounds import is_balanced
-from grading.reading.evaluate import constant_value, inexact, same_expression
+from grading.reading.evaluate import constant_value, inexact, is_same_expression
 from grading.reading.formula import read_formula
 from grading.reading.lists import compare_unnamed, split_plus_minus
 from grading.reading.numbers import read_number, rounds_to_value
@@ -65,7 +65,7 @@ def _has_same_value(pair: Pair) -> bool | None:
             return True
         if gold_number is not None and rounds_to_value(value, gold_number):
             return True
-    return same_expression(gold, with_constant_of(gold, prediction))
+    return is_same_expression(gold, with_constant_of(gold, prediction))
 
 
 def with_constant_of(gold: Node, prediction: Node) -> Node:

@@ -1,9 +1,9 @@
-r"""Reading one mathematical expression, LaTeX or plain text, into a tree. Nothing is computed here.
+r"""Reader of one mathematical expression, LaTeX or plain text, into a tree. Nothing is computed here.
 
-The reader knows the notation of answers and no more: what it does not know (integrals, sums, prose, two numbers side by
-side) it refuses, and never guesses a part of it. Juxtaposition is a product, `i` is the imaginary unit, `e` is Euler's
-number, `|x|` is the absolute value, `a/bc` is `(a/b)c`, and an unbracketed argument of a function ends at the next sum
-or function. Depth and length are bounded by the caller (`grading.bounds`).
+The reader knows the notation of answers and no more: it refuses everything else (integrals, sums, prose, two numbers
+side by side) as a whole and never reads a part of it. Juxtaposition is a product, `i` is the imaginary unit, `e` is
+Euler's number, `|x|` is the absolute value, `a/bc` is `(a/b)c`, and an unbracketed argument of a function ends at the
+next sum or function. Depth and length are bounded by the caller (`grading.bounds`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def read_formula(text: str) -> Node | None:
 
 
 class _Reader(Scanner):
-    """A recursive descent over the characters."""
+    """A recursive-descent parser over the characters."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.bars = 0
-        """Open `|`: inside, a bar closes."""
+        """Number of open `|`; while there are any, the next bar closes one."""
 
     def sum(self) -> Node:
         sign = self._sign()
@@ -137,7 +137,7 @@ class _Reader(Scanner):
         return self.bracketed("{", "}")
 
     def argument(self) -> Node:
-        r"""The argument of `\frac` or `\sqrt`: a group, or one digit, letter or command."""
+        r"""Read the argument of `\frac` or `\sqrt`: a group, or one digit, letter or command."""
         if self.peek() == "{":
             return self.group()
         if self.peek().isdigit():
@@ -222,7 +222,7 @@ class _Reader(Scanner):
         raise NotAFormulaError(name)
 
     def accented(self, accent: str) -> Node:
-        """A letter with an accent or in a font is a symbol of its own; upright it is the letter itself."""
+        """Read a letter with an accent or in a font as a symbol of its own, and an upright letter as itself."""
         match = re.compile(r"\s?(?:\{\s?~?(\\?[A-Za-z]{1,10}\d?(?:_\{?\w+\}?)?)\s?\}|(\\?[A-Za-z]))").match(
             self.text, self.at
         )

@@ -1,4 +1,4 @@
-"""Numbers that can be read exactly, without any symbolic library."""
+"""Numbers that can be read exactly, without a symbolic library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from grading.reading.pair import Match, Pair
 from grading.reading.units import split_unit, units_differ, without_unit
 
 MAX_DIGITS = 400
-"""Longest run of digits that is read as a number."""
+"""Length of the longest run of digits that is read as a number."""
 MAX_EXPONENT = 400
 """Largest power of ten in scientific notation."""
 ENOUGH_DIGITS = 6
@@ -39,9 +39,9 @@ class Number:
     percent: bool = False
     """Whether a percent sign followed; the value is the number before the sign."""
     decimal_digits: int | None = None
-    """Significant digits, where it was written as a decimal with a point."""
+    """Significant digits of a decimal with a point; None for other notations."""
     places: int = 0
-    """Digits after that point."""
+    """Digits after the point of a decimal."""
 
 
 def read_number(text: str) -> Number | None:
@@ -84,7 +84,7 @@ def _unsigned(text: str) -> Number | None:
 
 
 def _with_dots(digits: str) -> Number | None:
-    """Read `0.333…` as 1/3 and `3.14159…` as a decimal that goes on."""
+    """Read `0.333…` as 1/3 and `3.14159…` as the decimal before the dots."""
     if match := _PERIOD.fullmatch(digits):
         whole, fixed, period = match.groups()
         value = Fraction(int(whole + fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)

@@ -15,7 +15,7 @@ NAME = re.compile(
     r"[^0-9_+\-*/^=<>]*(?:[_^](?:\w|\{\w{1,3}\})[^0-9_+\-*/^=<>]*)*"
     r"|\\?[A-Za-z]{1,20}(?:_\{?\w{1,3}\}?)?'{0,3}\s?\([^()=]*\)|[A-Za-z]_\{[^{}=]{1,40}\}"
 )
-"""What may name a value: `x`, `x_1`, `f(x)`, or words."""
+"""Left sides that name a value: `x`, `x_1`, `f(x)`, or words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Relation:
 
     @property
     def is_equation(self) -> bool:
-        """Whether every sign is `=`, and there is one."""
+        """Whether there are signs and all of them are `=`."""
         return set(self.signs) == {"="}
 
     def ascending(self) -> Relation:

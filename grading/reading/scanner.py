@@ -1,4 +1,4 @@
-"""Characters, numbers and names of an expression: what `grading.reading.formula` builds its trees from."""
+"""Characters, numbers and names of an expression, from which `grading.reading.formula` builds its trees."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "
 
 
 class Scanner:
-    """A place in a text; `at` is the next character."""
+    """A position in a text; `at` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -69,7 +69,7 @@ class Scanner:
         return self.text[self.at] if self.at < len(self.text) else ""
 
     def command(self) -> str:
-        """The name of the command that comes next, without moving; empty where none does."""
+        """Return the name of the command that comes next, without moving, or an empty text."""
         if self.peek() != "\\":
             return ""
         match = _COMMAND.match(self.text, self.at)
@@ -118,7 +118,7 @@ class Scanner:
         return number(value, significant)
 
     def name(self, name: str) -> Node:
-        """A symbol or constant, with its subscript and primes."""
+        """Read the subscript and primes after a letter or name, and return its symbol or constant."""
         if match := _SUBSCRIPT.match(self.text, self.at):
             self.at = match.end()
             inner = re.sub(r"\\(?:text|mathrm|rm)|[{}\s\\]", "", match.group(1) or match.group(2))

@@ -14,7 +14,7 @@ from functools import cmp_to_key, lru_cache
 from itertools import pairwise
 
 from grading.reading.clean import split_top
-from grading.reading.evaluate import Value, constant_value, inexact, is_real, same_value
+from grading.reading.evaluate import Value, constant_value, inexact, is_real, is_same_value
 from grading.reading.formula import read_formula
 from grading.reading.pair import Match, Pair
 from grading.reading.relations import Relation, is_equation, read_relation
@@ -32,7 +32,7 @@ _SYMBOL = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?(?:\([a-z]\))?'?")
 
 @dataclass(slots=True)
 class RealSet:
-    """A set as a test of membership, with the numbers at which membership can change."""
+    """A set of real numbers: a test of membership, and the numbers at which membership can change."""
 
     has: Callable[[Value], bool]
     ends: list[Value]
@@ -75,7 +75,7 @@ def read_set(text: str) -> RealSet | None:
 
 
 def _listed_conditions(parts: list[str]) -> RealSet | None:
-    """Conditions after each other: exclusions hold together, ranges are alternatives."""
+    """Read conditions separated by commas: exclusions hold together, ranges are alternatives."""
     relations = [read_relation(part) for part in parts]
     first = relations[0]
     if first.signs == ("!=",):
@@ -177,7 +177,7 @@ def _ray(sign: str, bound: Value | float) -> RealSet:
 def _order(left: Value, right: Value | float) -> int:
     if isinstance(right, float):
         return -1 if right > 0 else 1
-    if same_value(left, right):
+    if is_same_value(left, right):
         return 0
     return -1 if inexact(left).real < inexact(right).real else 1
 

@@ -1,7 +1,8 @@
-"""The door to math-verify and sympy, for what the readers of this package do not know. Loaded lazily.
+"""Access to math-verify and sympy, for answers that no other reader of this package can read. Loaded lazily.
 
-math-verify decides, and what it calls equal is checked again where it is known to err: numbers by relative error,
-equations by a constant ratio, free `i` as the imaginary unit, and no number picked out of what does not parse.
+math-verify decides, and its positive answers are checked again where it is known to be unreliable: numbers by relative
+error, equations by a constant ratio, free `i` as the imaginary unit. No number is picked out of a text that does not
+parse.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SYMBOLIC_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What the symbolic libraries raise on expressions that they cannot compare."""
+"""Exceptions of the symbolic libraries on expressions that they cannot compare."""
 
 
 def load() -> tuple[Any, Any, Any, Any]:
@@ -90,7 +91,7 @@ def _parsed_gold(gold: str) -> list[Any]:
 
 
 def _is_same_complex(gold: Any, prediction: Any) -> bool | None:
-    """Compare with every free `i` as the imaginary unit; None where one side is no plain expression."""
+    """Compare with every free `i` as the imaginary unit; None where one side is not a plain expression."""
     sympy = _libraries()[3]
     if not (isinstance(gold, sympy.Expr) and isinstance(prediction, sympy.Expr)):
         return None
@@ -104,7 +105,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_confirmed(gold: Any, prediction: Any) -> bool:
-    """Check again what math-verify calls equal: numbers by relative error, equations by a constant ratio."""
+    """Check again two sides that math-verify calls equal: numbers by relative error, equations by a constant ratio."""
     sympy = _libraries()[3]
     if isinstance(prediction, sympy.Eq):
         return isinstance(gold, sympy.Eq) and _is_same_equation(gold, prediction)

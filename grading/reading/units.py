@@ -1,6 +1,6 @@
-r"""Units behind an answer: dropped where one side has none, compared where both name one that is known.
+r"""Units at the end of an answer: dropped where one side has none, compared where both name a known one.
 
-Lengths, times, masses and money are known by name; any other word behind a number (`12 apples`) is dropped. Nothing is
+Lengths, times, masses and money are known by name; any other word after a number (`12 apples`) is dropped. Nothing is
 converted: `5 cm` and `0.05 m` are different answers, as `5 cm` and `5 m` are.
 """
 
@@ -52,7 +52,7 @@ def split_unit(text: str) -> tuple[str, str]:
     if match is None or _NO_UNIT_TEXT.match(match.group().strip()) or _MATHS_TEXT.match(match.group().strip()):
         return text, ""
     head = text[: match.start()].rstrip()
-    # What stays must be a value: it ends in a digit, or a closing bracket or letter of an expression with a digit.
+    # The rest must be a value: it ends in a digit, or a closing bracket or letter of an expression with a digit.
     if not head or head[-1] in "+-*/^_=({," or not re.search(r"\d\W*$|\d.*[})a-z]$|\\frac|\\pi$|\\sqrt|^[a-z]$", head):
         return text, ""
     if re.fullmatch(r"[a-z]", head) and not match.group().strip().startswith(("\\", "^")):
@@ -67,7 +67,7 @@ def without_unit(text: str) -> str:
 
 
 def known_unit(unit: str) -> str | None:
-    """Return one name for a known unit with its power (`cm^2` for «square centimetres»), else None."""
+    """Return the canonical name of a known unit with its power (`cm^2` for `square centimetres`), else None."""
     plain = re.sub(
         r"\\(?:text(?:rm|bf|it|normal)?|mbox|mathrm|rm|hbox)|[{}~\s.]+", " ", unit.replace("^", " ^ ")
     ).strip()
@@ -93,8 +93,8 @@ def _canonical(name: str) -> str | None:
 
 
 def units_differ(gold: str, prediction: str) -> bool:
-    """Whether both units are known and not the same."""
+    """Return whether both units are known and differ."""
     if not gold or not prediction:
         return False
-    known = known_unit(gold), known_unit(prediction)
-    return None not in known and known[0] != known[1]
+    names = known_unit(gold), known_unit(prediction)
+    return None not in names and names[0] != names[1]

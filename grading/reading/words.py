@@ -57,7 +57,7 @@ def without_lead(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_text(text: str) -> bool:
-    """Whether an answer is prose or a name and no formula."""
+    """Return whether an answer is prose or a name, and not a formula."""
     has_text = bool(_TEXT.search(text))
     plain = without_text_commands(_ENVIRONMENT.sub(" ", text)).strip("\"'` ")
     if re.fullmatch(r"\(?[A-Za-z]\)?", plain):
@@ -69,14 +69,14 @@ def is_text(text: str) -> bool:
 
 
 def _is_joined(word: str) -> bool:
-    """Whether a run of letters is a function with its argument (`sqrtx`) or a product without vowels."""
+    """Return whether a run of letters is a function with its argument (`sqrtx`) or a product without vowels."""
     return bool(re.match(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc|sqrt|log|exp)", word)) or not re.search(
         "[aeiou]", word.lower()
     )
 
 
 def _looks_like_a_word(text: str) -> bool:
-    """Tell `no` and `even` from products such as `xy` and `abc`."""
+    """Return whether letters form a word, as `no` and `even` do, and not a product, as `xy` and `abc` do."""
     lower = text.lower()
     if len(lower) <= 2:
         return lower in _SHORT_WORDS

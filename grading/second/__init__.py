@@ -1,8 +1,8 @@
-"""A second, independent grader: never the one that counts, only the one that asks whether the first may have erred.
+"""A second, independent grader, whose verdicts never count: disagreements show where the first grader may have erred.
 
-It shares no rule, no parser and no comparison with the first: its own search for the answer, a normal form of strings,
-exact rational numbers, and sympy over a small parser that knows a fixed list of constructs. What it does not know it
-does not judge: the verdict is then `unparsable` and means «undecided». Runs in the same killable processes:
+It shares no rule, no parser and no comparison with the first grader: it has its own search for the answer, a normal
+form of strings, exact rational numbers, and sympy over a small parser of a fixed list of constructs. Where it cannot
+read an answer, its verdict is `unparsable`, which means "undecided". It runs in the same killable processes:
 `grade_many(items, grade_one=second_grade)`.
 """
 
@@ -13,11 +13,11 @@ from functools import lru_cache
 from importlib import metadata
 
 from grading.grade import CUT_OFF, Gold, Grade, Submission, Verdict
-from grading.second.answers import Found, find_answer, is_of_unit, named_option
+from grading.second.answers import Answer, find_answer, named_option, without_unit
 from grading.second.compare import Decision, compare
 
 SECOND_GRADER_VERSION = "second-1"
-"""Raised with every change that can change one of its verdicts."""
+"""Raised with every change of the second grader that can change one of its verdicts."""
 _SHOWN_CHARACTERS = 2_000
 
 __all__ = ["SECOND_GRADER_VERSION", "second_grade", "second_grader_version"]
@@ -25,19 +25,19 @@ __all__ = ["SECOND_GRADER_VERSION", "second_grade", "second_grader_version"]
 
 @lru_cache(maxsize=1)
 def second_grader_version() -> str:
-    """Name everything that decides its grades: this grader and the library under it."""
+    """Return the versions of everything that decides its grades: this grader and the library under it."""
     return f"{SECOND_GRADER_VERSION} sympy={metadata.version('sympy')}"
 
 
 def second_grade(submission: Submission, gold: Gold) -> Grade:
-    """Grade one submission. As with `grade`, model output goes through `grade_many`."""
+    """Grade one submission in this process; as with `grade`, output of models goes through `grade_many`."""
     started = time.perf_counter()
-    verdict, found, reason = _verdict(submission, gold)
-    text, rule = (found.text[:_SHOWN_CHARACTERS], found.rule) if found else (None, None)
+    verdict, answer, reason = _verdict(submission, gold)
+    text, rule = (answer.text[:_SHOWN_CHARACTERS], answer.rule) if answer else (None, None)
     return Grade(verdict, text, rule, reason, time.perf_counter() - started)
 
 
-def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Found | None, str]:
+def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Answer | None, str]:
     if submission.stop_reason is None:
         return "not_run", None, "the sample never ran"
     if submission.stop_reason == "error":
@@ -45,27 +45,27 @@ def _verdict(submission: Submission, gold: Gold) -> tuple[Verdict, Found | None,
     if not any(part.strip(" $.") for part in (gold.answer, *gold.answers, *gold.alternatives)):
         return "bad_gold", None, "there is no gold"
     is_cut_off = submission.stop_reason in CUT_OFF
-    found = find_answer(submission.text, submission.thinks, gold.kind == "choice", is_cut_off)
-    if found is None:
+    answer = find_answer(submission.text, submission.thinks, gold.kind == "choice", is_cut_off)
+    if answer is None:
         return ("truncated" if is_cut_off else "no_answer"), None, "no answer found"
-    decision = _decide(found, gold)
+    decision = _decide(answer, gold)
     if decision.is_equal is None:
-        return "unparsable", found, f"undecided: {decision.reason}"
-    return ("correct" if decision.is_equal else "wrong"), found, decision.reason
+        return "unparsable", answer, f"undecided: {decision.reason}"
+    return ("correct" if decision.is_equal else "wrong"), answer, decision.reason
 
 
-def _decide(found: Found, gold: Gold) -> Decision:
+def _decide(answer: Answer, gold: Gold) -> Decision:
     if gold.kind == "choice":
-        option = named_option(found.text, gold.choices)
+        option = named_option(answer.text, gold.choices)
         if option is None:
             return Decision(None, "no single option is named")
         return Decision(option == gold.answer.strip(" ()").upper(), f"option {option}")
-    answers = [found.text]
-    if len(found.boxes) > 1 and (gold.answers or "," in gold.answer):
-        answers.append(", ".join(dict.fromkeys(found.boxes)))
+    predictions = [answer.text]
+    if len(answer.boxes) > 1 and (gold.answers or "," in gold.answer):
+        predictions.append(", ".join(dict.fromkeys(answer.boxes)))
     if gold.unit:
-        answers += [head for answer in answers if (head := is_of_unit(answer, gold.unit)) is not None]
-    wanted = [", ".join(gold.answers)] if gold.answers else list(gold.alternatives or (gold.answer,))
-    decisions = [compare(one, answer, gold.tolerance) for one in wanted for answer in answers]
+        predictions += [head for text in predictions if (head := without_unit(text, gold.unit)) is not None]
+    golds = [", ".join(gold.answers)] if gold.answers else list(gold.alternatives or (gold.answer,))
+    decisions = [compare(text, prediction, gold.tolerance) for text in golds for prediction in predictions]
     best = next((d for d in decisions if d.is_equal), None) or next((d for d in decisions if d.is_equal is None), None)
     return best or decisions[0]

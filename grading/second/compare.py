@@ -1,4 +1,4 @@
-"""Whether two answers are the same in the eyes of the second grader: True, False, or None where it cannot tell."""
+"""Comparison of an answer with a gold by the second grader: equal, different, or undecided."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 from grading.second.formula import MAX_CHARACTERS, Unreadable, read_expression, symbolic
 
 RELATIVE_ERROR = 1e-6
-"""Between an irrational gold and a decimal."""
+"""Allowed between an irrational gold and a decimal."""
 _EXACT_ERROR = 1e-15
 _POINTS = (Fraction(731, 1000), Fraction(1913, 1000), Fraction(3307, 1000))
-"""Positive places where expressions with letters are compared; each letter gets its own multiple."""
+"""Positive points at which expressions with letters are compared; each letter gets a multiple of its own."""
 
 _WRITTEN = {
     "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": "/", "π": r"\pi ", "√": r"\sqrt ", "∞": r"\infty ",
@@ -36,39 +36,41 @@ _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' -]*")
 _KNOWN_WORDS = re.compile(r"(?:pi|sin|cos|tan|log|ln|exp|sqrt)+")
 _TRAILING_WORDS = re.compile(r"(?<=[\d})])\s*(?:\\?%|(?:[a-zA-Z]{2,20}\s?){1,3}(?:\^\{?[23]\}?)?)$")
+_NAME = re.compile(r"\\?[a-zA-Z]+(?:_\w)?(?:\(\w\))?")
 _OPENERS, _CLOSERS = "([{⦃", ")]}⦄"
 _FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError, ValueError)
-"""What reading or comparing raises on values that make no sense together; Unreadable is a ValueError."""
+"""Exceptions from reading or comparing values that make no sense together; Unreadable is a ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """True, False, or None for «cannot tell», and why."""
+    """The outcome of one comparison."""
 
     is_equal: bool | None
+    """None: undecided."""
     reason: str
 
 
-def compare(gold: str, answer: str, tolerance: float | None = None) -> Decision:
-    """Compare an answer with the gold."""
-    if len(answer) > MAX_CHARACTERS or len(gold) > MAX_CHARACTERS:
+def compare(gold: str, prediction: str, tolerance: float | None = None) -> Decision:
+    """Compare an answer with the gold; `tolerance` is the absolute error that the benchmark allows."""
+    if len(prediction) > MAX_CHARACTERS or len(gold) > MAX_CHARACTERS:
         return Decision(None, f"longer than {MAX_CHARACTERS} characters")
-    wanted, given = normal_form(gold), normal_form(answer)
-    if _squeezed(wanted) == _squeezed(given):
+    gold, prediction = normal_form(gold), normal_form(prediction)
+    if _squeezed(gold) == _squeezed(prediction):
         return Decision(True, "same normal form")
-    exact = _rationals(wanted, given, tolerance)
+    exact = _rationals(gold, prediction, tolerance)
     if exact is not None:
         return exact
-    if _is_words(wanted) or _is_words(given):
-        return Decision(wanted.casefold().split() == given.casefold().split(), "other words")
+    if _is_words(gold) or _is_words(prediction):
+        return Decision(gold.casefold().split() == prediction.casefold().split(), "other words")
     try:
-        return Decision(_same(wanted, given, tolerance), "compared as formulas")
+        return Decision(_same(gold, prediction, tolerance), "compared as formulas")
     except _FAILURES as error:
         return Decision(None, f"not read: {str(error)[:80] or type(error).__name__}")
 
 
 def normal_form(text: str) -> str:
-    """One notation for one thing: ASCII mathematics, no sizing, spacing commands or text commands."""
+    """Return the text with one notation for one thing: ASCII mathematics without sizing, spacing and text commands."""
     text = "".join(_WRITTEN.get(character, character) for character in text)
     text = unicodedata.normalize("NFKC", text)
     text = "".join(c for c in text if unicodedata.category(c)[0] != "C" or c == " ")
@@ -90,14 +92,12 @@ def _is_words(text: str) -> bool:
     return is_phrase and _KNOWN_WORDS.fullmatch(letters) is None
 
 
-def _rationals(wanted: str, given: str, tolerance: float | None) -> Decision | None:
+def _rationals(gold: str, prediction: str, tolerance: float | None) -> Decision | None:
     """Decide exactly where both are plain numbers; a percent sign is read as a unit or as hundredths."""
-    numbers = [_RATIONAL.fullmatch(re.sub(r"^[a-zA-Z] ?= ?|\s|\^\\circ", "", text)) for text in (wanted, given)]
+    numbers = [_RATIONAL.fullmatch(re.sub(r"^[a-zA-Z] ?= ?|\s|\^\\circ", "", text)) for text in (gold, prediction)]
     if numbers[0] is None or numbers[1] is None:
         return None
-    if any(len(match.group()) > 60 for match in numbers if match) or any(
-        m and m[3] and int(m[3]) == 0 for m in numbers
-    ):
+    if any(match and (len(match.group()) > 60 or (match[3] and int(match[3]) == 0)) for match in numbers):
         return None
     values = [Fraction(m[1] + m[2]) / Fraction(m[3] or 1) for m in numbers if m]
     error = abs(values[0] - values[1])
@@ -106,58 +106,59 @@ def _rationals(wanted: str, given: str, tolerance: float | None) -> Decision | N
     is_share = is_share or (bool(numbers[0][4]) and not numbers[1][4] and values[0] == 100 * values[1])
     if is_close or is_share:
         return Decision(True, "same number")
-    if "." in given and not _is_finite(values[0].denominator) and error <= abs(values[0]) * Fraction(1, 10**6):
+    if "." in prediction and not _is_finite(values[0].denominator) and error <= abs(values[0]) * Fraction(1, 10**6):
         return Decision(True, "a rounded number")
     return Decision(False, f"{values[1]} is not {values[0]}")
 
 
 def _is_finite(denominator: int) -> bool:
-    """Whether a fraction with this denominator has a finite decimal, which is then not to be rounded."""
+    """Return whether a fraction with this denominator has a finite decimal, which must then be written in full."""
     for prime in (2, 5):
         while denominator % prime == 0:
             denominator //= prime
     return denominator == 1
 
 
-def _same(wanted: str, given: str, tolerance: float | None) -> bool:
-    """Compare structures, then expressions. Raises Unreadable and what sympy raises."""
-    ours, theirs = _parts(wanted, ",;"), _parts(given, ",;")
-    if len(ours) > 1 or len(theirs) > 1:
-        return _same_unordered(_opened(ours), _opened(theirs), tolerance)
-    if r"\pm" in wanted or r"\pm" in given:
-        return _same_unordered(_opened([wanted]), _opened([given]), tolerance)
-    unions = wanted.split(r"\cup"), given.split(r"\cup")
+def _same(gold: str, prediction: str, tolerance: float | None) -> bool:
+    """Compare structures, then expressions. Raises Unreadable and the exceptions of sympy."""
+    golds, predictions = _parts(gold, ",;"), _parts(prediction, ",;")
+    if len(golds) > 1 or len(predictions) > 1:
+        return _same_unordered(_opened(golds), _opened(predictions), tolerance)
+    if r"\pm" in gold or r"\pm" in prediction:
+        return _same_unordered(_opened([gold]), _opened([prediction]), tolerance)
+    unions = gold.split(r"\cup"), prediction.split(r"\cup")
     if len(unions[0]) > 1 or len(unions[1]) > 1:
         return _same_unordered(*unions, tolerance)
-    if _RELATION.search(wanted) or _RELATION.search(given):
-        return _same_relation(wanted, given, tolerance)
-    if "=" in wanted or "=" in given:
-        return _same_equation(wanted, given, tolerance)
-    groups = _group(wanted), _group(given)
+    if _RELATION.search(gold) or _RELATION.search(prediction):
+        return _same_relation(gold, prediction, tolerance)
+    if "=" in gold or "=" in prediction:
+        return _same_equation(gold, prediction, tolerance)
+    groups = _group(gold), _group(prediction)
     if groups[0] or groups[1]:
-        return _same_group(groups, wanted, given, tolerance)
-    return _same_expression(_expression(wanted), _expression(given), given, tolerance)
+        return _same_group(groups, gold, prediction, tolerance)
+    return _same_expression(_expression(gold), _expression(prediction), prediction, tolerance)
 
 
-def _same_unordered(ours: list[str], theirs: list[str], tolerance: float | None) -> bool:
-    if len(ours) != len(theirs):
+def _same_unordered(golds: list[str], predictions: list[str], tolerance: float | None) -> bool:
+    if len(golds) != len(predictions):
         return False
-    rest = list(theirs)
-    for one in ours:
-        match = next((i for i, other in enumerate(rest) if _same_or_equal(one.strip(), other.strip(), tolerance)), None)
-        if match is None:
+    unmatched = [prediction.strip() for prediction in predictions]
+    for gold in golds:
+        matching = (i for i, part in enumerate(unmatched) if _same_or_equal(gold.strip(), part, tolerance))
+        index = next(matching, None)
+        if index is None:
             return False
-        del rest[match]
+        del unmatched[index]
     return True
 
 
-def _same_or_equal(wanted: str, given: str, tolerance: float | None) -> bool:
-    if _squeezed(wanted) == _squeezed(given):
+def _same_or_equal(gold: str, prediction: str, tolerance: float | None) -> bool:
+    if _squeezed(gold) == _squeezed(prediction):
         return True
-    exact = _rationals(wanted, given, tolerance)
+    exact = _rationals(gold, prediction, tolerance)
     if exact is not None and exact.is_equal is not None:
         return exact.is_equal
-    return _same(wanted, given, tolerance)
+    return _same(gold, prediction, tolerance)
 
 
 def _opened(parts: list[str]) -> list[str]:
@@ -168,72 +169,75 @@ def _opened(parts: list[str]) -> list[str]:
 
 
 def _same_group(
-    groups: tuple[tuple[str, list[str]] | None, ...], wanted: str, given: str, tolerance: float | None
+    groups: tuple[tuple[str, list[str]] | None, ...], gold: str, prediction: str, tolerance: float | None
 ) -> bool:
-    ours, theirs = groups
-    if ours is None or theirs is None or ours[0] != theirs[0] or len(ours[1]) != len(theirs[1]):
-        if ours is not None and theirs is not None:
-            return False
-        raise Unreadable(f"{wanted[:30]} beside {given[:30]}")
-    if ours[0] == "⦃⦄":
-        return _same_unordered(_opened(ours[1]), _opened(theirs[1]), tolerance)
-    pairs = zip(ours[1], theirs[1], strict=True)
-    return all(_same_or_equal(one.strip(), other.strip(), tolerance) for one, other in pairs)
+    gold_group, group = groups
+    if gold_group is None or group is None:
+        raise Unreadable(f"{gold[:30]} beside {prediction[:30]}")
+    (gold_brackets, golds), (brackets, predictions) = gold_group, group
+    if gold_brackets != brackets or len(golds) != len(predictions):
+        return False
+    if brackets == "⦃⦄":
+        return _same_unordered(_opened(golds), _opened(predictions), tolerance)
+    pairs = zip(golds, predictions, strict=True)
+    return all(_same_or_equal(gold.strip(), part.strip(), tolerance) for gold, part in pairs)
 
 
-def _same_relation(wanted: str, given: str, tolerance: float | None) -> bool:
-    chains = [_RELATION.split(text) for text in (wanted, given)]
+def _same_relation(gold: str, prediction: str, tolerance: float | None) -> bool:
+    chains = [_RELATION.split(text) for text in (gold, prediction)]
     if len(chains[0]) != len(chains[1]):
         raise Unreadable("an inequality beside another form")
     signs = [[_RELATIONS.get(sign, sign) for sign in chain[1::2]] for chain in chains]
     sides = [[side.strip() for side in chain[0::2]] for chain in chains]
-    turned = [_MIRRORED[sign] for sign in reversed(signs[1])], list(reversed(sides[1]))
+    mirrored = [_MIRRORED[sign] for sign in reversed(signs[1])], list(reversed(sides[1]))
     return any(
-        signs[0] == order and all(_same_or_equal(a, b, tolerance) for a, b in zip(sides[0], places, strict=True))
-        for order, places in ((signs[1], sides[1]), turned)
+        signs[0] == other_signs and all(_same_or_equal(*pair, tolerance) for pair in zip(sides[0], others, strict=True))
+        for other_signs, others in ((signs[1], sides[1]), mirrored)
     )
 
 
-def _same_equation(wanted: str, given: str, tolerance: float | None) -> bool:
-    sides = [[side.strip() for side in text.split("=")] for text in (wanted, given)]
+def _same_equation(gold: str, prediction: str, tolerance: float | None) -> bool:
+    sides = [[side.strip() for side in text.split("=")] for text in (gold, prediction)]
     if max(map(len, sides)) > 2:
         raise Unreadable("a chain of equations")
-    named = [len(pair) == 2 and re.fullmatch(r"\\?[a-zA-Z]+(?:_\w)?(?:\(\w\))?", pair[0]) is not None for pair in sides]
+    is_named = [len(pair) == 2 and _NAME.fullmatch(pair[0]) is not None for pair in sides]
     if len(sides[0]) != len(sides[1]):
-        if not (named[0] or named[1]):
+        if not any(is_named):
             raise Unreadable("an equation beside a value")
         return _same_or_equal(sides[0][-1], sides[1][-1], tolerance)
-    if all(named) and _squeezed(sides[0][0]) == _squeezed(sides[1][0]):
+    if all(is_named) and _squeezed(sides[0][0]) == _squeezed(sides[1][0]):
         return _same_or_equal(sides[0][1], sides[1][1], tolerance)
-    ours, theirs = (_expression(left) - _expression(right) for left, right in sides)
-    if theirs == 0 or ours.free_symbols != theirs.free_symbols or not ours.free_symbols:
+    gold_difference, difference = (_expression(left) - _expression(right) for left, right in sides)
+    letters = gold_difference.free_symbols
+    if difference == 0 or letters != difference.free_symbols or not letters:
         return False
-    ratios = [_at(ours, point) / _at(theirs, point) for point in _POINTS]
+    ratios = [_at(gold_difference, point) / _at(difference, point) for point in _POINTS]
     return all(abs(a - b) <= 1e-12 * abs(a) for a, b in pairwise(ratios))
 
 
-def _same_expression(ours: Any, theirs: Any, given: str, tolerance: float | None) -> bool:
-    if ours == theirs:
+def _same_expression(gold: Any, prediction: Any, text: str, tolerance: float | None) -> bool:
+    """Compare two expressions at fixed points; `text` is the prediction, which may be a rounded decimal."""
+    if gold == prediction:
         return True
-    if ours.free_symbols != theirs.free_symbols and symbolic().expand(ours - theirs).free_symbols:
+    if gold.free_symbols != prediction.free_symbols and symbolic().expand(gold - prediction).free_symbols:
         return False
-    if ours.is_infinite or theirs.is_infinite:
+    if gold.is_infinite or prediction.is_infinite:
         return False
-    if ours.is_Rational and theirs.is_Rational and tolerance is None and ("." not in given or _is_finite(int(ours.q))):
+    are_rational = gold.is_Rational and prediction.is_Rational
+    if are_rational and tolerance is None and ("." not in text or _is_finite(int(gold.q))):
         return False
-    allowed = RELATIVE_ERROR if re.search(r"\.\d", given) and not ours.free_symbols else _EXACT_ERROR
-    for point in _POINTS:
-        one, other = _at(ours, point), _at(theirs, point)
-        error = abs(one - other)
-        if error > allowed * max(abs(one), abs(other), 1e-30) and not (tolerance is not None and error <= tolerance):
+    allowed = RELATIVE_ERROR if re.search(r"\.\d", text) and not gold.free_symbols else _EXACT_ERROR
+    for point in _POINTS if gold.free_symbols else _POINTS[:1]:
+        value, other = _at(gold, point), _at(prediction, point)
+        error = abs(value - other)
+        is_within_tolerance = tolerance is not None and error <= tolerance
+        if error > allowed * max(abs(value), abs(other), 1e-30) and not is_within_tolerance:
             return False
-        if not ours.free_symbols:
-            break
     return True
 
 
 def _at(expression: Any, point: Fraction) -> complex:
-    """The value with every letter set to its own number. Raises Unreadable where there is none."""
+    """Return the value with every letter set to a number of its own, or raise Unreadable where it is not finite."""
     sympy = symbolic()
     letters = sorted(expression.free_symbols, key=str)
     places = {s: sympy.Rational(point.numerator, point.denominator) * (i + 2) / 2 for i, s in enumerate(letters)}
@@ -244,7 +248,7 @@ def _at(expression: Any, point: Fraction) -> complex:
 
 
 def _expression(text: str) -> Any:
-    """An expression, read again without a unit at its end where it is not read with it."""
+    """Read an expression, if necessary without a unit at its end."""
     try:
         return read_expression(text)
     except Unreadable:
@@ -255,7 +259,7 @@ def _expression(text: str) -> Any:
 
 
 def _parts(text: str, separators: str) -> list[str]:
-    """Split at separators outside of brackets, and at «and» and «or»."""
+    """Split at separators outside brackets, and at the words `and` and `or`."""
     text = _AND.sub(" ; ", text)
     parts, current, depth = [], "", 0
     for character in text:
@@ -269,7 +273,7 @@ def _parts(text: str, separators: str) -> list[str]:
 
 
 def _group(text: str) -> tuple[str, list[str]] | None:
-    """Brackets and elements where one pair encloses the whole text and separates elements; a set may have one."""
+    """Return brackets and elements where one pair encloses several elements, or one element of a set; else None."""
     if len(text) < 3 or text[0] not in "([⦃" or text[-1] not in ")]⦄":
         return None
     depth = 0

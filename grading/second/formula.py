@@ -1,7 +1,7 @@
-"""A parser for the fixed list of constructs that the second grader knows, into sympy; anything else is Unreadable.
+"""Parser of the second grader: a fixed list of constructs, built as sympy expressions; all others are Unreadable.
 
-Nothing is evaluated by name and nothing is handed to a parser of sympy. Numbers, exponents and factorials are bounded
-before sympy sees them.
+Nothing is evaluated by name and nothing is passed to a parser of sympy. Numbers, exponents and factorials are bounded
+before sympy gets them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 25
 MAX_DIGITS = 60
-"""Of one number."""
+"""Digits of the longest number."""
 MAX_POWER_DIGITS = 2_000
-"""Of a number raised to an integer."""
+"""Digits of the largest power of a number."""
 MAX_FACTORIAL = 200
 
 _TOKEN = re.compile(
@@ -35,23 +35,23 @@ _GREEK = frozenset(
 )  # fmt: skip
 _CLOSING = {"(": ")", "[": "]", "{": "}", "|": "|"}
 _TIMES = {"*", r"\cdot", r"\times"}
-_OVER = {"/", r"\div"}
+_DIVIDED_BY = {"/", r"\div"}
 
 
 class Unreadable(ValueError):
-    """A construct that is not on the list, or too large."""
+    """The text has a construct that is not on the list, or one that is too large."""
 
 
 @lru_cache(maxsize=1)
 def symbolic() -> Any:
-    """sympy, imported when first needed."""
+    """Return sympy, which is imported by the first call."""
     import sympy
 
     return sympy
 
 
 def read_expression(text: str) -> Any:
-    """A sympy expression. Raises Unreadable."""
+    """Return the sympy expression of a text, or raise Unreadable."""
     if len(text) > MAX_CHARACTERS:
         raise Unreadable("too long")
     reader = _Reader(_tokens(text))
@@ -79,14 +79,14 @@ def _tokens(text: str) -> list[str]:
 
 
 class _Reader:
-    """Recursive descent over tokens."""
+    """A recursive-descent parser over tokens."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at = tokens, 0
         self._sympy = symbolic()
 
     def peek(self) -> str | None:
-        """The next token; None at the end."""
+        """Return the next token, or None at the end."""
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def _next(self) -> str:
@@ -97,12 +97,12 @@ class _Reader:
         return token
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
-            raise Unreadable(f"{found} where {token} should be")
+        next_token = self._next()
+        if next_token != token:
+            raise Unreadable(f"{next_token} where {token} should be")
 
     def sum(self) -> Any:
-        """Terms with signs between them."""
+        """Read terms with signs between them."""
         value = self._sympy.Integer(0)
         sign = 1
         while True:
@@ -119,7 +119,7 @@ class _Reader:
             if token in _TIMES:
                 self._next()
                 value *= self._signed_power()
-            elif token in _OVER:
+            elif token in _DIVIDED_BY:
                 self._next()
                 value = self._quotient(value, self._signed_power())
             elif token == r"\frac" and value.is_Integer and value >= 0 and self._is_mixed():
@@ -131,7 +131,7 @@ class _Reader:
         return value
 
     def _is_mixed(self) -> bool:
-        """Whether a whole number stands directly before a fraction of numbers."""
+        """Return whether a whole number comes directly before a fraction of numbers."""
         before = self._tokens[self._at - 1]
         rest = "".join(self._tokens[self._at : self._at + 7])
         return before.isdigit() and re.match(r"\\frac(?:\{\d+\}\{\d+\}|\d\d)", rest) is not None
@@ -192,7 +192,7 @@ class _Reader:
         return sympy.Symbol(name)
 
     def _group(self) -> Any:
-        """One argument: in braces, or one digit, letter or command."""
+        """Read one argument: in braces, or one digit, letter or command."""
         token = self.peek()
         if token is not None and token[0].isdigit() and len(token) > 1 and "." not in token:
             self._tokens[self._at : self._at + 1] = [token[0], token[1:]]
