@@ -24,6 +24,7 @@ HELP_SECONDS = 120.0
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"python3? -m ([\w.]+\w)((?:[^`#\n|&;()]|\|(?=[a-z]))*)")
+_SOURCE = re.compile(r"`([\w./-]+\.(?:py|sql|toml))`")
 _FLAG = re.compile(r"--[a-z][a-z-]*")
 _MADE_ELSEWHERE = {"venv", "zipfile", "pip"}
 """Modules of Python itself."""
@@ -42,6 +43,13 @@ def dead_links(page: Path) -> list[str]:
     """Relative links of a page that lead to no file of the checkout."""
     targets = [target.partition("#")[0] for target in _LINK.findall(text(page)) if "://" not in target]
     return [target for target in targets if target and not (page.parent / target).exists()]
+
+
+def lost_files(page: Path) -> list[str]:
+    """Source files that a page names in backticks and that are neither beside it nor at that path of the checkout."""
+    return [
+        name for name in _SOURCE.findall(text(page)) if not any((top / name).is_file() for top in (page.parent, ROOT))
+    ]
 
 
 def commands(page: str) -> set[tuple[str, str]]:
@@ -118,6 +126,11 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_source_file_that_is_named_exists(page: Path) -> None:
+    assert lost_files(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_command_has_its_module_subcommand_and_flags(page: Path) -> None:
     assert [problem for command in sorted(commands(text(page))) for problem in problems_of(*command)] == []
 
@@ -156,8 +169,9 @@ def test_the_citation_has_what_the_format_requires_and_the_project_s_version() -
 
 def test_what_does_not_exist_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
-    page.write_text("[a](missing.md) [b](README.md) [c](https://example.org/x)\n    make demo", "utf-8")
+    page.write_text("[a](missing.md) [b](README.md) [c](https://example.org/x) `gone.py` `jobs/suite.py`", "utf-8")
     assert dead_links(page) == ["missing.md"]
+    assert lost_files(page) == ["gone.py"]
     assert commands("`python -m jobs resume RUN` and python -m venv x") == {("jobs", "resume RUN")}
     assert problems_of("jobs.nowhere", "") == ["python -m jobs.nowhere: there is no such module"]
     assert problems_of("nowhere.at.all", "") == ["python -m nowhere.at.all: there is no such module"]
