@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from warehouse.records import RunSummary
+from warehouse.summary import RunSummary
 
 _ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
     lambda run: run.dataset,

@@ -37,10 +37,10 @@ from warehouse.database import (
 )
 from warehouse.display import printable
 from warehouse.loading import convert
-from warehouse.loading.load_report import describe, describe_skipped, report_on
+from warehouse.loading.load_report import LoadReport, describe, describe_skipped, report_on
+from warehouse.loading.run_files import LoadedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
-from warehouse.records import FileRecord, LoadReport
 
 _TABLES = (
     "run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "candidate_grade",
@@ -184,7 +184,7 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
 
 
 def _replace(
-    connection: Connection, folder: RunFolder, plan: Plan, files: list[FileRecord], *, is_wary: bool
+    connection: Connection, folder: RunFolder, plan: Plan, files: list[LoadedFile], *, is_wary: bool
 ) -> Staged:
     run_id, now = folder.path.name, convert.utc(time.time())
     staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), is_wary=is_wary)
@@ -204,7 +204,7 @@ def replace_run(connection: Connection, run_id: str) -> None:
         connection.execute(sql_of(name))
 
 
-def _hashes(files: Iterable[FileRecord]) -> dict[str, str]:
+def _hashes(files: Iterable[LoadedFile]) -> dict[str, str]:
     return {file.name: file.sha256 for file in files}
 
 
@@ -216,10 +216,10 @@ def _check_folder(connection: Connection, folder: RunFolder) -> None:
             raise RunUnreadable(f"{folder.path} has the name of another run that is loaded: {other.path}")
 
 
-def _known_files(connection: Connection, run_id: str) -> dict[str, FileRecord]:
-    columns = ", ".join(FileRecord.__dataclass_fields__)
+def _known_files(connection: Connection, run_id: str) -> dict[str, LoadedFile]:
+    columns = ", ".join(LoadedFile.__dataclass_fields__)
     found = connection.execute(f"SELECT {columns} FROM loaded_file WHERE run_id = ?", [run_id]).fetchall()
-    return {file.name: file for file in (FileRecord(*row) for row in found)}
+    return {file.name: file for file in (LoadedFile(*row) for row in found)}
 
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:

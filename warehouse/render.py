@@ -11,7 +11,7 @@ from rich.text import Text
 
 from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
-from warehouse.records import RunSummary, SpeedUp
+from warehouse.summary import RunSummary, SpeedUp
 
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
@@ -96,10 +96,6 @@ def _accuracy(run: RunSummary) -> str:
         f"{shown} ± {100 * run.standard_error:.2f} standard error over problems, "
         f"95 % interval {100 * run.low_95:.1f} to {100 * run.high_95:.1f} % ({run.interval})"
     )
-
-
-def _fallback(run: RunSummary) -> str:
-    return f"{percent(run.fallback_rate)} of {run.num_verdicts} verdicts" if run.num_verdicts else NOTHING
 
 
 def _counts(verdicts: Mapping[str, int]) -> str:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, reader, rows
-from warehouse.records import ModelTokens, RunSummary, SkippedFile, SpeedUp
-from warehouse.render import render
+from warehouse.loading.run_files import SkippedFile
 from warehouse.statistics.intervals import accuracy
-
-__all__ = ["UnknownRun", "render", "summaries", "summary"]
 
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
@@ -51,6 +49,89 @@ SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_r
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _SKIPPED = "SELECT name, error AS reason FROM loaded_file WHERE run_id = $run_id AND error IS NOT NULL ORDER BY name"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTokens:
+    """Tokens of one model per finished sample, and its share of the run."""
+
+    emitted_per_sample: float
+    spent_per_sample: float
+    critical_path_per_sample: float
+    emitted_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUp:
+    """Speed against one run of the target alone; see the view `speed_up`."""
+
+    baseline_run_id: str
+    n: int
+    speed_up: float
+    low_95: float | None
+    high_95: float | None
+    rate_ratio: float
+    chain_length_ratio: float
+    same_versions: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The result of one run. Shares and rates are fractions, times are seconds; None: nothing to compute it from."""
+
+    run_id: str
+    method: str
+    params: Mapping[str, object]
+    dataset: str
+    draft: str | None
+    target: str | None
+    temperature: float
+    concurrency: int
+    take_turns: bool
+    """Draft and target never worked at once."""
+    n: int
+    """Problems that are run."""
+    k: int
+    """Samples per problem."""
+    dataset_size: int
+    limited: bool
+    pass_at_1: float
+    """Samples not yet run count as not correct."""
+    standard_error: float | None
+    """Over problems."""
+    low_95: float | None
+    high_95: float | None
+    interval: str
+    """How it was made: see warehouse/statistics/intervals.py."""
+    graded_pass_at_1: float | None
+    """Over graded samples only."""
+    num_not_run: int
+    num_ungraded: int
+    """Finished samples without a grade."""
+    grader_version: str | None
+    """The one whose grades these are; None: nobody graded."""
+    num_grader_versions: int
+    """How many graded the run; the others do not count."""
+    verdicts: Mapping[str, int]
+    """All nine; they sum to n × k."""
+    fallback_rate: float | None
+    num_verdicts: int
+    tokens: Mapping[str, ModelTokens]
+    """By model: draft, target."""
+    num_timed: int
+    """Samples finished in one attempt and without an error."""
+    mean_latency_seconds: float | None
+    median_latency_seconds: float | None
+    latency_shares: Mapping[str, float]
+    cache_hit_rate: float | None
+    regime: str
+    """latency (concurrency 1) or throughput."""
+    tokens_per_call_second: Mapping[str, float]
+    """By model; only in regime latency."""
+    emitted_tokens_per_second: float | None
+    """Of one worker, over wall time."""
+    skipped: tuple[SkippedFile, ...] = ()
+    speed_ups: tuple[SpeedUp, ...] = field(default=())
 
 
 class UnknownRun(LookupError):

@@ -42,7 +42,8 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     from warehouse.database import WAIT_SECONDS
     from warehouse.load import load_run
     from warehouse.options import database_beside
-    from warehouse.summary import render, summary
+    from warehouse.render import render
+    from warehouse.summary import summary
 
     database = database or database_beside(run.path)
     with console.status("Grading …"):

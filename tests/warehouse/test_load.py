@@ -18,8 +18,8 @@ from tests.warehouse.conftest import counts, value
 from warehouse.database import reader, rows, writer
 from warehouse.load import RunUnreadable, load_run, main
 from warehouse.loading.convert import Row, utc
+from warehouse.loading.load_report import LoadReport
 from warehouse.loading.staging import stage_rows
-from warehouse.records import LoadReport
 
 
 def test_everything_is_loaded_and_the_rest_of_the_plan_stands_beside_it(folder: RunFolder, database: Path) -> None:

@@ -12,7 +12,8 @@ from rich.console import Console
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.load import load_run
-from warehouse.summary import UnknownRun, render, summary
+from warehouse.render import render
+from warehouse.summary import UnknownRun, summary
 
 
 def rendered(database: Path, run_id: str) -> str:

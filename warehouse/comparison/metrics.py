@@ -14,9 +14,9 @@ from warehouse.comparison.manifests import Manifest
 from warehouse.comparison.outcomes import Outcomes
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
-from warehouse.records import RunSummary
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.samples import maj_at_k, pass_at_k
+from warehouse.summary import RunSummary
 
 
 @dataclass(frozen=True)

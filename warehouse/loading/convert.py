@@ -13,7 +13,7 @@ import pyarrow as pa
 from harness.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
-from warehouse.records import FileRecord
+from warehouse.loading.run_files import LoadedFile
 
 Row = dict[str, object]
 
@@ -62,7 +62,7 @@ def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
     return rows
 
 
-def file_row(run_id: str, file: FileRecord, loaded_at: datetime) -> Row:
+def file_row(run_id: str, file: LoadedFile, loaded_at: datetime) -> Row:
     """The row of `loaded_file`."""
     return {"run_id": run_id, **asdict(file), "loaded_at": loaded_at}
 

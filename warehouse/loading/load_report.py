@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from warehouse.database import Connection
+from warehouse.loading.run_files import SkippedFile
 from warehouse.loading.staging import Staged
-from warehouse.records import LoadReport, SkippedFile
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What loading one run did, and what is in the warehouse for it now."""
+
+    run_id: str
+    unchanged: bool
+    """True where every file was already loaded with this content, so nothing was written."""
+    num_samples: int
+    """Planned samples: problems × samples."""
+    num_finished: int
+    num_graded: int
+    num_steps: int
+    num_candidates: int
+    num_calls: int
+    num_duplicates: int
+    """Records of a sample that an earlier record already held, left out by this load."""
+    num_unplanned: int
+    """Finished samples that are not in the plan, left out by this load."""
+    skipped: tuple[SkippedFile, ...]
+    seconds: float
 
 
 def report_on(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:

@@ -23,7 +23,7 @@ from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, literal, one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import Row
-from warehouse.records import FileRecord, SkippedFile
+from warehouse.loading.run_files import LoadedFile, SkippedFile
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
 """What reading a damaged file raises: Arrow's and JSON's errors are ValueErrors or OSErrors."""
@@ -101,7 +101,7 @@ class Plan:
 class Staged:
     """What staging found."""
 
-    files: list[FileRecord] = field(default_factory=list)
+    files: list[LoadedFile] = field(default_factory=list)
     num_duplicates: int = 0
     num_unplanned: int = 0
 
@@ -111,17 +111,17 @@ class Staged:
         return tuple(SkippedFile(f.name, f.error) for f in self.files if f.error is not None)
 
 
-def fingerprints(folder: RunFolder) -> list[FileRecord]:
+def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
     grades = [path for derived in _derived(folder) for path in derived.glob("*.parquet")]
     times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
     times |= {path: graded_at(path) for path in grades}
-    files: list[FileRecord] = []
+    files: list[LoadedFile] = []
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-        files.append(FileRecord(path.relative_to(folder.path).as_posix(), path.stat().st_size, sha256, order))
+        files.append(LoadedFile(path.relative_to(folder.path).as_posix(), path.stat().st_size, sha256, order))
     return sorted(files, key=lambda file: file.name)
 
 
@@ -143,7 +143,7 @@ def read_plan(folder: RunFolder) -> Plan:
 
 
 def stage(
-    connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[FileRecord], run: Row, *, is_wary: bool
+    connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[LoadedFile], run: Row, *, is_wary: bool
 ) -> Staged:
     """Make a run's files readable as temporary tables.
 
@@ -203,7 +203,7 @@ def _create_tables(connection: Connection) -> None:
 
 
 def _stage_together(
-    connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged
+    connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged
 ) -> list[Row]:
     """All trace files as one view."""
     if not traces:
@@ -217,12 +217,12 @@ def _stage_together(
     return [convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path)) for path in paths]
 
 
-def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> list[Row]:
+def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> list[Row]:
     """One trace file after the other into a table; a damaged one is named and left out."""
     connection.register("no_traces", pa.Table.from_pylist([], trace_files.TRACES))
     connection.execute(_RECORD_TABLE)
     attempts: list[Row] = []
-    whole: list[FileRecord] = []
+    whole: list[LoadedFile] = []
     for file in traces:
         path = folder.path / file.name
         try:
@@ -237,7 +237,7 @@ def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[File
     return attempts
 
 
-def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[FileRecord], staged: Staged) -> None:
+def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> None:
     """Make staged_trace: of every planned sample the first record without an error, else the first."""
     connection.execute(_COUNTING)
     counted = connection.execute(

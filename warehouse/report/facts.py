@@ -12,8 +12,7 @@ from typing import Any
 
 from warehouse.database import Connection, rows
 from warehouse.labels import labels
-from warehouse.records import RunSummary
-from warehouse.summary import summaries
+from warehouse.summary import RunSummary, summaries
 
 _RATIO = """
     sum(x) / sum(y) AS value, count(*) AS n,
