@@ -1,32 +1,99 @@
-"""Commands whose mistakes are answered by one line: what is wrong, and what would be right."""
+"""Commands that answer a wrong input with one line: what is wrong, and what is valid."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
+from harness import environment
+
+_DISTRIBUTION = "speculative-reasoning-harness"
+
 
 class OneLineErrors(click.Command):
-    """A command; a wrong input ends it with exit code 2, other trouble with 1, either with one line on stderr."""
+    """A command that exits with code 2 on a wrong input and with 1 on other trouble, with one line on stderr.
 
-    def main(self, *args: Any, **extra: Any) -> Any:
+    It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order
+    of `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
+    argument prints its help.
+    """
+
+    def __init__(
+        self, *arguments: Any, headings: Iterable[str] = (), help_without_arguments: bool = False, **settings: Any
+    ) -> None:
+        names = {"help_option_names": ["-h", "--help"]}
+        settings["context_settings"] = {**names, **(settings.get("context_settings") or {})}
+        super().__init__(*arguments, **settings)
+        self.headings = tuple(headings)
+        self.help_without_arguments = help_without_arguments
+        self.params.append(_version_option())
+
+    def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run and return what the command returns; a number is the exit code."""
         try:
-            result = super().main(*args, **{**extra, "standalone_mode": False})
+            result = super().main(*arguments, **{**settings, "standalone_mode": False})
         except click.exceptions.Exit as stop:
             sys.exit(stop.exit_code)
         except click.Abort:
             sys.exit(130)
-        except click.ClickException as wrong:
-            line = " ".join(wrong.format_message().split())
+        except click.ClickException as error:
+            line = " ".join(error.format_message().split())
             click.echo(f"error: {line if line.isprintable() else line.encode('unicode_escape').decode()}", err=True)
-            sys.exit(wrong.exit_code)
+            sys.exit(error.exit_code)
         if isinstance(result, int):
             sys.exit(result)
         return result
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, or print the help as help where nothing was typed and something is needed."""
+        needs_input = self.help_without_arguments or any(parameter.required for parameter in self.params)
+        if not args and needs_input and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by heading; those without one come last, under Options."""
+        by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
+        for heading, records in by_heading.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
 
 class OneLineGroup(OneLineErrors, click.Group):
-    """Commands under one name, likewise."""
+    """A command with subcommands; without any it prints its help."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, help_without_arguments=True, **settings)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the subcommands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def _version_option() -> click.Option:
+    return click.Option(
+        ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+        help="Print the version and exit.",
+    )  # fmt: skip
+
+
+def _print_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
+    if not requested or context.resilient_parsing:
+        return
+    try:
+        number = version(_DISTRIBUTION)
+    except PackageNotFoundError:  # a copy of the code without an installation
+        number = "(not installed)"
+    commit, dash, dirty = (environment.git_commit() or "").partition("-")
+    click.echo(f"{_DISTRIBUTION} {number}" + (f", commit {commit[:12]}{dash}{dirty}" if commit else ""))
+    context.exit(0)

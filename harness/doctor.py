@@ -13,15 +13,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import environment, launch, models, options, smollm
+from harness import environment, models, options, smollm
 from harness.checks.check import Check, Question, Status
 from harness.command import OneLineErrors
 from harness.engine import Role
 from harness.engines import adapter
+from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 
 if TYPE_CHECKING:
@@ -33,72 +34,76 @@ _MARKS: Mapping[Status, tuple[str, str]] = {
     "failure": ("FAILURE", "bold red"),
 }
 _WIDTH_OF_A_FILE = 160
+_EXAMPLES = """\b
+Examples:
+  python -m harness.doctor
+  python -m harness.doctor --method speccot --dataset amc23 --profile mycluster --on-node
+"""
 
 
-@click.command(cls=OneLineErrors)
-@click.option("--on-node", is_flag=True, help="Also ask a node, in a one-minute job with the options given for sbatch.")
+@click.command(cls=OneLineErrors, headings=options.GROUPS.values(), epilog=_EXAMPLES)
+@click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
-def main(context: click.Context, /, **given: Any) -> None:
-    """Check what a run with these flags needs. Takes every flag of harness.launch."""
-    chosen = options.settled(context, given["preset"], given["config"])
+def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, **_: Any) -> None:
+    """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch."""
+    own_names = {"on_node", "wait", "as_json"}
+    flags = {name: value for name, value in options.typed_flags(context).items() if name not in own_names}
     try:
-        question = asked(chosen)
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from wrong
+        question = question_of(PartialLaunch.from_flags(options.merged_flags(flags)), on_node=on_node)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     here = _look(question)
-    node = _ask_node(question, chosen["wait"], quiet=chosen["as_json"]) if chosen["on_node"] else None
-    if chosen["as_json"]:
+    node = _ask_node(question, wait, quiet=as_json) if on_node else None
+    if as_json:
         print(_as_json(here, node))
     else:
         _print(here, node)
-    found = [*here, *(node.checks if node else ())]
-    sys.exit(any(check.status == "failure" for check in found))
+    every_check = [*here, *(node.checks if node else ())]
+    sys.exit(any(check.status == "failure" for check in every_check))
 
 
-def asked(chosen: Mapping[str, Any]) -> Question:
-    """The question that the flags of a launch are. Raises ValueError and click.UsageError."""
+def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
+    """Return what is to be checked for a launch. Raises ValueError with one line."""
+    from jobs.launching import sbatch_options
     from jobs.submission.submit import resolve
 
-    params = options.method_parameters(chosen["method"], chosen) if chosen["method"] else {}
-    on_node = bool(chosen.get("on_node"))
-    cluster = "slurm" if on_node else resolve(chosen["cluster"])
+    cluster = "slurm" if on_node else resolve(launch.cluster)
     return Question(
-        engine=chosen["engine"],
-        output=str(chosen["output"].absolute()),
-        models=_models(chosen, params, cluster),
-        tensor_parallel={"draft": chosen["draft_tensor_parallel"], "target": chosen["target_tensor_parallel"]},
-        selection_adapter=_adapter(chosen),
-        method=chosen["method"],
-        params=params,
-        dataset=chosen["dataset"],
-        data_dir=str(chosen["data_dir"].absolute()) if chosen["data_dir"] else None,
-        seed=chosen["seed"],
-        token_budget=chosen["token_budget"],
+        engine=launch.engine,
+        output=str(launch.output.absolute()),
+        models=_models(launch, cluster),
+        tensor_parallel={"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel},
+        selection_adapter=_adapter(launch.selection_adapter),
+        method=launch.method,
+        params=launch.parameters if launch.method else {},
+        dataset=launch.dataset,
+        data_dir=str(launch.data_dir.absolute()) if launch.data_dir else None,
+        seed=launch.seed,
+        token_budget=launch.token_budget,
         cluster=cluster,
-        sbatch=launch.sbatch_options(chosen),
-        tasks=-(-chosen["shards"] // chosen["shards_per_task"]),
+        sbatch=sbatch_options(launch),
+        tasks=-(-launch.shards // launch.shards_per_task),
     )
 
 
-def _models(chosen: Mapping[str, Any], params: Mapping[str, Any], cluster: str) -> dict[Role, str]:
-    """By role: the given ones, and the method's own where one is missing."""
-    if chosen["engine"] == "scripted":
+def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
+    """Return the models by role: the named ones, and the method's default where one is missing."""
+    if launch.engine == "scripted":
         return {}
-    every: tuple[Role, ...] = ("draft", "target")
-    given = {role: _absolute(chosen[role]) for role in every if chosen[role] is not None}
-    if not chosen["method"]:
-        return given
-    pair = models.default_pair(chosen["method"], "gpu" if cluster == "slurm" else environment.accelerator())
-    default = {"draft": pair.draft, "target": pair.target}
-    roles = build(chosen["method"], dict(params)).roles
-    return {role: given.get(role) or default[role] for role in roles}
+    draft, target = (name and _absolute(name) for name in (launch.draft, launch.target))
+    if launch.method is None:
+        named: dict[Role, str | None] = {"draft": draft, "target": target}
+        return {role: name for role, name in named.items() if name is not None}
+    roles = build(launch.method, dict(launch.parameters)).roles
+    device = "gpu" if cluster == "slurm" else environment.accelerator()
+    return models.by_role(launch.method, roles, draft, target, device).names
 
 
-def _adapter(chosen: Mapping[str, Any]) -> str | None:
-    """The folder of the selection adapter. Raises ValueError where it is none."""
-    return adapter.read(chosen["selection_adapter"]).path if chosen["selection_adapter"] else None
+def _adapter(folder: str | None) -> str | None:
+    """Return the folder of the selection adapter. Raises ValueError where it is not one."""
+    return adapter.read(folder).path if folder else None
 
 
 def _absolute(name: str) -> str:
@@ -142,8 +147,8 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     for subject in dict.fromkeys(subject for column in columns for subject in column):
         table.add_row(subject, *(_cell(column.get(subject, [])) for column in columns))
     console.print(table)
-    found = [*here, *(node.checks if node else ())]
-    counts = {status: sum(check.status == status for check in found) for status in _MARKS}
+    every_check = [*here, *(node.checks if node else ())]
+    counts = {status: sum(check.status == status for check in every_check) for status in _MARKS}
     console.print(f"{counts['ok']} ok, {counts['warning']} warnings, {counts['failure']} failures")
 
 
@@ -164,8 +169,7 @@ def _cell(checks: list[Check]) -> Any:
     return cell
 
 
-_NOT_OURS = {"dry_run", "listing"}
-main.params[:0] = [parameter for parameter in launch.main.params if parameter.name not in _NOT_OURS]
+main.params[:0] = options.launch_options()
 
 if __name__ == "__main__":
-    cast(click.Command, main)(prog_name="python -m harness.doctor")
+    main(prog_name="python -m harness.doctor")

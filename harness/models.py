@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness import smollm
+from harness.engine import Role
 from harness.smollm import ModelUnavailable as ModelUnavailable
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
@@ -146,6 +148,27 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
         )
         return Pair(draft, target, notice)
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNames:
+    """The models of a run by role, and a warning where they are a stand-in."""
+
+    names: Mapping[Role, str]
+    notice: str | None
+
+
+def by_role(
+    method: str, roles: Collection[Role], draft: str | None, target: str | None, device: Literal["gpu", "cpu"]
+) -> ModelNames:
+    """Return the model of each of the roles: the one that is named, otherwise the default of the method."""
+    by_flag: dict[Role, str | None] = {"draft": draft, "target": target}
+    named = {role: name for role, name in by_flag.items() if name is not None and role in roles}
+    if len(named) == len(set(roles)):
+        return ModelNames(named, None)
+    pair = default_pair(method, device)
+    defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
+    return ModelNames({role: named.get(role) or name for role, name in defaults.items() if role in roles}, pair.notice)
 
 
 def bundled_folder() -> Path:

@@ -1,149 +1,211 @@
-"""The launcher's flags: what a person may type, in the field's words, and how flags, file and preset combine.
+"""The launcher's flags as click options, and how flags, a configuration file and a preset combine.
 
-A method's hyper-parameters become flags by themselves: the fields of its dataclass. Light: no torch, vllm,
-transformers or datasets.
+Every flag is declared once: in `harness.launch_options`, or, for a hyper-parameter, as a field of its method.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from importlib import resources
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
+import annotated_types
 import click
 from click.core import ParameterSource
+from pydantic.fields import FieldInfo
 
-from harness.methods import METHODS, defaults
+from harness.benchmarks import DATASETS
+from harness.launch_options import (
+    SBATCH,
+    BadLaunch,
+    Flag,
+    Launch,
+    flag,
+    literal_choices,
+    parameter_names,
+)
+from harness.methods import METHODS, ParameterField, parameter_fields
+from harness.presets import presets
+from harness.toml_file import read_toml
 
-ENGINES = ("auto", "vllm", "transformers", "scripted")
-SPEC_DECODE = ("none", "draft", "ngram")
-CLUSTERS = ("auto", "slurm", "local", "debug")
-SBATCH = {
-    "partition": "partition.",
-    "account": "account to charge.",
-    "qos": "quality of service.",
-    "time": "limit of one start, as sbatch writes it; a run goes on behind it.  [default: 4:00:00]",
-    "gpus-per-node": "GPUs of a worker.",
-    "cpus-per-task": "CPU cores of a worker.",
-    "mem": "memory of a worker, e.g. 200G.",
-    "constraint": "features that a node must have.",
-    "exclude": "nodes not to use.",
-    "nodelist": "nodes to use.",
-    "gres": "generic resources, where gpus-per-node does not fit the site.",
-    "reservation": "reservation to use.",
+GROUPS: Mapping[str, str] = {
+    "run": "Run",
+    "models": "Models",
+    "sampling": "Sampling",
+    "method": "Method (hyper-parameters)",
+    "engine": "Engine",
+    "cluster": "Cluster",
+    "output": "Output",
 }
-"""Words of sbatch that are flags of the launcher, and what they mean."""
+"""The headings of `--help`, in order."""
 
 
-def flag(name: str) -> str:
-    """`guidance_tokens` → `--guidance-tokens`."""
-    return "--" + name.replace("_", "-")
+class GroupedOption(click.Option):
+    """An option that `--help` lists under a heading of its group."""
+
+    def __init__(self, declarations: list[str], *, group: str, **settings: Any) -> None:
+        super().__init__(declarations, **settings)
+        self.heading = GROUPS[group]
+
+
+def launch_options() -> list[click.Option]:
+    """Return one option for each flag of a launch, in the order of `--help`."""
+    options = [option for name, field in Launch.model_fields.items() for option in _field_options(name, field)]
+    config = GroupedOption(
+        ["--config"],
+        group="run",
+        type=click.Path(exists=True, path_type=Path),
+        help="TOML file of flags without their dashes; flags on the command line take precedence.",
+    )
+    return [*options, config, *_parameter_options(), *_sbatch_options()]
+
+
+def typed_flags(context: click.Context) -> dict[str, Any]:
+    """Return what was typed on the command line, by flag name with underscores; defaults are left out."""
+    typed = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) in typed}
+
+
+def parsed_flags(words: Sequence[str]) -> dict[str, Any]:
+    """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
+    command = click.Command("harness.launch", params=list(launch_options()), add_help_option=False)
+    return typed_flags(command.make_context("harness.launch", list(words)))
+
+
+def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) -> dict[str, Any]:
+    """Return `flags` on top of the configuration file that they name, on top of the preset that either of them names.
+
+    `further_names`: keys that the file may hold beside the flags of a launch. Raises BadLaunch.
+    """
+    own_flags = _underscored(flags)
+    config = own_flags.pop("config", None)
+    layers = [(str(config), _read_config(Path(config)))] if config is not None else []
+    preset = next((layer["preset"] for layer in (own_flags, *(v for _, v in layers)) if layer.get("preset")), None)
+    if preset is not None:
+        if preset not in presets():
+            raise BadLaunch(f"--preset {preset}: unknown; valid: {', '.join(presets())}")
+        layers.insert(0, (f"preset {preset}", dict(presets()[preset])))
+    valid_names = {option.name for option in launch_options()} - {"config"} | set(further_names)
+    for source, layer in layers:
+        for name in layer:
+            if name not in valid_names:
+                raise BadLaunch(f"{source}: unknown key {name!r}; the keys are the flags without the dashes")
+    return {name: value for _, layer in layers for name, value in layer.items()} | own_flags
+
+
+def launch_from(flags: Mapping[str, Any]) -> Launch:
+    """Build a launch from flat flags, with the preset and the configuration file that they name. Raises BadLaunch."""
+    return Launch.from_flags(merged_flags(flags))
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Flags by name as the launcher's command line takes them: a list repeats its flag, true is a bare one."""
-    negated = {name for option in method_options() if option.secondary_opts for name in [option.name]}
-    found: list[str] = []
+    """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
+    negatable = {option.name for option in _parameter_options() if option.secondary_opts}
+    words: list[str] = []
     for name, value in flags.items():
-        for one in value if isinstance(value, list) else [value]:
-            if one is True:
-                found.append(flag(name))
-            elif one is not False:
-                found += [flag(name), str(one)]
-            elif name.replace("-", "_") in negated:
-                found.append(flag(f"no-{name}"))
-    return found
-
-
-def presets() -> dict[str, dict[str, Any]]:
-    """The papers' settings by name; keys are option names with underscores."""
-    text = resources.files("harness.papers").joinpath("presets.toml").read_text(encoding="utf-8")
-    return {name: _underscored(values) for name, values in tomllib.loads(text).items()}
-
-
-def slurm_options() -> list[click.Option]:
-    """sbatch's own words as flags, the common ones; the rest goes through `--slurm KEY=VALUE`."""
-    return [click.Option([f"--{word}", word.replace("-", "_")], help=f"Slurm: {text}") for word, text in SBATCH.items()]
-
-
-def method_options() -> list[click.Option]:
-    """One option per hyper-parameter of any method; which method takes it is checked once the method is known."""
-    owners: dict[str, list[str]] = {}
-    for method in METHODS:
-        for name in defaults(method):
-            owners.setdefault(name, []).append(method)
-    return [_method_option(name, methods) for name, methods in owners.items()]
-
-
-def method_parameters(method: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The method's hyper-parameters, the given ones on top of the defaults.
-
-    Raises click.UsageError where a given one belongs to another method or its value is out of range.
-    """
-    own = defaults(method)
-    every = {name for other in METHODS for name in defaults(other)}
-    for name in sorted(set(given) - set(own)):
-        if name in every:
-            takes = ", ".join(flag(n) for n in own)
-            raise click.UsageError(f"{flag(name)} is no parameter of {method}, which takes {takes}")
-    params = {**own, **{name: given[name] for name in own if name in given}}
-    try:
-        METHODS[method](**params)
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from wrong
-    return params
-
-
-def settled(context: click.Context, preset: str | None, config: Path | None) -> dict[str, Any]:
-    """Every option's value: command line, then configuration file, then preset, then default.
-
-    A hyper-parameter that nobody gave is left out, so that the method's own default stands.
-    """
-    layers: list[tuple[str, dict[str, Any]]] = []
-    if config is not None:
-        layers.append((str(config), _read_config(config)))
-    if preset is not None:
-        layers.append((f"preset {preset}", presets()[preset]))
-    known = {p.name: p for p in context.command.params}
-    for where, layer in layers:
-        for name in layer:
-            if name not in known:
-                raise click.UsageError(f"{where}: unknown key {name!r}; the keys are the flags without the dashes")
-    chosen: dict[str, Any] = {}
-    for name, parameter in known.items():
-        if name is None:
-            continue
-        value = context.params.get(name)
-        if context.get_parameter_source(name) in (ParameterSource.DEFAULT, None):
-            given = next((layer[name] for _, layer in layers if name in layer), None)
-            value = value if given is None else parameter.type_cast_value(context, given)
-        chosen[name] = value
-    for option in method_options():
-        if option.name is not None and chosen.get(option.name) is None:
-            chosen.pop(option.name, None)
-    return chosen
+        for item in value if isinstance(value, list) else [value]:
+            if item is True:
+                words.append(flag(name))
+            elif item is not False:
+                words += [flag(name), str(item)]
+            elif name.replace("-", "_") in negatable:
+                words.append(flag(f"no-{name}"))
+    return words
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return _underscored(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise click.UsageError(f"--config {path}: not a readable TOML file: {wrong}") from wrong
+        return _underscored(read_toml(path, f"--config {path}"))
+    except ValueError as error:
+        raise BadLaunch(str(error)) from error
 
 
 def _underscored(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.replace("-", "_"): value for key, value in values.items()}
+    return {name.replace("-", "_"): value for name, value in values.items()}
 
 
-def _method_option(name: str, methods: Sequence[str]) -> click.Option:
-    method = METHODS[methods[0]]
-    hint = get_type_hints(method)[name]
-    default = "; ".join(f"{m}: {defaults(m)[name]}" for m in methods)
-    text = f"{'/'.join(methods)}.  [default: {default}]"
+def _field_options(name: str, field: FieldInfo) -> Iterator[click.Option]:
+    """Yield the option of a field; a field without a `Flag` has none."""
+    declared = next((item for item in field.metadata if isinstance(item, Flag)), None)
+    if declared is None:
+        return
+    settings: dict[str, Any] = {"help": declared.help + _shown_default(declared, field)}
+    value_type = _without_none(field.annotation)
+    if value_type is bool:
+        settings["is_flag"] = True
+    else:
+        settings |= {"type": _click_type(name, value_type, field.metadata), "multiple": get_origin(value_type) is tuple}
+        settings |= {"metavar": declared.metavar} if declared.metavar else {}
+    yield GroupedOption([flag(name), name], group=declared.group, **settings)
+
+
+def _shown_default(declared: Flag, field: FieldInfo) -> str:
+    if declared.default is not None:
+        return f"  [default: {declared.default}]"
+    if field.is_required() or field.default is None or field.default is False or field.default == ():
+        return ""
+    return f"  [default: {field.default}]"
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        [value_type] = (member for member in get_args(annotation) if member is not type(None))
+        return value_type
+    return annotation
+
+
+def _click_type(name: str, value_type: Any, constraints: Iterable[Any]) -> Any:
+    names = {"method": tuple(METHODS), "dataset": tuple(DATASETS), "preset": tuple(presets())}
+    if choices := names.get(name) or literal_choices(value_type):
+        return click.Choice(choices)
+    if get_origin(value_type) is tuple:
+        return str
+    if value_type is Path:
+        return click.Path(path_type=Path)
+    bounds: dict[str, Any] = {}
+    for constraint in constraints:
+        if isinstance(constraint, annotated_types.Ge):
+            bounds["min"] = constraint.ge
+        elif isinstance(constraint, annotated_types.Gt):
+            bounds |= {"min": constraint.gt, "min_open": True}
+        elif isinstance(constraint, annotated_types.Le):
+            bounds["max"] = constraint.le
+    if bounds:
+        return click.IntRange(**bounds) if value_type is int else click.FloatRange(**bounds)
+    return value_type
+
+
+def _parameter_options() -> list[click.Option]:
+    """Return one option per hyper-parameter; which method takes it is checked once the method is known."""
+    return [_parameter_option(name) for name in parameter_names()]
+
+
+def _parameter_option(name: str) -> click.Option:
+    declared = {method: p for method in METHODS for p in parameter_fields(method) if p.name == name}
+    hint = next(iter(declared.values())).type
+    settings: dict[str, Any] = {"help": _parameter_help(declared), "default": None, "group": "method"}
     if hint is bool:
-        return click.Option([f"{flag(name)}/--no-{name.replace('_', '-')}", name], default=None, help=text)
-    choices = get_args(hint) if get_origin(hint) is Literal else ()
-    kind: Any = click.Choice([str(c) for c in choices]) if choices else hint
-    return click.Option([flag(name), name], type=kind, default=None, help=text)
+        return GroupedOption([f"{flag(name)}/--no-{name.replace('_', '-')}", name], **settings)
+    choices = literal_choices(hint)
+    return GroupedOption([flag(name), name], type=click.Choice(choices) if choices else hint, **settings)
+
+
+def _parameter_help(declared: Mapping[str, ParameterField]) -> str:
+    """Return what a hyper-parameter means, the methods that take it, and its default in each."""
+    users: dict[str, list[str]] = {}
+    for method, parameter in declared.items():
+        users.setdefault(parameter.help, []).append(method)
+    text = " ".join(f"{', '.join(methods)}: {meaning}" for meaning, methods in users.items())
+    if len({parameter.default for parameter in declared.values()}) == 1:
+        return f"{text}  [default: {next(iter(declared.values())).default}]"
+    by_method = ", ".join(f"{method} {parameter.default}" for method, parameter in declared.items())
+    return f"{text}  [default: {by_method}]"
+
+
+def _sbatch_options() -> list[click.Option]:
+    """Return the common options of sbatch as flags; any other goes through `--slurm KEY=VALUE`."""
+    return [
+        GroupedOption([flag(word), word.replace("-", "_")], group="cluster", help=f"Slurm: {text}")
+        for word, text in SBATCH.items()
+    ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import benchmarks, environment, models
+from harness import benchmarks, environment, models, options
 from harness.command import OneLineErrors, OneLineGroup
 from harness.training import flags
 
@@ -58,10 +58,10 @@ def select(**given: Any) -> None:
 def _one_line(work: Callable[[], None]) -> None:
     if find_spec("peft") is None:
         raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
-    try:
+    from jobs.command import launch_errors_in_one_line
+
+    with launch_errors_in_one_line():
         work()
-    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as wrong:
-        raise click.UsageError(str(wrong)) from wrong
 
 
 def _align(given: Mapping[str, Any]) -> None:
@@ -136,27 +136,33 @@ def _data_run(
 
     Raises ValueError, before any model loads, where it would not be training data.
     """
-    from harness import launch
+    from rich.console import Console
+
     from harness.training import questions
+    from jobs import launching
     from jobs.run.endings import by_shard, read_endings
     from jobs.run.folder import RunFolder
-    from warehouse.papers.suite import settled
 
     dry = bool(given["dry_run"])
     if given["run"] is not None:
         _say_plan(task, settings, base, f"the data of {given['run']}", dry=dry)
         return None if dry else RunFolder(given["run"])
-    asked = settled(flags.for_launch(task, given, chosen))
-    questions.training_data(asked["dataset"])
-    every = benchmarks.load(asked["dataset"], asked["data_dir"], asked["seed"])
-    questions.check(benchmarks.select(every, asked["limit"], asked["problems"]), asked["data_dir"])
+    launch = options.launch_from(flags.launch_flags(task, given, chosen))
+    questions.training_data(launch.dataset)
+    dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
+    questions.check(benchmarks.select(dataset, launch.limit, launch.problems), launch.data_dir)
     number, skipped = flags.span(task, given)
     _say_plan(task, settings, base, f"{number} problems behind the first {skipped}", dry=dry)
-    run = launch.launch({**asked, "dry_run": dry})
+    console = Console(highlight=False)
+    prepared = launching.planned(launch)
     if dry:
+        launching.preview(prepared, console)
         return None
+    run = launching.start(prepared, console)
     if left := by_shard(run, read_endings(run)).num_unfinished:
-        click.echo(f"{left} samples of the data are to come. Typed again then, the same command goes on and trains.")
+        click.echo(
+            f"{left} samples of the data are not finished yet. Once they are, run the same command again to train."
+        )
         return None
     return run
 

@@ -24,20 +24,17 @@ def _folder(path: Path) -> RunFolder:
 
 
 def _submit_what_is_left(run: RunFolder) -> None:
-    from jobs.command import slurm_errors_in_one_line
+    from rich.console import Console
+
+    from jobs.command import launch_errors_in_one_line
+    from jobs.launching import print_dispatched
     from jobs.run import submissions
     from jobs.submission.dispatch import dispatch
 
     last = submissions.read(run)[-1]
-    with slurm_errors_in_one_line("the run"):
-        done = dispatch(run, last.options, last.shards_per_task)
-    if done.submitted:
-        click.echo(f"submitted {done.tasks} tasks as job {', '.join(done.submitted)}{done.finalizer_notice}")
-    if done.warning:
-        click.echo(done.warning)
-    if not done.submitted:
-        active = f": {done.num_active_shards} shards are running or queued" if done.num_active_shards else ""
-        click.echo(f"nothing to submit{active}")
+    with launch_errors_in_one_line():
+        dispatched = dispatch(run, last.options, last.shards_per_task)
+    print_dispatched(dispatched, run, Console(highlight=False))
 
 
 @click.group(cls=OneLineGroup)
@@ -145,15 +142,11 @@ def retry_failed(run: Path, at_most: int) -> None:
 def nightly(suite: Path, night: datetime | None) -> None:
     """Launch a suite for a night, and behind it a job that judges the night against those before it."""
     from jobs import nightly as nights
-    from jobs.command import slurm_errors_in_one_line
-    from jobs.suite import BadSuite
+    from jobs.command import launch_errors_in_one_line
 
     evening = night.date() if night else nights.tonight()
-    try:
-        with slurm_errors_in_one_line("the night"):
-            launched = nights.launch(suite, evening)
-    except BadSuite as wrong:
-        raise click.UsageError(str(wrong)) from wrong
+    with launch_errors_in_one_line():
+        launched = nights.launch(suite, evening)
     if launched.verdict_job:
         click.echo(f"night of {evening}: {len(launched.runs)} runs; the verdict is job {launched.verdict_job}")
         return
@@ -170,14 +163,14 @@ def launch_suite(file: Path, tag: str | None) -> None:
     """Launch the runs of a file one after the other; where they end here, compare them and write a report."""
     from jobs import suite as suites
     from jobs.after.conclude import conclude_together
+    from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
     from warehouse.options import usage_errors
 
-    try:
+    with launch_errors_in_one_line():
         chosen = suites.read(file)
-    except suites.BadSuite as wrong:
-        raise click.UsageError(str(wrong)) from wrong
-    runs, page = suites.launch(chosen, tag), chosen.output / f"{chosen.name}.html"
+        runs = suites.launch(chosen, tag)
+    page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):
         folders = " ".join(str(run.path) for run in runs)
         click.echo(f"When their jobs have ended:\n  python -m warehouse.compare {folders}")

@@ -1,4 +1,4 @@
-"""How the commands report Slurm's errors: one line and an exit code instead of a traceback."""
+"""How the commands report errors: one line and an exit code instead of a traceback."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import click
 
+from harness import benchmarks, models
+from jobs.launching import LaunchFailed
 from jobs.slurm.client import SlurmError, SlurmRejected
 
 
@@ -22,3 +24,18 @@ def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
         raise click.UsageError(f"Slurm rejected {submitted}: {rejection}") from rejection
     except SlurmError as error:
         raise click.ClickException(f"{submitted} was not submitted, because Slurm failed: {error}") from error
+
+
+@contextmanager
+def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
+    """Turn the errors of planning and starting a launch into one line each.
+
+    The exit code is 2 where the input was wrong or sbatch rejected the job, 1 where Slurm or workers failed.
+    """
+    try:
+        with slurm_errors_in_one_line(submitted):
+            yield
+    except LaunchFailed as error:
+        raise click.ClickException(str(error)) from error
+    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:
+        raise click.UsageError(str(error)) from error

@@ -51,7 +51,7 @@ def tonight() -> date:
 def launch(path: Path, night: date, only: Sequence[int] | None = None) -> Night:
     """Launch a suite for a night; typed again, it goes on where it was cut. `only`: launches to confirm, by number.
 
-    Raises suite.BadSuite and SlurmError; exits with code 2 where a flag in the suite is wrong.
+    Raises suite.BadSuite and what planning and starting a launch raise (see `jobs.launching`).
     """
     chosen = suite.read(path)
     tag = night.isoformat() + _CONFIRMING * (only is not None)

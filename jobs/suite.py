@@ -15,18 +15,20 @@ drafts = 3
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from rich.console import Console
+
+from harness import options
+from harness.launch_options import BadLaunch, Launch
 from harness.toml_file import read_toml
+from jobs import launching
 from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT = "runs/nightly"
-_OURS = {"tag", "dry-run", "config"}
+_NOT_IN_A_SUITE = {"tag", "dry-run", "config"}
 
 
 class BadSuite(ValueError):
@@ -40,41 +42,39 @@ class Suite:
     name: str
     output: Path
     """Folder of their run folders and their warehouse."""
-    launches: list[dict[str, Any]]
-    """Flags of each, without their dashes."""
+    launches: tuple[Launch, ...]
 
 
 def read(path: Path) -> Suite:
-    """Read a suite's file. Raises BadSuite."""
+    """Read a suite's file and validate each of its launches. Raises BadSuite."""
     try:
         content = read_toml(path, f"--suite {path}")
     except ValueError as error:
         raise BadSuite(str(error)) from error
     runs = content.pop("run", [])
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
-        raise BadSuite(f"--suite {path}: no run in it; each is a table [[run]] of launch flags")
+        raise BadSuite(f"--suite {path}: it has no run; each is a table [[run]] of launch flags")
     for flags in (content, *runs):
-        if ours := _OURS & {key.replace("_", "-") for key in flags}:
-            raise BadSuite(f"--suite {path}: {', '.join(sorted(ours))} may not stand in a suite")
+        if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
+            raise BadSuite(f"--suite {path}: {', '.join(sorted(misplaced))} may not stand in a suite")
     if any("output" in run for run in runs):
         raise BadSuite(f"--suite {path}: output stands at the top, for all runs: they share a warehouse")
     output = content.setdefault("output", DEFAULT_OUTPUT)
-    return Suite(path.stem, Path(output), [{**content, **run} for run in runs])
+    launches = []
+    for number, run in enumerate(runs, 1):
+        try:
+            launches.append(options.launch_from(content | run))
+        except BadLaunch as error:
+            raise BadSuite(f"--suite {path}: run {number}: {error}") from error
+    return Suite(path.stem, Path(output), tuple(launches))
 
 
 def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[RunFolder]:
-    """Launch every run of a suite, or some by number, under a tag; all are checked before the first is launched.
+    """Launch every run of a suite, or some by number, under a tag; all are planned before the first is started.
 
-    Exits with code 2 and one line where a flag is wrong.
+    Raises what planning and starting a launch raise (see `jobs.launching`).
     """
-    from harness import options
-    from harness.launch import main
-
-    chosen = [
-        [*options.arguments(suite.launches[i]), *(["--tag", tag] if tag else [])]
-        for i in (range(len(suite.launches)) if only is None else only)
-    ]
-    for given in chosen:
-        with contextlib.redirect_stdout(io.StringIO()):
-            main.main([*given, "--dry-run"])
-    return [main.main(given) for given in chosen]
+    console = Console(highlight=False)
+    launches = suite.launches if only is None else [suite.launches[number] for number in only]
+    prepared = [launching.planned(launch.changed(tag=tag) if tag else launch) for launch in launches]
+    return [launching.start(planned, console) for planned in prepared]

@@ -22,6 +22,7 @@ FRONTS = {
     "harness/bench/planning.py",
     "jobs/__main__.py",
     "jobs/after/conclude.py",
+    "jobs/launching.py",
     "jobs/nightly.py",
     "grading/check.py",
     "grading/regrade.py",

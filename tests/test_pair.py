@@ -14,10 +14,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from jobs import suite
 from jobs.run.folder import RunFolder
 from jobs.run.records import counting_records
 from jobs.run.state import read_state
+from tests.golden import corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [
@@ -31,7 +31,7 @@ def command(number: int, output: Path) -> list[str]:
     """The launch of a run of the demo, in one process with its worker, so that one signal ends it."""
     from harness import options
 
-    flags = {**suite.read(DEMO).launches[number], "output": str(output), "cluster": "debug"}
+    flags = {**corpus.launch_flags(DEMO)[number], "output": str(output), "cluster": "debug"}
     return [sys.executable, "-m", "harness.launch", *options.arguments(flags)]
 
 

@@ -24,11 +24,10 @@ def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
 
 
 def main(problems: int, samples: int) -> None:
-    """Prints one JSON object."""
-    begun = time.monotonic()
+    """Plan a run and write its run folder; prints one JSON object with the seconds that it took."""
+    begun_at = time.monotonic()
     from harness import benchmarks
-    from harness.launch import main as launcher
-    from harness.options import settled
+    from harness.launch_options import Launch
     from jobs.run.folder import RunFolder
     from jobs.run.plan import plan
     from jobs.run.shards import assign_to_shards
@@ -39,17 +38,16 @@ def main(problems: int, samples: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         write_problems(data, _DATASET, sentences=12)
-        arguments = ["--method", "speccot", "--dataset", _DATASET, "--engine", "scripted", "--data-dir", folder]
-        arguments += ["--samples", str(samples), "--limit", str(problems)]
-        context = launcher.make_context("launch", arguments)
-        started = time.monotonic()
-        chosen = settled(context, None, None)
-        spec, found, _ = plan(chosen, {"drafts": 5, "guidance_tokens": 50, "step_tokens": 512})
-        run = RunFolder(data / spec.run_id)
-        run.create(spec, found, assign_to_shards(units(spec, found), 8))
-        ended = time.monotonic()
+        launch = Launch(
+            method="speccot", dataset=_DATASET, engine="scripted", data_dir=data, samples=samples, limit=problems
+        )
+        started_at = time.monotonic()
+        planned = plan(launch, "local")
+        run = RunFolder(data / planned.spec.run_id)
+        run.create(planned.spec, planned.problems, assign_to_shards(units(planned.spec, planned.problems), 8))
+        ended_at = time.monotonic()
         num_units = run.units_by_shard().num_rows
-    print(json.dumps({"plan_seconds": ended - started, "seconds": ended - begun, "units": num_units}))
+    print(json.dumps({"plan_seconds": ended_at - started_at, "seconds": ended_at - begun_at, "units": num_units}))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ hundreds of coroutines, and the engines batch them. To add one: a new file, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, get_type_hints
@@ -52,14 +53,29 @@ def parameter_fields(name: str) -> tuple[ParameterField, ...]:
     return tuple(ParameterField.read(declared, annotations[declared.name]) for declared in fields(METHODS[name]))
 
 
-def speed_only_parameters(name: str) -> frozenset[str]:
-    """Return the hyper-parameters of a method that change its speed but not its text (see `parameter`).
+def run_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyper-parameters that tell a run from another, by the metadata of their fields (see `parameter`).
 
-    Empty for a method that this version does not have, so that the ids of its recorded runs can still be computed.
+    Left out while they are at their default: parameters that change no text, and those that were added later. A method
+    that this version does not have keeps all, so that the ids of its recorded runs can still be computed.
     """
-    if name not in METHODS:
-        return frozenset()
-    return frozenset(parameter.name for parameter in parameter_fields(name) if not parameter.changes_text)
+    optional = {p.name: p.default for p in _known_fields(method) if p.left_out_at_default or not p.changes_text}
+    return {name: value for name, value in params.items() if name not in optional or value != optional[name]}
+
+
+def sample_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyper-parameters that tell a sample from another: those of the run that change the text."""
+    speed_only = speed_only_parameters(method)
+    return {name: value for name, value in run_identity(method, params).items() if name not in speed_only}
+
+
+def speed_only_parameters(method: str) -> frozenset[str]:
+    """Return the hyper-parameters of a method that change its speed but not its text (see `parameter`)."""
+    return frozenset(p.name for p in _known_fields(method) if not p.changes_text)
+
+
+def _known_fields(method: str) -> tuple[ParameterField, ...]:
+    return parameter_fields(method) if method in METHODS else ()
 
 
 __all__ = [
@@ -70,5 +86,7 @@ __all__ = [
     "build",
     "defaults",
     "parameter_fields",
+    "run_identity",
+    "sample_identity",
     "speed_only_parameters",
 ]

@@ -37,14 +37,24 @@ class Method(Protocol):
         """Fill the chain; `draft` and `target` are Models, None where not in `roles`."""
 
 
-def parameter(default: _T, help: str, *, changes_text: bool = True) -> _T:  # noqa: A002 - click's word for it
+def parameter(
+    default: _T,
+    help: str,  # noqa: A002 - click's word for it
+    *,
+    changes_text: bool = True,
+    left_out_at_default: bool = False,
+) -> _T:
     """Declare a hyper-parameter: a dataclass field of a method that carries its own documentation.
 
     `help` is one or two plain sentences with the unit and the paper's section; the launcher's `--help` prints it.
     `changes_text=False` marks a parameter that changes the speed only: a sample with it is the same sample, drawn with
     the same seed. Such a parameter is left out of sample ids, and out of the run id while it is at its default.
+
+    `left_out_at_default=True` is for a parameter that is added to a method of which runs exist: at its default the
+    method does what it did before, so that runs and samples keep their ids.
     """
-    declared: _T = field(default=default, metadata={"help": help, "changes_text": changes_text})
+    metadata = {"help": help, "changes_text": changes_text, "left_out_at_default": left_out_at_default}
+    declared: _T = field(default=default, metadata=metadata)
     return declared
 
 
@@ -58,9 +68,17 @@ class ParameterField:
     default: Any
     help: str
     changes_text: bool
+    left_out_at_default: bool
 
     @classmethod
     def read(cls, declared: Field[Any], annotation: Any) -> ParameterField:
         """Read what `parameter` put into a dataclass field; raises KeyError where the field was declared without it."""
         metadata = declared.metadata
-        return cls(declared.name, annotation, declared.default, metadata["help"], metadata["changes_text"])
+        return cls(
+            name=declared.name,
+            type=annotation,
+            default=declared.default,
+            help=metadata["help"],
+            changes_text=metadata["changes_text"],
+            left_out_at_default=metadata["left_out_at_default"],
+        )

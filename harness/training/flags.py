@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from harness import benchmarks, options
+from harness.launch_options import flag
 from harness.training import settings as known
 from harness.training.settings import Preset, Settings, Task
 
@@ -83,29 +84,30 @@ def span(task: Task, given: Mapping[str, Any]) -> tuple[int, int]:
     )
 
 
-def for_launch(task: Task, given: Mapping[str, Any], models: Preset) -> list[str]:
-    """What harness.launch is given to make the data."""
-    number, first = span(task, given)
+def launch_flags(task: Task, values: Mapping[str, Any], models: Preset) -> dict[str, Any]:
+    """Return the flags of the launch that makes the data, by name; those typed behind `--` come last and win.
+
+    Raises click.UsageError where they are not flags of harness.launch.
+    """
+    number, first = span(task, values)
     flags: dict[str, Any] = {
         "method": "vanilla" if task == "align" else "scot",
-        "dataset": given["dataset"],
+        "dataset": values["dataset"],
         "samples": 1,
         "problems": f"{first}-{first + number - 1}",
-        "output": given["runs"],
+        "output": values["runs"],
         **({"model": "target"} if task == "align" else {"drafts": 5}),
-        **({"data-dir": given["data_dir"]} if given["data_dir"] else {}),
-        **({"target": models.target} if models.target else {}),
-        **({"draft": models.draft} if models.draft and task == "select" else {}),
-        **models.data_flags,
+        "data_dir": values["data_dir"],
+        "target": models.target,
+        "draft": models.draft if task == "select" else None,
+        **{name.replace("-", "_"): value for name, value in models.data_flags.items()},
     }
-    return [*options.arguments(flags), *given["launch_flags"]]
+    return {**flags, **options.parsed_flags(values["launch_flags"])}
 
 
 def _setting(name: str, kind: type, task: Task) -> Callable[[_Command], _Command]:
     text = f"Setting.  [default: {getattr(known.DEFAULTS[task], name)}]"
     if kind is bool:
-        return click.option(f"{options.flag(name)}/--no-{name.replace('_', '-')}", name, default=None, help=text)
+        return click.option(f"{flag(name)}/--no-{name.replace('_', '-')}", name, default=None, help=text)
     values = known.choices(name)
-    return click.option(
-        options.flag(name), name, type=click.Choice(values) if values else kind, default=None, help=text
-    )
+    return click.option(flag(name), name, type=click.Choice(values) if values else kind, default=None, help=text)

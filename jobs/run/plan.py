@@ -1,131 +1,147 @@
-"""From flags to a run's specification and its problems."""
+"""From a launch to a run's specification and its problems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from harness import benchmarks, environment, models
+from harness.engine import Role
 from harness.engines import adapter
 from harness.engines.speculation import proposer, why_not
+from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.problem import Problem, dataset_hash
 from harness.prompts import prompt_hash
 from harness.training import manifest
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 
+_SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
-def plan(chosen: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[RunSpec, list[Problem], list[str]]:
-    """The specification, its problems, and what must be said loudly. Raises ValueError and the loaders' errors."""
-    every = benchmarks.load(chosen["dataset"], chosen["data_dir"], chosen["seed"])
-    problems = benchmarks.select(every, chosen["limit"], chosen["problems"])
-    kind, proposing = _engine_kind(chosen["engine"]), _proposer(chosen)
-    roles = build(chosen["method"], dict(params)).roles
-    if chosen["take_turns"] and len(roles) < 2:
-        raise ValueError(f"--take-turns: {chosen['method']} uses one engine; speccot, specreason and scot use two")
-    selection = _selection(chosen, kind, speculates=proposing is not None)
-    draft, target, notices = _models(chosen, (*roles, "draft") if proposing == "draft" else roles)
-    if selection is not None and target is not None:
-        _trained_for(selection, target)
-    if benchmarks.DATASETS[chosen["dataset"]].training:
-        notices.append(f"TRAINING DATA: {chosen['dataset']} is no benchmark; no number of this run is a result.")
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a launch comes to, before anything is written."""
+
+    spec: RunSpec
+    problems: list[Problem]
+    notices: list[str]
+    """Warnings for the user, one line each."""
+
+
+@dataclass(frozen=True)
+class _Models:
+    draft: ModelSpec | None
+    target: ModelSpec | None
+    notices: list[str]
+
+
+def plan(launch: Launch, cluster: Cluster) -> RunPlan:
+    """Resolve models, engine and problems of a launch.
+
+    `cluster` is where the run goes, resolved: it decides which models are the default, whatever this machine has.
+    Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
+    """
+    dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
+    problems = benchmarks.select(dataset, launch.limit, launch.problems)
+    engine = _engine(launch, cluster)
+    roles = build(launch.method, dict(launch.parameters)).roles
+    if launch.take_turns and len(roles) < 2:
+        raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
+    selection = _selection(launch, engine)
+    resolved = _models(launch, cluster, (*roles, "draft") if engine.spec_decode == "draft" else roles)
+    if selection is not None and resolved.target is not None:
+        _check_trained_for(selection, resolved.target)
+    notices = list(resolved.notices)
+    if benchmarks.DATASETS[launch.dataset].training:
+        notices.append(f"TRAINING DATA: {launch.dataset} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
-        method=chosen["method"],
-        params=dict(params),
-        dataset=chosen["dataset"],
+        method=launch.method,
+        params=dict(launch.parameters),
+        dataset=launch.dataset,
         dataset_hash=dataset_hash(problems),
-        dataset_size=len(every),
+        dataset_size=len(dataset),
         num_problems=len(problems),
-        samples=chosen["samples"],
-        seed=chosen["seed"],
-        temperature=chosen["temperature"],
-        top_p=chosen["top_p"],
-        token_budget=chosen["token_budget"],
-        draft=draft,
-        target=target,
-        engine=EngineSpec(
-            kind=kind,
-            dtype=chosen["dtype"],
-            max_context=chosen["max_context"],
-            draft_tensor_parallel=chosen["draft_tensor_parallel"],
-            target_tensor_parallel=chosen["target_tensor_parallel"],
-            draft_memory=chosen["draft_memory"],
-            target_memory=chosen["target_memory"],
-            spec_decode=proposing,
-            spec_tokens=chosen["spec_tokens"] if proposing else None,
-            take_turns=chosen["take_turns"],
-        ),
-        concurrency=chosen["concurrency"],
+        samples=launch.samples,
+        seed=launch.seed,
+        temperature=launch.temperature,
+        top_p=launch.top_p,
+        token_budget=launch.token_budget,
+        draft=resolved.draft,
+        target=resolved.target,
+        engine=engine,
+        concurrency=launch.concurrency,
         prompt_hash=prompt_hash(),
-        preset=chosen["preset"],
-        tag=chosen["tag"],
+        preset=launch.preset,
+        tag=launch.tag,
         selection=selection,
     )
-    return spec, problems, notices
+    return RunPlan(spec, problems, notices)
 
 
-def _models(chosen: Mapping[str, Any], roles: tuple[str, ...]) -> tuple[ModelSpec | None, ModelSpec | None, list[str]]:
-    names: dict[str, str | None] = {"draft": chosen["draft"], "target": chosen["target"]}
-    if chosen["engine"] == "scripted":
-        scripted = ModelSpec("scripted", "scripted", None, "scripted")
-        return (
-            (scripted if "draft" in roles else None),
-            (scripted if "target" in roles else None),
-            ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
-        )
-    given = {role: _model(name) for role, name in names.items() if role in roles and name is not None}
-    notices: list[str] = []
-    if len(given) < len(roles):
-        on_cluster = chosen["cluster"] == "slurm"
-        pair = models.default_pair(chosen["method"], "gpu" if on_cluster else environment.accelerator())
-        defaults = {"draft": pair.draft, "target": pair.target}
-        given = {role: given.get(role) or _model(defaults[role]) for role in roles}
-        notices += [pair.notice] if pair.notice else []
-    return given.get("draft"), given.get("target"), notices
-
-
-def _proposer(chosen: Mapping[str, Any]) -> str | None:
-    """Who proposes tokens to the target. Raises ValueError where nobody can."""
-    found = proposer(chosen["method"], chosen["spec_decode"])
-    # A node may have GPUs that this machine lacks: the worker asks again there.
-    device = "gpu" if chosen["cluster"] == "slurm" else environment.accelerator()
-    if found and (reason := why_not(_engine_kind(chosen["engine"]), device, chosen["temperature"])):
+def _engine(launch: Launch, cluster: Cluster) -> EngineSpec:
+    """Raises ValueError where the engine cannot speculate as the launch asks."""
+    kind = _engine_kind(launch.engine)
+    proposing = proposer(launch.method, launch.spec_decode)
+    # A node may have GPUs that this machine lacks: the worker checks again there.
+    device = "gpu" if cluster == "slurm" else environment.accelerator()
+    if proposing and (reason := why_not(kind, device, launch.temperature)):
         raise ValueError(reason)
-    return found
+    return EngineSpec(
+        kind=kind,
+        dtype=launch.dtype,
+        max_context=launch.max_context,
+        draft_tensor_parallel=launch.draft_tensor_parallel,
+        target_tensor_parallel=launch.target_tensor_parallel,
+        draft_memory=launch.draft_memory,
+        target_memory=launch.target_memory,
+        spec_decode=proposing,
+        spec_tokens=launch.spec_tokens if proposing else None,
+        take_turns=launch.take_turns,
+    )
+
+
+def _engine_kind(engine: str) -> str:
+    if engine != "auto":
+        return engine
+    return "vllm" if find_spec("vllm") else "transformers"
+
+
+def _models(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> _Models:
+    if launch.engine == "scripted":
+        draft, target = (_SCRIPTED if role in roles else None for role in ("draft", "target"))
+        return _Models(draft, target, ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."])
+    device = "gpu" if cluster == "slurm" else environment.accelerator()
+    chosen = models.by_role(launch.method, roles, launch.draft, launch.target, device)
+    specs = {role: _model(name) for role, name in chosen.names.items()}
+    return _Models(specs.get("draft"), specs.get("target"), [chosen.notice] if chosen.notice else [])
 
 
 def _model(name: str) -> ModelSpec:
-    ref = models.resolve(name)
-    fingerprint = ref.fingerprint or f"{ref.path_or_hub_id}@{ref.revision or 'unpinned'}"
-    trained_on = manifest.data_hash(Path(ref.path_or_hub_id), fingerprint) if ref.fingerprint else None
-    return ModelSpec(ref.name, ref.path_or_hub_id, ref.revision, fingerprint, trained_on)
+    reference = models.resolve(name)
+    fingerprint = reference.fingerprint or f"{reference.path_or_hub_id}@{reference.revision or 'unpinned'}"
+    trained_on = manifest.data_hash(Path(reference.path_or_hub_id), fingerprint) if reference.fingerprint else None
+    return ModelSpec(reference.name, reference.path_or_hub_id, reference.revision, fingerprint, trained_on)
 
 
-def _selection(chosen: Mapping[str, Any], kind: str, *, speculates: bool) -> AdapterSpec | None:
-    """Raises ValueError where the adapter is none, or cannot be used in such a run."""
-    name = chosen["selection_adapter"]
-    if name is None:
+def _selection(launch: Launch, engine: EngineSpec) -> AdapterSpec | None:
+    """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
+    if launch.selection_adapter is None:
         return None
-    if reason := adapter.why_not(kind, chosen["method"], speculates=speculates):
+    if reason := adapter.why_not(engine.kind, launch.method, speculates=engine.spec_decode is not None):
         raise ValueError(reason)
-    found = adapter.read(name)
-    folder = Path(found.path)
+    weights = adapter.read(launch.selection_adapter)
+    folder = Path(weights.path)
     fingerprint = adapter.fingerprint(folder)
-    return AdapterSpec(folder.name, found.path, fingerprint, found.rank, manifest.data_hash(folder, fingerprint))
+    return AdapterSpec(folder.name, weights.path, fingerprint, weights.rank, manifest.data_hash(folder, fingerprint))
 
 
-def _trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
+def _check_trained_for(selection: AdapterSpec, target: ModelSpec) -> None:
     """Raises ValueError where an adapter says that it was trained for another model."""
     made = manifest.find(Path(selection.path))
     if made is not None and made.weights == selection.fingerprint and made.base["fingerprint"] != target.fingerprint:
         raise ValueError(
             f"--selection-adapter {selection.name} was trained for {made.base['path']}, not for {target.path}"
         )
-
-
-def _engine_kind(asked: str) -> str:
-    if asked != "auto":
-        return asked
-    return "vllm" if find_spec("vllm") else "transformers"

@@ -1,7 +1,8 @@
 """A run's frozen specification: what is run, not where.
 
-Two commands that ask for the same thing have the same run id and so share a run folder: that is how the same command
-typed again resumes. Where it runs (cluster, shards, output folder) is no part of it; what a number depends on is.
+Two commands that ask for the same thing have the same run id and so share a run folder: that is how running the same
+command again resumes. The specification holds what a number depends on; where it runs (cluster, shards, output folder)
+is not part of it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,32 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from harness.methods import defaults, speed_only_parameters
+from harness.methods import run_identity, sample_identity
 from harness.problem import Problem
 
 SPEC_VERSION = 1
 Parameter = int | float | str | bool
+
+_T = TypeVar("_T")
+
+
+def _added_later(default: _T) -> _T:
+    """Declare a field that was added after runs existed: at its default it is left out of the run id.
+
+    Every field that is added from now on is declared so.
+    """
+    declared: _T = field(default=default, metadata={"identity": "unless default"})
+    return declared
+
+
+def _derived(default: _T) -> _T:
+    """Declare a field that follows from the others, and so is never part of the run id."""
+    declared: _T = field(default=default, metadata={"identity": "never"})
+    return declared
 
 
 @dataclass(frozen=True)
@@ -30,7 +48,7 @@ class ModelSpec:
     revision: str | None
     fingerprint: str
     """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
-    training: str | None = None
+    training: str | None = _derived(None)
     """Hash of the data that it was trained on, where its folder says so (training.json)."""
 
 
@@ -44,7 +62,7 @@ class AdapterSpec:
     fingerprint: str
     """Content hash of its weights and configuration."""
     rank: int
-    training: str | None = None
+    training: str | None = _derived(None)
     """Hash of the data that it was trained on, where its folder says so."""
 
 
@@ -63,11 +81,11 @@ class EngineSpec:
     """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: the default
     split."""
     target_memory: float | None = None
-    spec_decode: str | None = None
+    spec_decode: str | None = _added_later(None)
     """Who proposes tokens to the target, `draft` or `ngram`; None: no token-level speculation."""
-    spec_tokens: int | None = None
+    spec_tokens: int | None = _added_later(None)
     """How many at a time."""
-    take_turns: bool = False
+    take_turns: bool = _added_later(False)
     """Draft and target never work at once."""
 
 
@@ -98,9 +116,9 @@ class RunSpec:
     """Samples in flight at once on one worker."""
     prompt_hash: str
     preset: str | None = None
-    tag: str | None = None
+    tag: str | None = _added_later(None)
     """Sets apart runs that are otherwise the same, a night's for instance; their samples are drawn anew."""
-    selection: AdapterSpec | None = None
+    selection: AdapterSpec | None = _added_later(None)
     """None: the target chooses as it is."""
     version: int = SPEC_VERSION
 
@@ -112,32 +130,17 @@ class RunSpec:
     @property
     def run_id(self) -> str:
         """`<dataset>-<method>-<8 hex digits>`: readable, and equal for equal specifications."""
-        identity = asdict(self)
-        if self.tag is None:
-            del identity["tag"]
-        if self.selection is None:
-            del identity["selection"]
-        for weights in (identity["draft"], identity["target"], identity.get("selection")):
-            if weights:
-                del weights["training"]  # follows from the weights
-        if self.engine.spec_decode is None:
-            del identity["engine"]["spec_decode"], identity["engine"]["spec_tokens"]
-        if not self.engine.take_turns:
-            del identity["engine"]["take_turns"]
-        # A run recorded before such a parameter existed ran at its default, and keeps its id.
-        unchanged = {name: defaults(self.method)[name] for name in speed_only_parameters(self.method)}
-        identity["params"] = {k: v for k, v in self.params.items() if k not in unchanged or v != unchanged[k]}
+        identity = {**_identity(self), "params": run_identity(self.method, self.params)}
         return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"
 
     def sample_ids(self, problem: Problem) -> list[str]:
-        """Of all samples of a problem, by sample index; 16 hex digits each.
+        """Return the ids of all samples of a problem, by sample index; 16 hex digits each.
 
-        The identity of one sample, independent of shards, nodes and its place in any list.
+        A sample's identity does not depend on shards, nodes or its place in any list.
         """
-        speed_only = speed_only_parameters(self.method)
         identity = {
             "problem": [problem.id, problem.content_hash],
-            "method": [self.method, {k: v for k, v in self.params.items() if k not in speed_only}],
+            "method": [self.method, sample_identity(self.method, self.params)],
             "models": [m and m.fingerprint for m in self._weights()],
             "sampling": [self.temperature, self.top_p, self.token_budget],
             "prompts": self.prompt_hash,
@@ -218,6 +221,17 @@ class Attempt:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
     """Per model: KV-cache and context tokens, seconds to start."""
+
+
+def _identity(record: Any) -> dict[str, Any]:
+    """Return the fields that tell specifications apart, by name, without those that their metadata leaves out."""
+    identity = {}
+    for declared in fields(record):
+        value, rule = getattr(record, declared.name), declared.metadata.get("identity", "always")
+        if rule == "never" or (rule == "unless default" and value == declared.default):
+            continue
+        identity[declared.name] = _identity(value) if is_dataclass(value) else value
+    return identity
 
 
 def _digest(value: object) -> str:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,9 @@ def manifest(folder: Path) -> str:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def launch_flags(path: Path) -> list[dict[str, Any]]:
+    """Return the flags of each launch of a suite's file, as a person would type them."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [content | run for run in content.pop("run")]

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import benchmarks, options, reproduce
+from harness import benchmarks
+from harness.launch_options import Launch
 from harness.problem import Problem
 from jobs import suite
 from jobs.run.plan import plan
 from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec, units
 from tests.golden import digests
 from warehouse.papers import suite as papers
+from warehouse.papers.reproduction import suite_run
 
 _LISTED = 100
 """Samples up to which every id is listed; of larger runs the first three, and a digest of all."""
@@ -71,8 +73,8 @@ def _ids(spec: RunSpec, problems: list[Problem]) -> dict[str, Any]:
 
 
 def _demo() -> Iterator[tuple[str, RunSpec, list[Problem]]]:
-    for number, flags in enumerate(suite.read(_DEMO).launches):
-        spec, problems = _planned(papers.settled(options.arguments(flags)))
+    for number, launch in enumerate(suite.read(_DEMO).launches):
+        spec, problems = _planned(launch)
         yield f"demo/{number}", replace(spec, draft=_placed(spec.draft), target=_placed(spec.target)), problems
 
 
@@ -88,15 +90,14 @@ def _suites(stand_ins: Path) -> Iterator[tuple[str, RunSpec, list[Problem]]]:
         patch.setattr(benchmarks, "load", loaded)
         for name in papers.names():
             for row in papers.planned(papers.load(name)):
-                chosen = reproduce._run(row, ["--selection-adapter=adapter"], _ALIGNED).chosen
-                if chosen is not None:
-                    adapter = _ADAPTER if chosen["selection_adapter"] else None
-                    spec, problems = _planned({**chosen, "data_dir": stand_ins, "selection_adapter": None})
+                launch = suite_run(row, {"selection_adapter": "adapter"}, _ALIGNED).launch
+                if launch is not None:
+                    adapter = _ADAPTER if launch.selection_adapter else None
+                    spec, problems = _planned(launch.changed(data_dir=stand_ins, selection_adapter=None))
                     yield f"{name}/{row.row.label}/{row.column}", replace(spec, selection=adapter), problems
 
 
-def _planned(chosen: Mapping[str, Any]) -> tuple[RunSpec, list[Problem]]:
-    """As `harness.launch` plans it, on a cluster with vLLM, whatever this machine has."""
-    params = options.method_parameters(chosen["method"], chosen)
-    spec, problems, _ = plan({**chosen, "engine": "vllm", "cluster": "slurm"}, params)
-    return spec, problems
+def _planned(launch: Launch) -> tuple[RunSpec, list[Problem]]:
+    """Plan as `harness.launch` does on a cluster with vLLM, whatever this machine has."""
+    planned = plan(launch.changed(engine="vllm"), "slurm")
+    return planned.spec, planned.problems

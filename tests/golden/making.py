@@ -72,7 +72,7 @@ def _make_finished(folder: Path) -> None:
 def _make_interrupted(folder: Path) -> None:
     """Killed runs, and how their samples end where nobody kills them."""
     chosen, endings = suite.read(folder / "interrupted.toml"), {}
-    for number, flags in enumerate(chosen.launches):
+    for number, flags in enumerate(corpus.launch_flags(folder / "interrupted.toml")):
         with tempfile.TemporaryDirectory() as elsewhere:
             whole: RunFolder = launch.main(options.arguments({**flags, "output": elsewhere}))
             found = digests.in_trace_files(whole)

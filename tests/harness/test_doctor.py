@@ -24,7 +24,7 @@ def doctor(*arguments: str, cwd: Path, **variables: str) -> subprocess.Completed
     [
         (("--method", "specot"), "'speccot'"),
         (("--target", "qwq32"), "unknown model 'qwq32'; valid: "),
-        (("--method", "speccot", "--score", "average"), "--score is no parameter of speccot"),
+        (("--method", "speccot", "--score", "average"), "--score is not a parameter of speccot"),
         (("--data-dir", "no/such"), "no/such"),
         (("--slurm", "gpu"), "expected KEY=VALUE"),
         (("--dry-run",), "--dry-run"),

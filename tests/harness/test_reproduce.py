@@ -14,6 +14,7 @@ from jobs.run.spec import EngineSpec, ModelSpec
 from tests.warehouse import runs
 from warehouse.load import load_run
 from warehouse.papers import suite
+from warehouse.papers.reproduction import suite_run
 
 SMALL = ("--draft", "org/small", "--target", "org/large")
 
@@ -25,7 +26,7 @@ def invoke(*arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "SUITE is missing"),
+        (("--scale", "30x2"), "SUITE is missing"),
         (("speccot-table9",), "unknown suite 'speccot-table9'; valid: scot-ablations"),
         (("speccot-table2", "--scale", "30"), "expected PROBLEMSxSAMPLES, e.g. 30x2"),
         (("speccot-table2", "--scale", "0x2"), "expected PROBLEMSxSAMPLES"),
@@ -50,9 +51,9 @@ def test_the_list_names_every_suite() -> None:
 def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
     flags = ("--dry-run", "--scale", "30x2", "--column", "gsm8k", "--output", str(tmp_path))
     apart, together = (invoke("speccot-table2", *flags, *more).stdout for more in ((), ("--target", "qwq-32b")))
-    assert apart.count("a run from above") == 0
+    assert apart.count("the same run as one above") == 0
     assert apart.count("GPU-hours (") == 5
-    assert together.count("with the flags given, a run from above") == 2
+    assert together.count("the same run as one above") == 2
     assert together.count("GPU-hours (") == 3
 
 
@@ -81,29 +82,26 @@ def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
 def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_other() -> None:
     found = suite.load("scot-selection")
     plain, tuned = (next(p for p in suite.planned(found) if p.row == row) for row in found.rows)
-    assert "train it and give it by --selection-adapter" in str(reproduce._run(tuned, [], None).awaits)
-    words = ["--selection-adapter=selector"]
-    given = [
-        run.chosen and run.chosen["selection_adapter"]
-        for run in (reproduce._run(p, words, None) for p in (plain, tuned))
-    ]
-    assert given == [None, "selector"]
+    assert "train it and name it with --selection-adapter" in str(suite_run(tuned, {}, None).awaits)
+    overrides = {"selection_adapter": "selector"}
+    launches = [suite_run(planned, overrides, None).launch for planned in (plain, tuned)]
+    assert [launch and launch.selection_adapter for launch in launches] == [None, "selector"]
     vanilla = next(suite.planned(suite.load("scot-table2")))
-    chosen = reproduce._run(vanilla, words, None).chosen
-    assert chosen is not None
-    assert chosen["selection_adapter"] is None
+    launch = suite_run(vanilla, overrides, None).launch
+    assert launch is not None
+    assert launch.selection_adapter is None
 
 
 def test_the_draft_given_for_the_other_rows_never_stands_for_the_aligned_one() -> None:
     found = suite.load("scot-table2")
     plain, aligned = found.rows
     drafts = [
-        reproduce._run(plan, ["--draft=org/plain"], "org/aligned").chosen
+        suite_run(plan, {"draft": "org/plain"}, "org/aligned").launch
         for plan in suite.planned(found)
         if plan.column == "gsm8k"
     ]
     assert [plain.model_of, aligned.model_of] == [None, "aligned"]
-    assert [chosen and chosen["draft"] for chosen in drafts] == ["org/plain", "org/aligned"]
+    assert [launch and launch.draft for launch in drafts] == ["org/plain", "org/aligned"]
 
 
 def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness import models, options
+from harness.launch_options import Launch
 from harness.toml_file import parse_toml
 
 Flags = Mapping[str, str | int | float | bool]
@@ -188,24 +189,13 @@ def planned(suite: Suite) -> Iterator[Planned]:
             yield Planned(row, key, {**suite.defaults, **column.flags, **row.flags})
 
 
-def settled(given: list[str]) -> dict[str, Any]:
-    """Every option of the launcher for these arguments, and `params`, the method's hyper-parameters.
+def launch_of(flags: Mapping[str, Any]) -> Launch:
+    """Return the launch of a run's flags, with its models checked.
 
-    Raises click.ClickException, by the launcher's own rules, on whatever is not valid for this harness.
+    Raises ValueError with one line, by the launcher's own rules, on whatever is not valid for this harness.
     """
-    from harness import models, options
-    from harness.launch import main as launcher
-
-    context = launcher.make_context("reproduce", list(given))
-    chosen = options.settled(context, context.params["preset"], context.params["config"])
-    for required in ("method", "dataset"):
-        if chosen[required] is None:
-            raise click.UsageError(f"--{required} is missing")
-    chosen["params"] = options.method_parameters(chosen["method"], chosen)
-    for role in ("draft", "target"):
-        if chosen[role] is not None:
-            try:
-                models.resolve(chosen[role])
-            except ValueError as wrong:
-                raise click.UsageError(str(wrong)) from wrong
-    return chosen
+    launch = options.launch_from(flags)
+    for name in (launch.draft, launch.target):
+        if name is not None:
+            models.resolve(name)
+    return launch

@@ -40,8 +40,8 @@ def test_the_papers_target_fits_one_gpu_of_80_gb_only_with_checkpointing() -> No
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_presets_flags_are_valid(name: str) -> None:
+    from harness import options
     from harness.training import flags
-    from warehouse.papers.suite import settled
 
     for task in ("align", "select"):
         found = preset(name, task)
@@ -54,9 +54,9 @@ def test_a_presets_flags_are_valid(name: str) -> None:
             "data_dir": None,
             "launch_flags": ("--limit", "5"),
         }
-        chosen = settled(flags.for_launch(task, given, found))
-        assert (chosen["dataset"], chosen["samples"], chosen["problems"]) == ("gsm8k-train", 1, "3-9")
-        assert chosen["limit"] == 5
+        launch = options.launch_from(flags.launch_flags(task, given, found))
+        assert (launch.dataset, launch.samples, launch.problems) == ("gsm8k-train", 1, "3-9")
+        assert launch.limit == 5
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from harness import models
 from harness.engines import adapter
+from harness.launch_options import Launch
 from harness.train import main
 from harness.training import manifest
 from jobs.run.folder import RunFolder
@@ -83,10 +84,16 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
 ) -> None:
     output = tmp_path / "selector"
     assert train("select", "--run", drafts.path, "--output", output, *QUICK).exit_code == 0
-    chosen = _launched(draft=tiny_models["draft"], target=tiny_models["target"])
-    without, problems, _ = plan(*chosen)
-    chosen[0]["selection_adapter"] = str(output)
-    tuned, _, _ = plan(*chosen)
+    launch = Launch(
+        method="scot",
+        dataset="demo",
+        engine="transformers",
+        draft=str(tiny_models["draft"]),
+        target=str(tiny_models["target"]),
+    )
+    untuned = plan(launch, "local")
+    without, problems = untuned.spec, untuned.problems
+    tuned = plan(launch.changed(selection_adapter=str(output)), "local").spec
     assert tuned.selection is not None
     assert tuned.selection.fingerprint == adapter.fingerprint(output)
     assert tuned.selection.training == manifest.data_hash(output, tuned.selection.fingerprint)
@@ -94,17 +101,9 @@ def test_the_run_that_uses_an_adapter_is_another_run_with_the_same_drafts(
     assert not set(tuned.sample_ids(problems[0])) & set(without.sample_ids(problems[0]))
     assert tuned.drawn_alike().sample_ids(problems[0]) == without.sample_ids(problems[0])
     assert type(tuned).from_json(tuned.to_json()) == tuned
-    chosen[0]["target"] = str(tiny_models["draft"])
+    other = launch.changed(selection_adapter=str(output), target=str(tiny_models["draft"]))
     with pytest.raises(ValueError, match=r"--selection-adapter selector was trained for .*target, not for .*draft"):
-        plan(*chosen)
-
-
-def _launched(**roles: Path) -> tuple[dict[str, object], dict[str, object]]:
-    from warehouse.papers.suite import settled
-
-    words = ["--method", "scot", "--dataset", "demo", "--engine", "transformers"]
-    chosen = settled([*words, *(f"--{role}={path}" for role, path in roles.items())])
-    return {**chosen, "cluster": "local"}, chosen["params"]
+        plan(other, "local")
 
 
 def test_a_specification_without_an_adapter_keeps_its_name() -> None:

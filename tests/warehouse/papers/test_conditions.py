@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness import models, options
+from harness import models
 from harness.hardware import Hardware, Speeds
 from harness.training import manifest
 from warehouse.papers import suite
@@ -16,7 +16,7 @@ from warehouse.papers.estimate import from_history, from_model
 
 TABLE = suite.load("speccot-table2")
 PLAN = next(p for p in suite.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
-PAPER = suite.settled(options.arguments(PLAN.flags))
+PAPER = suite.launch_of(PLAN.flags)
 
 
 def run(**changes: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_the_papers_own_run_is_comparable() -> None:
     [
         ({"target_name": "small"}, "target small instead of qwq-32b"),
         ({"draft_name": None}, "draft none instead of r1-distill-qwen-1.5b"),
-        ({"params": {**PAPER["params"], "drafts": 2}}, "other parameters: drafts 2"),
+        ({"params": {**PAPER.parameters, "drafts": 2}}, "other parameters: drafts 2"),
         ({"token_budget": 512}, "token budget 512 instead of 8192"),
         ({"num_problems": 30, "num_finished": 150}, "30 of 1319 problems"),
         ({"samples": 1, "num_finished": 1319}, "1 samples a problem instead of 5"),
@@ -71,7 +71,7 @@ def test_what_the_paper_does_not_state_is_no_reason() -> None:
 def test_what_holds_for_everybody_is_always_a_reason() -> None:
     table = suite.load("scot-table1")
     plan = next(suite.planned(table))
-    assert set(table.unlike) <= set(why_not(table, suite.settled(options.arguments(plan.flags)), run(), "accuracy"))
+    assert set(table.unlike) <= set(why_not(table, suite.launch_of(plan.flags), run(), "accuracy"))
 
 
 def test_history_is_scaled_to_the_planned_samples() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-import click
 import pytest
 
-from harness import options
-from harness.benchmarks import DATASETS
 from harness.methods import build
 from warehouse.measures import MEASURES
 from warehouse.papers import suite
@@ -43,19 +40,19 @@ def test_every_run_is_valid_for_the_harness(name: str) -> None:
     for plan in suite.planned(suite.load(name)):
         if plan.row.awaits:
             continue
-        chosen = suite.settled(options.arguments(plan.flags))
-        assert chosen["dataset"] in DATASETS
-        roles = build(chosen["method"], chosen["params"]).roles
-        assert all(chosen[role] for role in roles), f"{plan.row.label}: a model is missing"
+        launch = suite.launch_of(plan.flags)
+        roles = build(launch.method, dict(launch.parameters)).roles
+        models = {"draft": launch.draft, "target": launch.target}
+        assert all(models[role] for role in roles), f"{plan.row.label}: a model is missing"
 
 
 def test_a_run_that_is_not_valid_is_refused() -> None:
-    with pytest.raises(click.ClickException, match="'speccot'"):
-        suite.settled(options.arguments({"method": "other", "dataset": "gsm8k"}))
-    with pytest.raises(click.ClickException, match="no parameter of speccot"):
-        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "score": "average"}))
-    with pytest.raises(click.ClickException, match="unknown model"):
-        suite.settled(options.arguments({"method": "speccot", "dataset": "gsm8k", "target": "qwq"}))
+    with pytest.raises(ValueError, match="valid: vanilla, specdecode, speccot"):
+        suite.launch_of({"method": "other", "dataset": "gsm8k"})
+    with pytest.raises(ValueError, match="not a parameter of speccot"):
+        suite.launch_of({"method": "speccot", "dataset": "gsm8k", "score": "average"})
+    with pytest.raises(ValueError, match="unknown model"):
+        suite.launch_of({"method": "speccot", "dataset": "gsm8k", "target": "qwq"})
 
 
 def test_what_suites_may_measure_is_what_the_warehouse_measures() -> None:

@@ -1,0 +1,296 @@
+"""Everything that a launch may be told, as one frozen and validated object.
+
+A `Launch` is built once, from the flags of a command line, a configuration file, a preset, a row of a suite, or Python,
+and is passed on as it is. Every flag of `harness.launch` is declared here with its type, default, range and help;
+`harness.options` turns the declarations into click options. Light: no torch, vllm, transformers or datasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from harness.benchmarks import DATASETS
+from harness.methods import METHODS, defaults
+from harness.presets import presets
+
+Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
+EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]
+Proposer = Literal["none", "draft", "ngram"]
+Cluster = Literal["auto", "slurm", "local", "debug"]
+Parameter = int | float | str | bool
+"""The value of a hyper-parameter."""
+
+
+class BadLaunch(ValueError):
+    """A launch that is not valid; the message is one line that names the flag and says what is valid."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a field of a launch looks on the command line."""
+
+    group: Group
+    """The heading of `--help` that lists it."""
+    help: str
+    metavar: str | None = None
+    default: str | None = None
+    """The default in words, where the value alone does not say it."""
+
+
+def flag(name: str) -> str:
+    """Return the flag of a field: `guidance_tokens` becomes `--guidance-tokens`."""
+    return "--" + name.replace("_", "-")
+
+
+SBATCH: Mapping[str, str] = {
+    "partition": "Partition.",
+    "account": "Account to charge.",
+    "qos": "Quality of service.",
+    "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
+    "[default: 4:00:00]",
+    "gpus-per-node": "GPUs per worker.",
+    "cpus-per-task": "CPU cores per worker.",
+    "mem": "Memory per worker, e.g. 200G.",
+    "constraint": "Features that a node must have.",
+    "exclude": "Nodes not to use.",
+    "nodelist": "Nodes to use.",
+    "gres": "Generic resources, for sites that do not support gpus-per-node.",
+    "reservation": "Reservation to use.",
+}
+"""Options of sbatch that are flags of the launcher, and their help."""
+
+
+def _words(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise ValueError(f"{path} does not exist")
+    return path
+
+
+class PartialLaunch(BaseModel):
+    """A launch of which the method and the dataset may be missing, as `harness.doctor` takes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, validate_default=False)
+
+    method: Annotated[str | None, Flag("run", "Method: the algorithm over the draft and the target.")] = None
+    dataset: Annotated[str | None, Flag("run", "Benchmark (see --list datasets).", metavar="NAME")] = None
+    preset: Annotated[str | None, Flag("run", "Settings of a paper: models, sampling and hyper-parameters.")] = None
+    samples: Annotated[int, Flag("run", "Samples per problem."), Field(ge=1)] = 16
+    limit: Annotated[
+        int | None, Flag("run", "Run only the first N problems; the result is marked as limited."), Field(ge=1)
+    ] = None
+    problems: Annotated[str | None, Flag("run", "Run only these problems: numbers, ranges or ids, e.g. 3,7,10-15.")] = (
+        None
+    )
+    seed: Annotated[int, Flag("run", "Seed of every random draw.")] = 0
+    tag: Annotated[
+        str | None, Flag("run", "A label that makes this a run of its own, with new samples of the same problems.")
+    ] = None
+    data_dir: Annotated[
+        Path | None,
+        Flag("run", "Folder with <dataset>.jsonl files; also the environment variable HARNESS_DATA_DIR."),
+        AfterValidator(lambda path: path and _existing(path)),
+    ] = None
+
+    draft: Annotated[
+        str | None, Flag("models", "Draft model: a known name (--list models), a Hugging Face id, or a folder.")
+    ] = None
+    target: Annotated[
+        str | None, Flag("models", "Target model: a known name (--list models), a Hugging Face id, or a folder.")
+    ] = None
+    selection_adapter: Annotated[
+        str | None, Flag("models", "scot: folder of the LoRA weights that select a draft (see harness.train).")
+    ] = None
+
+    temperature: Annotated[float, Flag("sampling", "Sampling temperature; 0 is greedy decoding."), Field(ge=0)] = 0.6
+    top_p: Annotated[float, Flag("sampling", "Nucleus sampling threshold."), Field(gt=0, le=1)] = 0.95
+    token_budget: Annotated[int, Flag("sampling", "Emitted tokens per sample, including the answer."), Field(ge=1)] = (
+        8192
+    )
+
+    engine: Annotated[
+        EngineChoice, Flag("engine", "Inference engine. auto: vLLM if it is installed, otherwise transformers.")
+    ] = "auto"
+    concurrency: Annotated[
+        int, Flag("engine", "Samples in flight per worker; use 1 to measure latency."), Field(ge=1)
+    ] = 64
+    spec_decode: Annotated[
+        Proposer | None,
+        Flag(
+            "engine",
+            "Token-level speculative decoding in the target's engine: who proposes tokens.",
+            default="draft for specdecode, otherwise none",
+        ),
+    ] = None
+    spec_tokens: Annotated[int, Flag("engine", "Tokens proposed per step of token-level speculation."), Field(ge=1)] = 5
+    take_turns: Annotated[
+        bool, Flag("engine", "Run only one of the two engines at a time, as the papers' programs do.")
+    ] = False
+    dtype: Annotated[str, Flag("engine", "Data type of the weights, e.g. bfloat16 or float32.")] = "auto"
+    max_context: Annotated[
+        int | None,
+        Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
+        Field(ge=16),
+    ] = None
+    draft_tensor_parallel: Annotated[int, Flag("engine", "GPUs that the draft is split over."), Field(ge=1)] = 1
+    target_tensor_parallel: Annotated[int, Flag("engine", "GPUs that the target is split over."), Field(ge=1)] = 1
+    draft_memory: Annotated[
+        float | None, Flag("engine", "Share of the memory that the draft's engine may use."), Field(gt=0, le=1)
+    ] = None
+    target_memory: Annotated[
+        float | None, Flag("engine", "Share of the memory that the target's engine may use."), Field(gt=0, le=1)
+    ] = None
+
+    cluster: Annotated[
+        Cluster,
+        Flag(
+            "cluster", "Where to run. auto: Slurm if a controller answers, otherwise this machine; debug: this process."
+        ),
+    ] = "auto"
+    profile: Annotated[
+        str | None, Flag("cluster", "Cluster profile: a file in slurm/clusters by name, or the path of a file.")
+    ] = None
+    slurm: Annotated[
+        tuple[str, ...],
+        Flag("cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE"),
+        BeforeValidator(_words),
+    ] = ()
+    shards: Annotated[int, Flag("cluster", "Number of shards that the samples are split into."), Field(ge=1)] = 1
+    shards_per_task: Annotated[
+        int, Flag("cluster", "Shards that one Slurm task runs with one start of the engines."), Field(ge=1)
+    ] = 1
+    sbatch: Mapping[str, str] = Field(default_factory=dict)
+    """Options of sbatch that are flags of their own, by their name in `SBATCH`."""
+
+    output: Annotated[Path, Flag("output", "Folder for run folders and the warehouse.")] = Path("runs")
+
+    parameters: Mapping[str, Parameter] = Field(default_factory=dict)
+    """All hyper-parameters of the method by name; without a method, those that were set."""
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_exists(cls, preset: str | None) -> str | None:
+        if preset is not None and preset not in presets():
+            raise ValueError(f"unknown; valid: {', '.join(presets())}")
+        return preset
+
+    @field_validator("dataset")
+    @classmethod
+    def _dataset_exists(cls, dataset: str | None) -> str | None:
+        if dataset is not None and dataset not in DATASETS:
+            raise ValueError(f"unknown; valid: {', '.join(DATASETS)}")
+        return dataset
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parameters_of_the_method(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("method") is not None:
+            return {**values, "parameters": method_parameters(str(values["method"]), values.get("parameters") or {})}
+        return values
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> Self:
+        """Build from flat values by flag name, with dashes or underscores and without the dashes in front.
+
+        Raises BadLaunch.
+        """
+        values = {name.replace("-", "_"): value for name, value in flags.items() if value is not None}
+        sbatch = {word: str(values.pop(word.replace("-", "_"))) for word in SBATCH if word.replace("-", "_") in values}
+        parameters = {name: values.pop(name) for name in parameter_names() if name in values}
+        try:
+            return cls.model_validate({**values, "sbatch": sbatch, "parameters": parameters})
+        except ValidationError as error:
+            raise BadLaunch(_one_line(error)) from error
+
+    def changed(self, **values: Any) -> Self:
+        """Return a validated copy with other values for these fields. Raises pydantic.ValidationError."""
+        return type(self).model_validate({**dict(self), **values})
+
+
+class Launch(PartialLaunch):
+    """One method on one benchmark with two models: what is run and where."""
+
+    method: Annotated[str, Flag("run", "Method: the algorithm over the draft and the target.")]
+    dataset: Annotated[str, Flag("run", "Benchmark (see --list datasets).", metavar="NAME")]
+
+
+def parameter_names() -> list[str]:
+    """Return the names of the hyper-parameters of all methods, each once."""
+    return list(dict.fromkeys(name for method in METHODS for name in defaults(method)))
+
+
+def method_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Parameter]:
+    """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
+
+    Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
+    """
+    if method not in METHODS:
+        raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
+    own = defaults(method)
+    for name in values:
+        if name not in own:
+            raise ValueError(
+                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(flag(n) for n in own) or 'none'}"
+            )
+    hints = get_type_hints(METHODS[method])
+    parameters = {**own, **{name: _parameter(name, hints[name], value) for name, value in values.items()}}
+    METHODS[method](**parameters)
+    return parameters
+
+
+def _parameter(name: str, hint: Any, value: Any) -> Parameter:
+    """Return a value in the type of its field. Raises ValueError."""
+    try:
+        if isinstance(value, bool) and hint is not bool:
+            raise ValueError("expected a value, not true or false")
+        parameter: Parameter = TypeAdapter(hint).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f"{flag(name)} {value}: {_message(error.errors()[0])}") from error
+    except ValueError as error:
+        raise ValueError(f"{flag(name)}: {error}") from error
+    return parameter
+
+
+def _one_line(error: ValidationError) -> str:
+    """Return the first error in one line that names the flag."""
+    first = error.errors()[0]
+    message = _message(first)
+    if not first["loc"]:
+        return message
+    name = str(first["loc"][0])
+    if first["type"] == "missing":
+        return f"{flag(name)} is missing; choose from {', '.join(METHODS if name == 'method' else DATASETS)}"
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {name!r}; the keys are the flags without the dashes"
+    return f"{flag(name)} {first['input']}: {message}"
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+def literal_choices(hint: Any) -> tuple[str, ...]:
+    """Return the values of a Literal, also of an optional one; empty for any other type."""
+    for option in (hint, *get_args(hint)):
+        values = get_args(option)
+        if values and all(isinstance(value, str) for value in values):
+            return values
+    return ()

@@ -1,0 +1,205 @@
+"""A launch from its plan to its result: create the run folder, run or submit what is left, grade, load and print.
+
+The orchestration behind `python -m harness.launch`, the suites and the trainings. Library code: it prints to the
+console that it is given and raises; only a command exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
+from jobs.run import shards
+from jobs.run.endings import by_shard
+from jobs.run.expected import expected_tokens
+from jobs.run.folder import RunFolder
+from jobs.run.plan import RunPlan, plan
+from jobs.run.spec import units
+from jobs.run.state import read_state
+from jobs.slurm import profiles
+from jobs.slurm.client import SlurmError
+from jobs.submission import dispatch
+from jobs.submission.submit import Job, resolve, submit_here
+from jobs.watch.follow import follow
+
+
+class LaunchFailed(RuntimeError):
+    """Workers failed, or the result could not be loaded. What is finished is safe, and the same launch resumes.
+
+    The message says what failed and what to do.
+    """
+
+
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """A launch that was found to be valid: what it comes to, where it goes, and what sbatch is told."""
+
+    launch: Launch
+    cluster: Cluster
+    plan: RunPlan
+    sbatch: dict[str, Any]
+
+    @property
+    def run(self) -> RunFolder:
+        """The run folder, which may not exist yet."""
+        return RunFolder(self.launch.output / self.plan.spec.run_id)
+
+
+def planned(launch: Launch) -> PlannedLaunch:
+    """Resolve a launch without writing anything.
+
+    Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
+    """
+    sbatch = sbatch_options(launch)
+    cluster = resolve(launch.cluster)
+    return PlannedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+
+
+def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
+    """Return the options for sbatch by sbatch's names: the profile, `--slurm`, and the flags. Raises ValueError."""
+    return profiles.sbatch_options(launch.profile, launch.slurm, {word: launch.sbatch.get(word) for word in SBATCH})
+
+
+def preview(prepared: PlannedLaunch, console: Console) -> None:
+    """Print what a launch would do; on Slurm the batch script too. Writes nothing."""
+    _print_plan(prepared, console)
+    if prepared.cluster == "slurm":
+        launch = prepared.launch
+        script = dispatch.preview(prepared.run, launch.shards, prepared.sbatch, launch.shards_per_task)
+        console.print(script, markup=False, soft_wrap=True)
+
+
+def start(prepared: PlannedLaunch, console: Console) -> RunFolder:
+    """Run what is left of a launch, here or on Slurm, and return its run folder.
+
+    Here it follows the workers, grades, loads and prints the result; on Slurm it returns once the jobs are submitted.
+    Raises LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
+    """
+    run = prepared.run
+    _print_plan(prepared, console)
+    _create(prepared)
+    state = read_state(run)
+    endings = by_shard(run, state.endings)
+    if state.finished or state.unfinished:
+        console.print(
+            f"Resuming: {len(state.finished)} samples are finished, {endings.num_unfinished} are left; "
+            f"{len(state.unfinished)} of these continue from their last accepted step."
+        )
+    if endings.num_unfinished and prepared.cluster == "slurm":
+        _submit(prepared, console)
+        return run
+    if endings.num_unfinished:
+        jobs = submit_here(run, endings.unfinished_shards, prepared.cluster)
+        _wait(run, jobs, console, in_this_process=prepared.cluster == "debug")
+    elif prepared.cluster == "slurm":
+        with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
+            dispatch.clear(run)
+    _conclude(run, console)
+    return run
+
+
+def _create(prepared: PlannedLaunch) -> None:
+    """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
+    run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
+    number = prepared.launch.shards
+    if run.exists() and run.num_shards() == min(number, spec.num_problems * spec.samples):
+        return
+    recorded = expected_tokens(problems, _history(prepared))
+    assigned = shards.assign_to_shards(units(spec, problems), number, recorded)
+    if run.exists():
+        run.assign_again(assigned)
+    else:
+        run.create(spec, problems, assigned)
+
+
+def _history(prepared: PlannedLaunch) -> Any:
+    """Return the tokens that the problems took before, from the warehouse beside the run folder."""
+    from warehouse.history import spent_tokens
+
+    database = prepared.run.path.parent / "warehouse.duckdb"
+    return spent_tokens(database, prepared.plan.spec, [problem.text for problem in prepared.plan.problems])
+
+
+def _submit(prepared: PlannedLaunch, console: Console) -> None:
+    print_dispatched(
+        dispatch.dispatch(prepared.run, prepared.sbatch, prepared.launch.shards_per_task), prepared.run, console
+    )
+
+
+def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: Console) -> None:
+    """Say what was submitted, what was not, and how to watch it."""
+    if dispatched.submitted:
+        jobs = ", ".join(dispatched.submitted)
+        console.print(f"Submitted {dispatched.tasks} tasks as job {jobs}{dispatched.finalizer_notice}.", soft_wrap=True)
+    if dispatched.warning:
+        console.print(dispatched.warning, style="bold yellow", markup=False, soft_wrap=True)
+    if number := dispatched.num_active_shards:
+        console.print(f"{number} shards are already running or queued; nothing is submitted twice.", soft_wrap=True)
+    elif not dispatched.submitted:
+        console.print("Nothing to submit: every sample is finished.")
+    console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)
+
+
+def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_process: bool) -> None:
+    """Show progress until the workers have ended. Raises LaunchFailed."""
+    follow(run, jobs, console, elsewhere=not in_this_process)
+    failures = [error for job in jobs if (error := job.exception()) is not None]
+    if failures:
+        raise LaunchFailed(
+            f"{len(failures)} of {len(jobs)} workers failed: {reason_of(str(failures[0]))}. "
+            f"Logs: {run.logs_dir}. Nothing finished is lost: run the same command again to resume."
+        )
+
+
+def reason_of(traceback: str) -> str:
+    """Return the message of the exception that a traceback names last, without the frames and groups around it."""
+    exceptions = re.findall(r"^[\s|+-]*((?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w+Error): (.+)$", traceback, re.MULTILINE)
+    messages = [message for name, message in exceptions if name.startswith(("harness.", "jobs."))]
+    messages = messages or [message for _, message in exceptions]
+    return messages[-1] if messages else "no error output; probably killed (cancelled, preempted or out of memory)"
+
+
+def _conclude(run: RunFolder, console: Console) -> None:
+    """Grade, load and print. Raises LaunchFailed where the warehouse cannot be written."""
+    from jobs.after.conclude import report
+    from warehouse.database import WarehouseError
+
+    try:
+        report(run, console)
+    except WarehouseError as error:
+        raise LaunchFailed(
+            f"{error}. Traces and grades are safe. Try again later:  python -m jobs finalize {run.path}"
+        ) from error
+
+
+def _print_plan(prepared: PlannedLaunch, console: Console) -> None:
+    spec, launch = prepared.plan.spec, prepared.launch
+    for notice in prepared.plan.notices:
+        console.print(notice, style="bold yellow", soft_wrap=True)
+    parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
+    console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
+    names = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
+    names |= {"selection adapter": spec.selection.name} if spec.selection else {}
+    lines = [
+        ", ".join(f"{role} {name}" for role, name in names.items()),
+        f"{spec.num_problems} problems × {spec.samples} samples = {spec.num_problems * spec.samples}, temperature "
+        f"{spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, seed {spec.seed}",
+        f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, {launch.shards} worker(s), "
+        f"{prepared.cluster}",
+    ]
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True)
+    if spec.limited:
+        console.print(
+            f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "
+            "its numbers are not results of the benchmark.",
+            style="bold yellow",
+            soft_wrap=True,
+        )
+    console.print(f"  run folder {prepared.run.path}", soft_wrap=True)

@@ -1,0 +1,230 @@
+"""The reproduction of a published table: launch its runs, estimate what they take, print ours beside the published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness import hardware, options
+from harness.launch_options import Launch, parameter_names
+from harness.methods import defaults
+from jobs import launching
+from jobs.run.folder import RunFolder
+from warehouse.candidates import grade_candidates
+from warehouse.database import Connection, DatabaseError, WarehouseError, one_line, reader
+from warehouse.load import load_run
+from warehouse.measures import measure, runs_like
+from warehouse.papers import conditions, estimate, suite
+from warehouse.papers.estimate import Estimate
+from warehouse.papers.table import Cell, Entry, Ours, about, show
+
+_DEFAULT_HARDWARE = "a100x4.toml"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A suite, and what is to be different from the paper."""
+
+    suite: suite.Suite
+    overrides: Mapping[str, Any]
+    """Flags of the launcher on top of the suite's, by name."""
+    exact_scale: bool
+    """Whether only runs of exactly this number of problems and samples count."""
+    columns: tuple[str, ...]
+    """Empty: all."""
+    aligned: str | None
+    """SCoT's aligned draft, for the rows that need it."""
+    hardware_file: Path | None
+    database: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """One run of the suite, as the paper has it and as it is asked for here."""
+
+    plan: suite.Planned
+    paper: Launch | None
+    """The launch of the suite's flags alone; None where the harness lacks what the row needs."""
+    launch: Launch | None
+    """With the overrides."""
+    awaits: str | None
+
+
+def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: bool = False) -> None:
+    """Launch what is not finished and print the table; with `dry_run` print the plan alone.
+
+    Raises ValueError with one line, and what a launch raises.
+    """
+    console = Console(highlight=False)
+    chosen = reproduction.suite
+    columns = reproduction.columns or tuple(chosen.columns)
+    if unknown := sorted(set(columns) - set(chosen.columns)):
+        raise ValueError(f"--column {unknown[0]}: {chosen.name} has {', '.join(chosen.columns)}")
+    runs = [
+        suite_run(plan, reproduction.overrides, reproduction.aligned)
+        for plan in suite.planned(chosen)
+        if plan.column in columns
+    ]
+    if dry_run:
+        _print_plan(console, reproduction, runs)
+        return
+    if not only_table:
+        _launch(console, reproduction, runs)
+    if not only_table and not reproduction.database.is_file():
+        again = f"python -m harness.reproduce {chosen.name} --table"
+        console.print(f"No run is finished yet. To print the table later, use the same flags with:  {again}")
+        return
+    try:
+        _print_table(console, reproduction, runs)
+    except (WarehouseError, DatabaseError) as error:
+        raise ValueError(one_line(error)) from error
+
+
+def suite_run(plan: suite.Planned, overrides: Mapping[str, Any], aligned: str | None) -> SuiteRun:
+    """Build the launches of a suite's run. Raises ValueError with one line."""
+    flags, overrides = dict(plan.flags), dict(overrides)
+    awaits = plan.row.awaits
+    if plan.row.model_of == "aligned":
+        awaits = awaits or (None if aligned else "SCoT's aligned draft: train it and name it with --aligned")
+        flags |= {"draft": aligned} if aligned else {}
+        overrides.pop("draft", None)  # it names the draft of the other rows
+    if plan.row.adapter == "needed" and "selection_adapter" not in overrides:
+        awaits = awaits or "SCoT's selection adapter: train it and name it with --selection-adapter"
+    if plan.row.adapter == "never" or flags["method"] != "scot":
+        overrides.pop("selection_adapter", None)
+    if awaits:
+        return SuiteRun(plan, None, None, awaits)
+    method = str(flags["method"])
+    # A suite may hold several methods: a hyper-parameter applies to the rows whose method has it.
+    foreign = set(parameter_names()) - set(defaults(method))
+    applicable = {name: value for name, value in overrides.items() if name not in foreign}
+    underscored = {name.replace("-", "_"): value for name, value in flags.items()}
+    return SuiteRun(plan, suite.launch_of(flags), suite.launch_of({**underscored, **applicable}), None)
+
+
+def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
+    """Launch every run once: a baseline may stand in several rows."""
+    chosen = reproduction.suite
+    launches: list[Launch] = []
+    for run in runs:
+        if run.launch is not None and run.launch not in launches:
+            launches.append(run.launch)
+    for number, launch in enumerate(launches, 1):
+        console.rule(f"{chosen.name}: run {number} of {len(launches)}")
+        folder = launching.start(launching.planned(launch), console)
+        if any(metric.measure in suite.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
+            _grade_drafts(folder, reproduction.database)
+
+
+def _grade_drafts(run: RunFolder, database: Path) -> None:
+    if grade_candidates(run):
+        load_run(run, database)
+
+
+def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
+    chosen = reproduction.suite
+    bundled = Path(str(resources.files("harness.papers") / "hardware" / _DEFAULT_HARDWARE))
+    machine = hardware.read(reproduction.hardware_file or bundled)
+    console.print(f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.place})", style="bold", soft_wrap=True)
+    gpu_hours = 0.0
+    printed: list[Launch] = []
+    for run in runs:
+        label = f"{run.plan.row.label} · {chosen.columns[run.plan.column].label}"
+        if run.launch is None:
+            console.print(f"  {label}: not planned, awaits {run.awaits}", soft_wrap=True, markup=False)
+        elif run.launch in printed:
+            console.print(f"  {label}: the same run as one above, with these flags", soft_wrap=True, markup=False)
+        else:
+            printed.append(run.launch)
+            cost = _estimate(reproduction, run, run.launch, machine)
+            gpu_hours += cost.gpu_hours if cost else 0.0
+            size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
+            line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
+            console.print(line, soft_wrap=True, markup=False)
+            words = " ".join(options.arguments(run.plan.flags))
+            console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
+    console.print(
+        f"Together {gpu_hours:,.1f} GPU-hours; speeds of the model: {machine.name}; {machine.source}", soft_wrap=True
+    )
+    about(chosen, console)
+
+
+def _cost_in_words(cost: Estimate | None) -> str:
+    if cost is None:
+        return "no estimate"
+    if not cost.gpu_hours:
+        return f"{cost.worker_hours:,.1f} worker-hours ({cost.source})"
+    return f"{cost.gpu_hours:,.1f} GPU-hours ({cost.source})"
+
+
+def _estimate(reproduction: Reproduction, run: SuiteRun, launch: Launch, machine: hardware.Hardware) -> Estimate | None:
+    """Estimate from recorded runs of the same kind, otherwise from the latency model."""
+    try:
+        with reader(reproduction.database) as connection:
+            for recorded in runs_like(connection, conditions.run_columns(launch)):
+                if from_history := estimate.from_history(launch, recorded):
+                    return from_history
+    except (WarehouseError, DatabaseError):
+        pass  # no history: the model answers
+    published = run.plan.row.values.get(run.plan.column, {})
+    try:
+        return estimate.from_model(launch, published, machine)
+    except ValueError:
+        return None
+
+
+def _print_table(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
+    with reader(reproduction.database) as connection:
+        recorded = {
+            (run.plan.row.label, run.plan.column): _recorded(connection, run, reproduction.exact_scale) for run in runs
+        }
+        entries = dict(_entries(connection, reproduction.suite, runs, recorded))
+    show(reproduction.suite, entries, {run.plan.column for run in runs}, console)
+
+
+def _recorded(connection: Connection, run: SuiteRun, exact_scale: bool) -> dict[str, object] | None:
+    """Return the row of the warehouse's table `run`; with `exact_scale` only one of that scale."""
+    if run.launch is None:
+        return None
+    columns = conditions.run_columns(run.launch)
+    if exact_scale:
+        columns |= {"num_problems": conditions.num_problems(run.launch), "samples": run.launch.samples}
+    return next(iter(runs_like(connection, columns)), None)
+
+
+def _entries(
+    connection: Connection,
+    chosen: suite.Suite,
+    runs: list[SuiteRun],
+    recorded: Mapping[tuple[str, str], dict[str, object] | None],
+) -> Iterator[tuple[tuple[str, str], Entry]]:
+    for run in runs:
+        key = (run.plan.row.label, run.plan.column)
+        row = recorded[key]
+        baseline = recorded.get((run.plan.row.baseline or "", run.plan.column))
+        baseline_id = None if baseline is None else str(baseline["run_id"])
+        yield key, _entry(connection, chosen, run, row, baseline_id)
+
+
+def _entry(
+    connection: Connection, chosen: suite.Suite, run: SuiteRun, row: dict[str, object] | None, baseline_id: str | None
+) -> Entry:
+    published = run.plan.row.values.get(run.plan.column, {})
+    run_id = None if row is None else str(row["run_id"])
+    cells, reasons = {}, []
+    for name, metric in chosen.metrics.items():
+        measured = None
+        if row is not None and run_id is not None and metric.measure is not None:
+            measured = measure(connection, metric.measure, run_id, baseline_id)
+            if name in published and run.paper is not None:
+                reasons += conditions.why_not(chosen, run.paper, row, metric.measure)
+                if run.plan.row.model_of == "aligned":
+                    reasons += conditions.aligned_from_another(str(run.paper.draft), str(run.plan.flags["draft"]))
+        ours = None if measured is None else Ours(measured.value, measured.low, measured.high)
+        cells[name] = Cell(ours, published.get(name))
+    return Entry(run_id, cells, list(dict.fromkeys(reasons)))
