@@ -19,7 +19,7 @@ _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_
 def _folder(path: Path) -> RunFolder:
     run = RunFolder(path)
     if not run.exists():
-        raise click.UsageError(f"{path} is no run folder: it has no shards.parquet")
+        raise click.UsageError(f"{path} is not a run folder: it has no shards.parquet")
     return run
 
 

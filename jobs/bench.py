@@ -1,6 +1,7 @@
-"""`python -m jobs.bench`: many samples as a large array on the Slurm that SLURM_CONF names, with scripted engines.
+"""`python -m jobs.bench`: a large array of many samples on the Slurm cluster of SLURM_CONF, with scripted engines.
 
-What a launch and a look at it cost, and what lies on the shared filesystem while it runs. As Markdown on stdout.
+Measures what a launch and a status query cost, and how many files the run keeps on the shared filesystem. Prints
+Markdown on stdout.
 """
 
 from __future__ import annotations
@@ -28,29 +29,29 @@ _PROBLEMS = 500
 
 
 @dataclass
-class _Look:
-    """One look at a run."""
+class _State:
+    """The state of a run at one time."""
 
     minutes: float
     finished: int
     tasks: int
-    """Trace files, so tasks that have ended."""
+    """Number of trace files, which is that of tasks that have ended."""
     files: int
     mebibytes: float
     status_seconds: float
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--samples", type=click.IntRange(1), default=2000, help="Of each of 500 problems.")
-@click.option("--tasks", type=click.IntRange(1), default=1000, help="Of the array, a shard each.")
+@click.option("--samples", type=click.IntRange(1), default=2000, help="Samples of each of 500 problems.")
+@click.option("--tasks", type=click.IntRange(1), default=1000, help="Tasks of the array, one shard each.")
 @click.option("--method", default="vanilla")
-@click.option("--minutes", type=click.FloatRange(0), default=30, help="Then the run is cancelled.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder of the run folder.")
+@click.option("--minutes", type=click.FloatRange(0), default=30, help="Time after which the run is cancelled.")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Parent folder of the run folder.")
 def main(samples: int, tasks: int, method: str, minutes: float, output: Path) -> None:
     """Measure a large array on a Slurm cluster."""
     if "SLURM_CONF" not in os.environ:
         raise click.UsageError(
-            "SLURM_CONF is not set: a trial of this size belongs on a local cluster (slurm/README.md)"
+            "SLURM_CONF is not set: run a benchmark of this size on a local cluster (slurm/README.md)"
         )
     data = output / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -61,16 +62,16 @@ def main(samples: int, tasks: int, method: str, minutes: float, output: Path) ->
     launch_seconds = _timed("harness.launch", *arguments)
     [path] = output.glob(f"{_DATASET}-*")
     run = RunFolder(path)
-    again_seconds = _timed("harness.launch", *arguments)
-    looks = _watch(run, minutes)
+    relaunch_seconds = _timed("harness.launch", *arguments)
+    states = _watch(run, minutes)
     ended = by_shard(run, read_endings(run))
     if ended.num_unfinished:
         _timed("jobs", "cancel", str(path))
     hardware = environment.hardware()
     machine = f"{hardware['cpu']}, {hardware['usable_cores']} logical cores, {_slurm_version()}"
     click.echo(f"{sum(ended.planned):,} samples, {len(ended.planned):,} tasks; {machine}\n")
-    click.echo(f"launch {launch_seconds:.1f} s, the same command again {again_seconds:.1f} s\n")
-    click.echo(_table(looks).markdown())
+    click.echo(f"launch {launch_seconds:.1f} s, the same command again {relaunch_seconds:.1f} s\n")
+    click.echo(_table(states).markdown())
 
 
 def _timed(module: str, *arguments: str) -> float:
@@ -79,17 +80,17 @@ def _timed(module: str, *arguments: str) -> float:
     return time.monotonic() - started
 
 
-def _watch(run: RunFolder, minutes: float) -> list[_Look]:
-    started, looks = time.monotonic(), []
+def _watch(run: RunFolder, minutes: float) -> list[_State]:
+    started, states = time.monotonic(), []
     while True:
         elapsed = (time.monotonic() - started) / 60
-        looks.append(_look(run, elapsed))
-        if elapsed > minutes or looks[-1].finished == run.units_by_shard().num_rows:
-            return looks
+        states.append(_state(run, elapsed))
+        if elapsed > minutes or states[-1].finished == run.units_by_shard().num_rows:
+            return states
         time.sleep(max(10.0, minutes * 60 / 12))
 
 
-def _look(run: RunFolder, elapsed: float) -> _Look:
+def _state(run: RunFolder, elapsed: float) -> _State:
     seconds = _timed("jobs", "status", str(run.path))
     sizes = []
     for path in run.path.rglob("*"):
@@ -97,17 +98,17 @@ def _look(run: RunFolder, elapsed: float) -> _Look:
             sizes += [path.stat().st_size] if path.is_file() else []
     finished = sum(by_shard(run, read_endings(run)).finished)
     tasks = len(run.trace_files())
-    return _Look(elapsed, finished, tasks, len(sizes), sum(sizes) / (1 << 20), seconds)
+    return _State(elapsed, finished, tasks, len(sizes), sum(sizes) / (1 << 20), seconds)
 
 
 def _slurm_version() -> str:
     return subprocess.run(["sinfo", "--version"], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _table(looks: list[_Look]) -> Table:
+def _table(states: list[_State]) -> Table:
     rows: list[Sequence[Cell]] = [
         (f"{x.minutes:.0f}", f"{x.finished:,}", x.tasks, x.files, f"{x.mebibytes:.0f}", f"{x.status_seconds:.1f}")
-        for x in looks
+        for x in states
     ]
     return Table(
         "While it runs", ["minutes", "samples finished", "tasks ended", "files", "MiB", "`jobs status` (s)"], rows

@@ -1,5 +1,4 @@
-"""The end of a run, wherever it is typed or submitted: grade, load the warehouse, print the result and what to type
-next."""
+"""The end of a run, in a job or in a terminal: grade, load the warehouse, print the result and the next commands."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from jobs.run.folder import RunFolder
 from jobs.submission import snapshot
 
 _WAIT_SECONDS = 3600.0
-"""For the warehouse: the runs of a night end together."""
+"""How long to wait for the warehouse: the runs of a night end at the same time."""
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
@@ -24,20 +23,20 @@ def conclude(folder: str, database: str | None = None) -> bool:
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
     report(run, console, Path(database) if database else None, _WAIT_SECONDS)
-    pending = by_shard(run, read_endings(run)).num_unfinished
-    if pending:
+    num_unfinished = by_shard(run, read_endings(run)).num_unfinished
+    if num_unfinished:
         console.print(
-            f"NOT COMPLETE: {pending} samples are missing. They are run by:  python -m jobs resume {run.path}",
+            f"NOT COMPLETE: {num_unfinished} samples are not finished. To run them:  python -m jobs resume {run.path}",
             style="bold yellow",
             soft_wrap=True,
         )
-    return not pending
+    return not num_unfinished
 
 
 def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
     """Grade and load what is finished and print the result. Raises WarehouseError, with traces and grades safe.
 
-    `wait_seconds`: for a warehouse that is busy; None: as long as its own commands do.
+    `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
     """
     from warehouse.database import WAIT_SECONDS
     from warehouse.load import load_run

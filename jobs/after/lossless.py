@@ -1,7 +1,7 @@
-"""Is token-level speculation lossless here? The emitted tokens of two greedy runs side by side, sample by sample.
+"""Is token-level speculation lossless here? Compares the emitted tokens of two greedy runs, sample by sample.
 
 In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and wherever a batch
-of another shape is summed in another order, two logits that nearly tie may change places: then the texts part there.
+of another shape is summed in another order, two nearly equal logits may change places: the texts diverge there.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Pair:
     lengths: tuple[int, int]
     """Emitted tokens."""
     first_divergence: int | None
-    """Position from 0 of the first token that differs, or that only one has; None: equal."""
+    """Index of the first token that differs, or that only one run has; None where the tokens are equal."""
 
 
 def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
-    """Every sample that both runs finished. Raises ValueError where equal tokens are not to be expected."""
+    """Compare every sample that both runs finished. Raises ValueError where equal tokens cannot be expected."""
     specs = (run.spec(), baseline.spec())
     for spec in specs:
         if spec.temperature > 0:
             raise ValueError(
-                f"{spec.run_id} samples at temperature {spec.temperature}, where equal tokens mean nothing: "
-                "make both runs with --temperature 0"
+                f"{spec.run_id} samples at temperature {spec.temperature}, where outputs differ anyway: "
+                "run both with --temperature 0"
             )
     differing = [
         name
@@ -44,23 +44,23 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     ]
     if differing:
         raise ValueError(f"{specs[0].run_id} and {specs[1].run_id} differ in {', '.join(differing)}")
-    found, others = _emitted(run), _emitted(baseline)
+    tokens, baseline_tokens = _emitted_tokens(run), _emitted_tokens(baseline)
     return [
-        Pair(*key, (len(ids), len(others[key])), first_divergence(ids, others[key]))
-        for key, ids in sorted(found.items())
-        if key in others
+        Pair(*key, (len(ids), len(baseline_tokens[key])), first_divergence(ids, baseline_tokens[key]))
+        for key, ids in sorted(tokens.items())
+        if key in baseline_tokens
     ]
 
 
 def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
-    """Position of the first difference; the shorter length where one continues the other; None where they are equal."""
-    for position, (one, other) in enumerate(zip(first, second, strict=False)):
-        if one != other:
-            return position
+    """Return the index of the first difference, the shorter length where one continues the other, None where equal."""
+    for index, (token, other_token) in enumerate(zip(first, second, strict=False)):
+        if token != other_token:
+            return index
     return None if len(first) == len(second) else min(len(first), len(second))
 
 
-def _emitted(run: RunFolder) -> dict[Key, list[int]]:
+def _emitted_tokens(run: RunFolder) -> dict[Key, list[int]]:
     return {
         (row["problem_id"], row["sample_index"]): [token for step in row["steps"] for token in step["token_ids"]]
         for row in counting_records(run, _COLUMNS, failed=False)

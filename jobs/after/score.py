@@ -1,7 +1,7 @@
-"""Quality of stored steps and candidates, by a process reward model: `python -m jobs score RUN --model PRM`.
+"""Scores of stored steps and candidates by a process reward model: `python -m jobs score RUN --model PRM`.
 
-Writes `scores/<scorer>.parquet` in the run folder, which the warehouse loads. What is scored already stays; a scorer is
-a model's content and the version of the form in which it is asked.
+They are written to `scores/<scorer>.parquet` in the run folder, which the warehouse loads. Scores that exist are kept.
+A scorer is named by the model's content and the version of the prompt.
 """
 
 from __future__ import annotations
@@ -23,46 +23,49 @@ from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
 from jobs.run.records import counting_records
 
-_KEPT_EVERY = 200
-"""Samples between two writes of the file: what a kill may cost."""
-_UNSCORED = frozenset({"answer", "chain", "rethink"})
-"""Steps that are an answer or a whole chain: a reward model judges steps of reasoning."""
+_SAMPLES_PER_WRITE = 200
+"""Samples between two writes of the file: what is lost where the command is killed."""
+_UNSCORED_ROLES = frozenset({"answer", "chain", "rethink"})
+"""Roles of steps that are an answer or a whole chain; a reward model judges steps of reasoning."""
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """One judgement: the steps of which the last one is judged, and the columns that say where it belongs."""
+class _Judgement:
+    """One request to the reward model: the steps of which it judges the last, and the columns that identify it."""
 
     problem_id: str
     steps: tuple[str, ...]
-    place: dict[str, Any]
+    columns: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a reward model lies, and what its scores are filed under."""
+    """The location of a reward model, and the name under which its scores are stored."""
 
     path: str
     revision: str | None
     scorer: str
-    """`<model>@<content>/<version of the form>`."""
+    """`<model>@<content>/<version of the prompt>`."""
 
 
 def source(ref: ModelRef) -> Source:
-    """The reward model of a reference."""
+    """Return the location and the scorer's name of a reward model."""
     content = (ref.fingerprint or ref.revision or "unpinned")[:16]
     return Source(ref.path_or_hub_id, ref.revision, f"{ref.name}@{content}/{rewards.VERSION}")
 
 
 def score_run(
-    run: RunFolder, where: Source, kind: Kind, max_context: int, concurrency: int, say: Callable[[str], None]
+    run: RunFolder, location: Source, kind: Kind, max_context: int, concurrency: int, say: Callable[[str], None]
 ) -> tuple[int, int]:
-    """`score` with an engine of its own. Raises EngineDied, and ValueError where the model cannot be asked."""
+    """Start an engine for the reward model and score the run with it; returns what `score` returns.
+
+    Raises EngineDied, and ValueError where the model cannot be used as a reward model.
+    """
 
     async def work() -> tuple[int, int]:
         settings = pair_settings(kind, ("target",), max_context=max_context, concurrency=concurrency)
-        async with open_engines(None, where, ("target",), settings, run.logs_dir / "score") as engines:
-            return await score(run, RewardModel(engines["target"]), where.scorer, concurrency, say)
+        async with open_engines(None, location, ("target",), settings, run.logs_dir / "score") as engines:
+            return await score(run, RewardModel(engines["target"]), location.scorer, concurrency, say)
 
     return asyncio.run(work())
 
@@ -70,44 +73,46 @@ def score_run(
 async def score(
     run: RunFolder, model: RewardModel, scorer: str, concurrency: int = 64, say: Callable[[str], None] = lambda _: None
 ) -> tuple[int, int]:
-    """Score every step and candidate that this scorer has not scored; returns how many were, and how many it refused.
+    """Score every step and candidate that this scorer has not scored.
 
-    A step that does not fit into the model's context has no score.
+    Returns how many were judged, and how many of them did not fit into the model's context and have no score.
     """
     path = run.scores_dir / file_name(scorer)
     rows = trace_files.read_rows(path) if path.exists() else []
-    known = {row["sample_id"] for row in rows}
+    scored_ids = {row["sample_id"] for row in rows}
     problems = {problem.id: problem.text for problem in run.problems()}
-    room = asyncio.Semaphore(concurrency)
-    refused = 0
+    slots = asyncio.Semaphore(concurrency)
+    num_refused = 0
 
-    async def one(asked: _Asked) -> dict[str, Any]:
-        async with room:
+    async def judge(judgement: _Judgement) -> dict[str, Any]:
+        async with slots:
             try:
-                quality: float | None = await model.quality(problems[asked.problem_id], asked.steps)
+                quality: float | None = await model.quality(problems[judgement.problem_id], judgement.steps)
             except RequestRefused:
                 quality = None
-        return {**asked.place, "scorer": scorer, "score": quality}
+        return {**judgement.columns, "scorer": scorer, "score": quality}
 
     before, num_samples = len(rows), 0
-    unscored = (s for s in counting_records(run, ["problem_id", "steps"], failed=False) if s["sample_id"] not in known)
-    while samples := list(islice(unscored, _KEPT_EVERY)):
-        found = await asyncio.gather(*(one(asked) for sample in samples for asked in _of_sample(sample)))
-        refused += sum(row["score"] is None for row in found)
-        rows += found
+    unscored = (
+        s for s in counting_records(run, ["problem_id", "steps"], failed=False) if s["sample_id"] not in scored_ids
+    )
+    while samples := list(islice(unscored, _SAMPLES_PER_WRITE)):
+        new_rows = await asyncio.gather(*(judge(judgement) for s in samples for judgement in _judgements(s)))
+        num_refused += sum(row["score"] is None for row in new_rows)
+        rows += new_rows
         trace_files.write_table(path, trace_files.SCORES, rows)
         num_samples += len(samples)
         say(f"{len(rows) - before} judgements of {num_samples} samples")
-    return len(rows) - before, refused
+    return len(rows) - before, num_refused
 
 
-def _of_sample(sample: dict[str, Any]) -> Iterator[_Asked]:
+def _judgements(sample: dict[str, Any]) -> Iterator[_Judgement]:
     before: list[str] = []
     for step_index, step in enumerate(sample["steps"]):
-        if step["role"] in _UNSCORED:
+        if step["role"] in _UNSCORED_ROLES:
             return
         texts = [(None, step["text"]), *enumerate(candidate["text"] for candidate in step["candidates"])]
         for candidate_index, text in texts:
-            place = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": candidate_index}
-            yield _Asked(sample["problem_id"], (*before, text), place)
+            columns = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": candidate_index}
+            yield _Judgement(sample["problem_id"], (*before, text), columns)
         before.append(step["text"])

@@ -14,26 +14,28 @@ from jobs.run.records import counting_records
 
 
 class NotReady(ValueError):
-    """A run that cannot be trained on, or not yet; the message is one line."""
+    """The run cannot be used for training, or not yet; the message is one line."""
 
 
 def check(run: RunFolder, task: str) -> None:
-    """Raises NotReady where a run is not the kind that a training needs, or is not finished."""
+    """Raise NotReady where a run is not of the kind that the training task needs, or is not finished."""
     if not run.exists():
-        raise NotReady(f"{run.path} is no run folder: it has no shards.parquet")
+        raise NotReady(f"{run.path} is not a run folder: it has no shards.parquet")
     spec = run.spec()
-    asked = {"align": "vanilla with the target", "select": "scot"}[task]
-    found = f"{spec.method} with the {spec.params['model']}" if spec.method == "vanilla" else spec.method
-    if found != asked:
-        raise NotReady(f"{task} needs a run of {asked}, and {run.path.name} is one of {found}")
+    required = {"align": "vanilla with the target", "select": "scot"}[task]
+    method = f"{spec.method} with the {spec.params['model']}" if spec.method == "vanilla" else spec.method
+    if method != required:
+        raise NotReady(f"{task} needs a run of {required}, but {run.path.name} is a run of {method}")
     if spec.engine.kind == "scripted":
         raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
-    if left := by_shard(run, read_endings(run)).num_unfinished:
-        raise NotReady(f"{left} samples of {run.path.name} are not finished: python -m jobs resume {run.path}")
+    if num_unfinished := by_shard(run, read_endings(run)).num_unfinished:
+        raise NotReady(
+            f"{num_unfinished} samples of {run.path.name} are not finished: python -m jobs resume {run.path}"
+        )
 
 
 def target_chains(run: RunFolder) -> Iterator[TargetChain]:
-    """The chain of every finished sample of a run by the target alone, in the order of problems and samples."""
+    """Yield the chain of every finished sample of a run by the target alone, ordered by problem and sample index."""
     for row in _in_order(run, ["problem_id", "sample_index", "steps"]):
         chain = next((step for step in row["steps"] if step["role"] == "chain"), None)
         if chain is not None:
@@ -43,7 +45,7 @@ def target_chains(run: RunFolder) -> Iterator[TargetChain]:
 
 
 def graded_drafts(run: RunFolder, grader_version: str) -> Iterator[Drafts]:
-    """The drafts of every finished sample as they were offered, with the verdicts of one grader version."""
+    """Yield the drafts of every finished sample as they were offered, with the verdicts of one grader version."""
     grades = {
         (row["sample_id"], row["step_index"], row["candidate_index"]): row["verdict"]
         for row in trace_files.read_rows(run.candidate_grades_dir / file_name(grader_version))
@@ -61,7 +63,7 @@ def graded_drafts(run: RunFolder, grader_version: str) -> Iterator[Drafts]:
 
 
 def _in_order(run: RunFolder, columns: list[str]) -> list[dict[str, Any]]:
-    """Finished samples without those that failed: the data does not depend on who finished first."""
-    places = {problem.id: place for place, problem in enumerate(run.problems())}
+    """Return finished samples without those that failed, in an order that does not depend on which finished first."""
+    order = {problem.id: place for place, problem in enumerate(run.problems())}
     rows = counting_records(run, columns, failed=False)
-    return sorted(rows, key=lambda row: (places[row["problem_id"]], row["sample_index"]))
+    return sorted(rows, key=lambda row: (order[row["problem_id"]], row["sample_index"]))

@@ -1,4 +1,4 @@
-"""What sbatch is told, in its own words: a cluster's profile, flags on top, and free pass-through.
+"""The options of sbatch: a cluster's profile, flags that override it, and anything else passed through.
 
 # slurm/clusters/mycluster.toml
 partition = "gpu"
@@ -17,45 +17,48 @@ from typing import Any
 
 from harness.toml_file import read_toml
 
-_FEW_CORES = 4
-"""Of a job that grades and reports: it grades in so many processes at most."""
+_LIGHT_JOB_CORES = 4
+"""Most cores of a job that grades and reports; it grades in one process per core."""
 DEFAULT_TIME = "4:00:00"
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
 
 def load(name: str) -> dict[str, Any]:
-    """A profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
+    """Read a profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
     folder = Path(__file__).resolve().parents[2] / "slurm" / "clusters"
-    known = {path.stem: path for place in (folder, Path("slurm/clusters")) for path in sorted(place.glob("*.toml"))}
-    path = known.get(name) or Path(name)
+    profiles = {path.stem: path for place in (folder, Path("slurm/clusters")) for path in sorted(place.glob("*.toml"))}
+    path = profiles.get(name) or Path(name)
     if not path.is_file():
-        raise ValueError(f"--profile {name}: no such file, and the known profiles are: {', '.join(known) or 'none'}")
+        raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(profiles) or 'none'}")
     content = read_toml(path, f"--profile {path}")
     return {key.replace("_", "-"): value for key, value in content.items()}
 
 
 def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What sbatch is told: the profile, then `KEY=VALUE` pairs, then flags that were given. Raises ValueError."""
-    told = load(profile) if profile else {}
+    """Merge a profile, `KEY=VALUE` pairs and flags that are not None; later ones win. Raises ValueError."""
+    options = load(profile) if profile else {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
-        told[key.replace("_", "-")] = value
-    told |= {word: value for word, value in flags.items() if value is not None}
-    submitit_parameters(told)  # says what is wrong before anything is planned
-    return told
+        options[key.replace("_", "-")] = value
+    options |= {name: value for name, value in flags.items() if value is not None}
+    submitit_parameters(options)  # raises on a wrong value before anything is planned
+    return options
 
 
 def minutes(time: str) -> int:
-    """Minutes of a limit in any of sbatch's forms: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S. Raises ValueError."""
-    found = _TIME.fullmatch(str(time).strip())
-    if found is None:
+    """Convert a time limit in any of sbatch's forms (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) to minutes, rounded up.
+
+    Raises ValueError.
+    """
+    fields = _TIME.fullmatch(str(time).strip())
+    if fields is None:
         raise ValueError(f"--time {time}: expected minutes, hours:minutes:seconds or days-hours, as sbatch takes them")
-    first, second, third = (int(found[part] or 0) for part in ("first", "second", "third"))
-    if found["days"]:
-        seconds = ((int(found["days"]) * 24 + first) * 60 + second) * 60 + third
-    elif found["third"]:
+    first, second, third = (int(fields[name] or 0) for name in ("first", "second", "third"))
+    if fields["days"]:
+        seconds = ((int(fields["days"]) * 24 + first) * 60 + second) * 60 + third
+    elif fields["third"]:
         seconds = (first * 60 + second) * 60 + third
     else:
         seconds = first * 60 + second
@@ -63,17 +66,20 @@ def minutes(time: str) -> int:
 
 
 def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in submitit's parameters, unknown words passed through to sbatch untouched. Raises ValueError."""
+    """Convert sbatch's options to submitit's parameters; what submitit does not know is passed to sbatch as it is.
+
+    Raises ValueError where a value is not what the option expects.
+    """
     options = {"time": DEFAULT_TIME, **options}
     limit = minutes(options["time"])
     named = {"partition", "account", "qos", "constraint", "exclude", "nodelist", "gres", "mem"}
     numbers = {"gpus-per-node", "cpus-per-task", "array-parallelism"}
     parameters: dict[str, Any] = {
         "time": limit,
-        # Early enough to write down what is under way, and a small part of a short limit.
+        # Early enough to record the steps under way, and a small part of a short limit.
         "signal_delay_s": max(10, min(120, limit * 60 // 10)),
         "stderr_to_stdout": True,  # one file per task instead of two
-        "wckey": options.get("wckey"),  # else submitit sends one of its own, which sites that use them refuse
+        "wckey": options.get("wckey"),  # otherwise submitit sends one of its own, which sites that use them reject
         # From Slurm 22.05 on srun does not take this from sbatch.
         "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
     }
@@ -93,10 +99,15 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for a job that grades and reports: no GPU, a few cores, none more than the nodes are known to have."""
-    without = {"gpus_per_node", "gres", "mem", "array_parallelism"}
-    few = {"cpus_per_task": min(_FEW_CORES, parameters["cpus_per_task"])} if "cpus_per_task" in parameters else {}
-    return {**{k: v for k, v in parameters.items() if k not in without}, **few}
+    """Reduce submitit's parameters to those of a job that grades and reports: no GPU and a few cores.
+
+    It gets no more cores than the workers, which the nodes are known to have.
+    """
+    dropped = {"gpus_per_node", "gres", "mem", "array_parallelism"}
+    light_parameters = {key: value for key, value in parameters.items() if key not in dropped}
+    if "cpus_per_task" in parameters:
+        light_parameters["cpus_per_task"] = min(_LIGHT_JOB_CORES, parameters["cpus_per_task"])
+    return light_parameters
 
 
 def _count(key: str, value: Any) -> int:

@@ -1,1 +1,1 @@
-"""Handing shards to a cluster: the decision what to submit, the code snapshot, the array job."""
+"""Submitting shards to a cluster: what needs a job, the code snapshot, the array job."""

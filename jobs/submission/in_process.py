@@ -1,4 +1,4 @@
-"""A job in the process that launched it. submitit's own opens a debugger where the job fails, and waits there."""
+"""A job in the process that launched it; submitit's own opens a debugger where the job fails, and waits there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class WorkerFailed(RuntimeError):
-    """What the job raised, as a traceback."""
+    """The job raised an exception; the message is its traceback."""
 
 
 @dataclass
 class InProcessJob:
-    """It runs when it is first asked whether it has ended."""
+    """A job that runs when it is first asked whether it has ended."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -27,12 +27,12 @@ class InProcessJob:
     _has_ended: bool = field(default=False, init=False)
 
     def done(self, force_check: bool = False) -> bool:
-        """Run, unless that has been done; then true."""
+        """Run the job unless it has run; always returns True."""
         if not self._has_ended:
             self._has_ended = True
             try:
                 self._result = self.function(*self.arguments)
-            except Exception as error:  # noqa: BLE001 as a worker in a process of its own: reported, whatever it is
+            except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
                 self._failure = WorkerFailed(traceback.format_exc())
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -41,17 +41,17 @@ class InProcessJob:
         return True
 
     def result(self) -> Any:
-        """What the function returned. Raises WorkerFailed."""
+        """Return what the function returned. Raises WorkerFailed."""
         self.done()
         if self._failure is not None:
             raise self._failure
         return self._result
 
     def exception(self) -> BaseException | None:
-        """WorkerFailed where the function raised."""
+        """Return WorkerFailed where the function raised, else None."""
         self.done()
         return self._failure
 
     def cancel(self, check: bool = True) -> None:
-        """Nothing: what interrupts this process has interrupted the job."""
+        """Mark the job as ended; whatever interrupted this process has interrupted the job."""
         self._has_ended = True

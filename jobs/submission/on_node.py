@@ -1,7 +1,7 @@
 """The checks of `harness.doctor` on a node, as a one-minute job.
 
-Question and answer are files in the output folder, which tries it as well: a lock that is held here must keep a node
-out, or two workers could run one shard.
+The question and the answer are files in the output folder, which tests that folder as well: a lock that is held here
+must keep a node out, or two workers could run the same shard.
 """
 
 from __future__ import annotations
@@ -31,108 +31,114 @@ from jobs.slurm.checks import check_slurm
 from jobs.submission import snapshot, submit
 
 _MINUTES = "1"
+_MAX_LINE_CHARACTERS = 300
 _PROBE_SECONDS, _LIMIT_SECONDS = 35.0, 40.0
-"""Less than the job's limit, with what Python needs to start."""
-_FIRST_LOOK_SECONDS, _ASK_SECONDS = 0.5, 5.0
+"""Together with Python's start-up, less than the job's time limit."""
+_POLL_SECONDS, _QUEUE_SECONDS = 0.5, 5.0
+"""Time between two looks for the answer's file, and between two queries of Slurm's queue."""
 _GRACE_SECONDS = 20.0
-"""After Slurm has no job any more: a shared filesystem may show a file late."""
+"""How long to wait after the job has left the queue: a shared filesystem may show a file late."""
 
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What a node found."""
+    """What the checks on a node found."""
 
     hostname: str
     checks: list[Check]
 
 
 def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None]) -> NodeAnswer:
-    """Submit the checks, wait, and clean up. A job that never answers is a failure with what is known of it."""
-    new = not Path(question.output).exists()
+    """Submit the checks, wait for the answer, and clean up.
+
+    A job that does not answer in time is a failed check that says what is known of the job. `tell` is called with a
+    line about progress.
+    """
+    is_new_folder = not Path(question.output).exists()
     try:
         Path(question.output).mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=question.output))
-    except OSError as problem:
-        return _none(f"{question.output} cannot be written to ({problem.strerror})")
+    except OSError as error:
+        return _no_answer(f"{question.output} cannot be written to ({error.strerror})")
     name = f"harness-doctor-{socket.gethostname()}-{os.getpid()}"
     try:
-        asked = replace(
+        node_question = replace(
             question, on_node=True, cluster="slurm", probe_seconds=_PROBE_SECONDS, limit_seconds=_LIMIT_SECONDS
         )
-        write_atomically(folder / "question.json", asked.to_json().encode())
+        write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
             try:
                 job = submit.submit_call(folder, name, _parameters(question.sbatch or {}), check_here, str(folder))
-            except (RuntimeError, OSError) as refused:
-                return _none(f"sbatch did not take the job: {_reason(str(refused))}")
-            tell(f"job {job} looks at a node …")
+            except (RuntimeError, OSError) as rejection:
+                return _no_answer(f"sbatch rejected the job: {_error_line(str(rejection))}")
+            tell(f"job {job} is checking a node …")
             return _wait(folder, name, wait_seconds)
     finally:
         _cancel(name)
         shutil.rmtree(folder, ignore_errors=True)
-        if new:
+        if is_new_folder:
             with contextlib.suppress(OSError):
                 Path(question.output).rmdir()
 
 
 def check_here(folder: str) -> None:
-    """On the node: look at everything and leave the answer in the folder."""
-    # Slurm may send the signal that submitit takes for a time-out up to a minute early: at once, for this job
+    """Run the checks on the node, and write the answer to the folder."""
+    # Slurm may send the signal that submitit takes for a timeout up to a minute early: at once, for this job.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     snapshot.require()
-    where = Path(folder)
-    question = Question.read(where / "question.json")
-    found = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_held(where)]})
+    path = Path(folder)
+    question = Question.read(path / "question.json")
+    checks = every.checks(question, {"slurm": lambda: check_slurm(question), "held lock": lambda: [_check_lock(path)]})
     answer = {
         "hostname": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "checks": [asdict(c) for c in found],
+        "checks": [asdict(check) for check in checks],
     }
-    write_atomically(where / "answer.json", orjson.dumps(answer))
+    write_atomically(path / "answer.json", orjson.dumps(answer))
 
 
-def _held(folder: Path) -> Check:
-    seen = storage.try_lock(folder / "held.lock")
-    if seen == "held":
+def _check_lock(folder: Path) -> Check:
+    outcome = storage.try_lock(folder / "held.lock")
+    if outcome == "held":
         return ok("locks across nodes", "a lock held on the login node keeps this node out")
     return failure(
         "locks across nodes",
-        f"a lock held on the login node was {seen} here: mount the filesystem with locks that all nodes share "
+        f"a lock held on the login node was {outcome} here: mount the filesystem with locks that all nodes share "
         "(NFS: no nolock or local_lock; Lustre: flock, not localflock), or give another --output",
     )
 
 
-def _parameters(words: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = profiles.submitit_parameters({**words, "time": _MINUTES})
+def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = profiles.submitit_parameters({**options, "time": _MINUTES})
     parameters.pop("array_parallelism", None)
-    further = {word: value for word, value in parameters["additional_parameters"].items() if word != "requeue"}
-    return {**parameters, "signal_delay_s": 5, "additional_parameters": further}
+    additional = {name: value for name, value in parameters["additional_parameters"].items() if name != "requeue"}
+    return {**parameters, "signal_delay_s": 5, "additional_parameters": additional}
 
 
 def _wait(folder: Path, name: str, seconds: float) -> NodeAnswer:
-    until, asked_at, gone_at = time.monotonic() + seconds, time.monotonic(), None
+    deadline, queried_at, gone_at = time.monotonic() + seconds, time.monotonic(), None
     state = "submitted"
-    while time.monotonic() < until:
+    while time.monotonic() < deadline:
         if (folder / "answer.json").exists():
             answer = orjson.loads((folder / "answer.json").read_bytes())
-            _until_gone(name)
+            _wait_until_gone(name)
             return NodeAnswer(answer["hostname"], [Check(**check) for check in answer["checks"]])
         if gone_at is not None and time.monotonic() - gone_at > _GRACE_SECONDS:
-            return _none(f"the job ended without an answer: {_last_words(folder)}")
-        if time.monotonic() - asked_at > _ASK_SECONDS and gone_at is None:
-            asked_at = time.monotonic()
+            return _no_answer(f"the job ended without an answer: {_last_log_line(folder)}")
+        if time.monotonic() - queried_at > _QUEUE_SECONDS and gone_at is None:
+            queried_at = time.monotonic()
             tasks = _tasks(name)
             if tasks is not None:
                 gone_at = None if tasks else time.monotonic()
                 state = " ".join(f"{task.state} {task.reason}" for task in tasks) or state
-        time.sleep(_FIRST_LOOK_SECONDS)
-    return _none(f"no node answered within {seconds:.0f} s, the job is {state}: wait longer with --wait")
+        time.sleep(_POLL_SECONDS)
+    return _no_answer(f"no node answered within {seconds:.0f} s; the job is {state}: wait longer with --wait")
 
 
-def _until_gone(name: str) -> None:
-    """The job still writes to the folder for a moment."""
-    until = time.monotonic() + _GRACE_SECONDS
-    while _tasks(name) and time.monotonic() < until:
-        time.sleep(_FIRST_LOOK_SECONDS)
+def _wait_until_gone(name: str) -> None:
+    """Wait until the job has ended: it writes to the folder for a moment after its answer."""
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while _tasks(name) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
 
 
 def _tasks(name: str) -> list[client.Task] | None:
@@ -146,27 +152,28 @@ def _cancel(name: str) -> None:
     try:
         if _tasks(name):
             client.cancel([name])
-    except client.SlurmError as silent:
-        print(f"the job {name} may still be there: {silent}", file=sys.stderr)
+    except client.SlurmError as error:
+        print(f"the job {name} may still be queued: {error}", file=sys.stderr)
 
 
-def _reason(text: str) -> str:
+def _error_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "error:" in line), lines[-1] if lines else "it gave no reason")
+    return next((line for line in lines if "error:" in line), lines[-1] if lines else "no reason given")
 
 
-def _last_words(folder: Path) -> str:
+def _last_log_line(folder: Path) -> str:
+    """Return the last line of the job's log that names an exception, else its last line."""
     lines = [
         line.strip()
         for path in sorted((folder / "logs" / "jobs").glob("*_log.*"))
         for line in path.read_text(errors="replace").splitlines()
         if line.strip()
     ]
-    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
-    return (
-        (named or lines)[-1][:300] if lines else "it wrote nothing, so the node may not see this folder or this Python"
-    )
+    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
+    if not lines:
+        return "it wrote nothing, so the node may not see this folder or this Python"
+    return (exceptions or lines)[-1][:_MAX_LINE_CHARACTERS]
 
 
-def _none(reason: str) -> NodeAnswer:
+def _no_answer(reason: str) -> NodeAnswer:
     return NodeAnswer("node", [failure("job", reason)])

@@ -1,7 +1,7 @@
-"""Hand shards to a cluster; the only module that imports submitit.
+"""Submit shards to a cluster; the only module that imports submitit.
 
-A job is given the path of a run folder and shard numbers, so nothing is pickled that an edit could break. `local` runs
-the same worker in a process of this machine, `debug` in this very process, `slurm` as an array job.
+A job gets the path of a run folder and shard numbers, so that nothing is pickled that an edit could break. `local` runs
+the worker in a process of this machine, `debug` in this process, `slurm` as a task of an array job.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
 
 
 class Job(Protocol):
-    """What is used of a submitit job."""
+    """The part of a submitit job that is used."""
 
     @property
     def job_id(self) -> str: ...
 
     def done(self, force_check: bool = False) -> bool:
-        """Whether it has ended."""
+        """Whether the job has ended."""
 
     def result(self) -> Any:
         """Wait and return what the worker returned; raises what it raised."""
 
     def exception(self) -> BaseException | None:
-        """Wait and return what the worker raised."""
+        """Wait and return what the worker raised, None where it raised nothing."""
 
     def cancel(self, check: bool = True) -> None:
-        """End it."""
+        """End the job."""
 
 
 def resolve(cluster: Cluster) -> Cluster:
-    """`auto`: Slurm where sbatch is and a controller answers, else this machine."""
+    """Replace `auto` by `slurm` where sbatch is installed and a controller answers, otherwise by `local`."""
     if cluster != "auto":
         return cluster
     return "slurm" if client.controller_answers() else "local"
 
 
 def python() -> str:
-    """The interpreter that jobs run in: this one, which the nodes see on the shared filesystem."""
+    """Return the interpreter that jobs run in: this one, which the nodes see on the shared filesystem."""
     return sys.executable
 
 
 def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list[Job]:
-    """Start one worker per shard on this machine (`local`), or run them in this very process (`debug`)."""
+    """Start one worker per shard on this machine (`local`), or run them in this process (`debug`)."""
     if cluster == "debug":
         log = run.logs_dir / "jobs" / "in-process.log"
         return [InProcessJob(run_shard, (str(run.path), shard), log) for shard in shards]
@@ -76,25 +76,26 @@ def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list
 
 @contextlib.contextmanager
 def _outside_of_any_job() -> Iterator[None]:
-    """Hide the variables of the job that this process may be in: sbatch hands them on, and srun takes them for its own.
+    """Hide the variables of the job that this process may run in.
 
-    A night is launched by Slurm's cron, and its verdict launches runs again.
+    sbatch would pass them on, and srun would take them for those of the new job. It happens: a night is launched by
+    Slurm's cron, and its verdict launches runs again.
     """
-    inside: dict[str, str] = {}
+    hidden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:
-        ours = ("SLURM_", "SLURMD_", "SRUN_")
-        inside = {name: text for name, text in os.environ.items() if name.startswith(ours) and name != "SLURM_CONF"}
-    for name in inside:
+        prefixes = ("SLURM_", "SLURMD_", "SRUN_")
+        hidden = {name: text for name, text in os.environ.items() if name.startswith(prefixes) and name != "SLURM_CONF"}
+    for name in hidden:
         del os.environ[name]
     try:
         yield
     finally:
-        os.environ.update(inside)
+        os.environ.update(hidden)
 
 
 @contextlib.contextmanager
-def _refusals_in_one_line() -> Iterator[None]:
-    """Raises SlurmRejected where submitit raises what sbatch printed."""
+def _rejections_in_one_line() -> Iterator[None]:
+    """Raise SlurmRejected, a message of one line, where submitit raises what sbatch printed."""
     from submitit.core.utils import FailedJobError
 
     try:
@@ -108,13 +109,13 @@ def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str
     """Submit one array job; returns its id. `parameters` are submitit's. Raises client.SlurmRejected."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
-    with _outside_of_any_job(), _refusals_in_one_line():
+    with _outside_of_any_job(), _rejections_in_one_line():
         jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
     return jobs[0].job_id.partition("_")[0]
 
 
 def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
-    """What sbatch would be given for a submission, without submitting it."""
+    """Return the batch script of a submission, without submitting it."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     if len(submission.tasks) > 1:
         executor.parameters["map_count"] = len(submission.tasks)
@@ -123,23 +124,23 @@ def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str
 
 
 def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Without a word on it, submitit lets 256 tasks of an array run at a time."""
+    """Let all tasks of the array run at a time unless a limit is set; submitit's default limit is 256."""
     return {"array_parallelism": len(submission.tasks), **parameters}
 
 
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
-    """Submit the job that grades, loads and reports once these have ended, however they did; returns its id.
+    """Submit the job that grades, loads and reports once `jobs` have ended, whether or not they succeeded.
 
-    Raises client.SlurmRejected.
+    Returns its id. Raises client.SlurmRejected.
     """
-    behind = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
-    return _submit(run, submissions.finalizer_name(name), behind, conclude, str(run.path.resolve()))
+    after_jobs = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
+    return _submit(run, submissions.finalizer_name(name), after_jobs, conclude, str(run.path.resolve()))
 
 
 def submit_call(
     folder: Path, name: str, parameters: Mapping[str, Any], function: Callable[..., None], *arguments: Any
 ) -> str:
-    """Submit one call of a module's function as a job of its own, in the code as it is now; returns the job's id.
+    """Submit one call of a module's function as a job of its own, with a snapshot of the code; returns the job's id.
 
     `parameters` are submitit's. Raises client.SlurmRejected.
     """
@@ -152,7 +153,7 @@ def _submit(
     run: RunFolder, name: str, parameters: Mapping[str, Any], function: Callable[..., Any], *arguments: Any
 ) -> str:
     executor = _slurm_executor(run, name, parameters)
-    with _outside_of_any_job(), _refusals_in_one_line():
+    with _outside_of_any_job(), _rejections_in_one_line():
         return str(executor.submit(function, *arguments).job_id)
 
 

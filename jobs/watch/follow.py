@@ -1,4 +1,4 @@
-"""Live progress of a run on this machine: a line that renews itself on a terminal, plain lines elsewhere."""
+"""Live progress of a run on this machine: a line that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from jobs.submission.submit import Job
 from jobs.watch.progress import Follower
 from jobs.watch.show import progress_line
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _PLAIN_LINE_SECONDS = 15.0
 
 
 def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
-    """Show progress until every job has ended; ends the jobs where it is interrupted itself.
+    """Show progress until every job has ended; cancels the jobs where it is interrupted.
 
-    A job in this very process, not `elsewhere`, is at work while it is asked whether it has ended: it gets plain lines
-    from a thread, which leave the terminal to it.
+    A job in this process, not `elsewhere`, runs while it is asked whether it has ended. Its progress is plain lines
+    from a thread, which leave the terminal to the job.
     """
     follower, ended = Follower(run), threading.Event()
-    with contextlib.nullcontext(console) if elsewhere else _apart(console) as own:
+    with contextlib.nullcontext(console) if elsewhere else _duplicate(console) as own:
         shown = threading.Thread(target=_show, args=(follower, own, ended, elsewhere), name="progress", daemon=True)
         shown.start()
         try:
             while not _all_done(jobs):
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         except BaseException:
             for job in jobs:
                 job.cancel()
@@ -45,11 +45,11 @@ def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: 
 
 
 @contextlib.contextmanager
-def _apart(console: Console) -> Iterator[Console]:
-    """A console on a copy of its descriptor: an engine that starts in this process leads the descriptor to its log."""
+def _duplicate(console: Console) -> Iterator[Console]:
+    """Yield a console on a copy of its file descriptor; an engine started in this process redirects the original."""
     try:
         copied = os.dup(console.file.fileno())
-    except (OSError, AttributeError):  # no descriptor: nothing leads it away
+    except (OSError, AttributeError):  # there is no descriptor, so nothing redirects it
         yield console
         return
     with os.fdopen(copied, "w", encoding="utf-8") as file:
@@ -65,7 +65,7 @@ def _show(follower: Follower, console: Console, ended: threading.Event, live: bo
     with Live(console=console, auto_refresh=False, transient=True) as shown:
         while not ended.is_set():
             shown.update(Text(progress_line(follower.poll())), refresh=True)
-            ended.wait(_LOOK_SECONDS)
+            ended.wait(_POLL_SECONDS)
 
 
 def _all_done(jobs: Sequence[Job]) -> bool:

@@ -1,4 +1,4 @@
-"""How far a run is, read from its journals as they grow: the same for a worker on this machine and on a node."""
+"""How far a run is, read from its journals as they grow, for workers on this machine and on nodes alike."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class Progress:
     """Counts over everything read so far."""
 
     total: int
-    """Planned samples."""
+    """Number of planned samples."""
     ended: set[str] = field(default_factory=set)
     in_flight: set[str] = field(default_factory=set)
-    """Samples that began since this follower did and have not ended."""
+    """Ids of the samples that began after this follower did and have not ended."""
     errors: int = 0
     steps: int = 0
     judged: int = 0
-    """Steps with a verdict."""
+    """Number of steps with a verdict."""
     accepted: int = 0
-    """Steps whose candidate was accepted."""
+    """Number of steps whose candidate was accepted."""
     tokens: dict[str, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
     """Output tokens of all calls, by model."""
     tokens_per_second: dict[str, float] = field(default_factory=lambda: {"draft": 0.0, "target": 0.0})
-    """Over the last minute."""
+    """Output tokens per second over the last minute, by model."""
     eta_seconds: float | None = None
 
     @property
     def acceptance(self) -> float | None:
-        """Share of judged steps that were accepted."""
+        """Share of judged steps that were accepted; None before the first verdict."""
         return self.accepted / self.judged if self.judged else None
 
 
 class Follower:
-    """Reads what journals gained since the last look."""
+    """Reads what was added to the journals since it last read them."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -55,22 +55,22 @@ class Follower:
         self.progress = Progress(total=run.units_by_shard().num_rows)
         for path in run.journals():
             self._read(path)
-        self.progress.ended = set(read_endings(run).finished.to_pylist())  # a failed sample may be run once more
+        self.progress.ended = set(read_endings(run).finished.to_pylist())  # a failed sample may be retried
         self._done_before = len(self.progress.ended)
-        self.progress.in_flight.clear()  # whoever was at them is gone
+        self.progress.in_flight.clear()  # their workers have ended
 
     def poll(self) -> Progress:
-        """Take in what is new."""
-        there = self._run.journals()
-        for path in there:
+        """Read what is new and return the progress."""
+        journals = self._run.journals()
+        for path in journals:
             self._read(path)
-        for path in set(self._offsets) - set(there):  # its worker has ended and made a trace file of it
+        for path in set(self._offsets) - set(journals):  # its worker has ended and compacted it to a trace file
             self.progress.ended |= trace_files.finished_ids([self._run.trace_file_of(path)])
             del self._offsets[path]
-        if not there:
+        if not journals:
             self.progress.ended |= set(read_endings(self._run).finished.to_pylist())
         self.progress.in_flight -= self.progress.ended
-        self._rates(time.monotonic())
+        self._update_rates(time.monotonic())
         return self.progress
 
     def _read(self, path: Path) -> None:
@@ -81,11 +81,11 @@ class Follower:
                     if not line.endswith(b"\n"):
                         break  # being written right now
                     self._offsets[path] = self._offsets.get(path, 0) + len(line)
-                    self._take(line)
+                    self._count_event(line)
         except FileNotFoundError:
             return  # compacted since the listing; what it held was read before or is in its trace file
 
-    def _take(self, line: bytes) -> None:
+    def _count_event(self, line: bytes) -> None:
         try:
             event = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -95,19 +95,19 @@ class Follower:
         if event["event"] == "start":
             self.progress.in_flight.add(event["trace"]["sample_id"])
         elif event["event"] == "step":
-            self._take_step(event["step"])
+            self._count_step(event["step"])
         elif event["event"] == "end":
             self.progress.in_flight.discard(event["sample_id"])
             self.progress.ended.add(event["sample_id"])
             self.progress.errors += event["stop_reason"] == "error"
 
-    def _take_step(self, step: dict[str, Any]) -> None:
+    def _count_step(self, step: dict[str, Any]) -> None:
         self.progress.steps += 1
         if step["verdict"] is not None:
             self.progress.judged += 1
             self.progress.accepted += step["verdict"]["accepted"]
 
-    def _rates(self, now: float) -> None:
+    def _update_rates(self, now: float) -> None:
         progress = self.progress
         self._history.append((now, progress.tokens["draft"], progress.tokens["target"]))
         while len(self._history) > 2 and now - self._history[0][0] > _WINDOW_SECONDS:

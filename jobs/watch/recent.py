@@ -1,4 +1,4 @@
-"""What the workers of a run did in the last minutes: from the journals they write and the trace files made of them."""
+"""What the workers of a run did in the last minutes, from their journals and the trace files compacted from them."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ _CALL = [f"calls.list.element.{name}" for name in ("model", "output_tokens", "su
 
 @dataclass
 class Recent:
-    """Counts over the last five minutes, or over what there is of them."""
+    """Counts over the last five minutes, or over the part of them in which there was work."""
 
     now: float = field(default_factory=time.time)
-    """Seconds since the epoch, as all times here."""
+    """Seconds since the epoch, like all times here."""
     tokens: Counter[str] = field(default_factory=Counter)
     """Output tokens by model."""
     samples: int = 0
-    """Samples that ended."""
+    """Number of samples that ended."""
     in_flight: int = 0
-    """Samples that began and have not ended in journals that are being written."""
+    """Number of samples that began and have not ended in journals that are being written."""
     first: float | None = None
     """When the first of the calls counted was submitted."""
 
     @property
     def since(self) -> float:
-        """Where the window begins."""
+        """Start of the window."""
         return self.now - WINDOW_SECONDS
 
     @property
     def seconds(self) -> float:
-        """Length of the window, or of the work in it."""
+        """Length of the window, or of the part of it since the first call."""
         return max(1.0, self.now - max(self.since, self.since if self.first is None else self.first))
 
     def tokens_per_second(self) -> dict[str, float]:
-        """By model."""
+        """Output tokens per second, by model."""
         return {model: tokens / self.seconds for model, tokens in sorted(self.tokens.items())}
 
     def samples_per_second(self) -> float:
-        """Of all workers together."""
+        """Samples that ended per second, of all workers together."""
         return self.samples / self.seconds
 
     def add_journal(self, content: bytes, num_ended: int) -> None:
-        """Count the end of a journal that is being written."""
+        """Count the recent events of a journal that is being written."""
         self.in_flight += content.count(b'{"event":"start"') - num_ended
         last_call: dict[str, float] = {}
         for line in content[-_TAIL_BYTES:].split(b"\n"):
@@ -67,7 +67,7 @@ class Recent:
                 self.samples += last_call.get(event["sample_id"], 0.0) >= self.since
 
     def add_trace_file(self, path: Path) -> None:
-        """Count a trace file that was made in the window; a damaged one counts nothing."""
+        """Count the calls of a trace file that was written in the window; a damaged file adds nothing."""
         try:
             calls = trace_files.read_columns(path, _CALL)["calls"].combine_chunks()
         except trace_files.DAMAGED:

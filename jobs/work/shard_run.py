@@ -1,4 +1,4 @@
-"""The samples of a worker in flight over two engines: admitted while there is room and time, each run to its end."""
+"""The samples of a worker in flight over two engines, admitted while there is memory and time, each run to its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 
 _DURATIONS = 256
-"""Ended samples that the likely duration of the next is taken from."""
+"""Number of the latest samples that the likely duration of the next one is estimated from."""
 
 
 class ShardRun:
@@ -37,46 +37,46 @@ class ShardRun:
         state: RunState,
         ends_at: float | None = None,
     ) -> None:
-        """`ends_at`: when this job will be ended, seconds since the epoch."""
+        """Prepare to run samples; `ends_at` is when this job will be ended, in seconds since the epoch."""
         self.spec, self.method, self.problems = spec, method, problems
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget)
         self.num_ended = self.num_steps = 0
         self.ends_at = ends_at
         self._durations: deque[float] = deque(maxlen=_DURATIONS)
-        rooms = [engine.kv_tokens for engine in engines.values() if engine.kv_tokens is not None]
-        self.admission = Admission(min(rooms, default=None), spec.concurrency, spec.token_budget)
+        cache_sizes = [engine.kv_tokens for engine in engines.values() if engine.kv_tokens is not None]
+        self.admission = Admission(min(cache_sizes, default=None), spec.concurrency, spec.token_budget)
 
-    async def all(self, units: list[Unit]) -> None:
-        """Run samples as room and time allow. The first failure of machinery cancels the rest.
+    async def run_all(self, units: list[Unit]) -> None:
+        """Run samples as memory and time allow. The first failure of machinery cancels the rest.
 
-        Returns once all have ended, or once those have that began before the time left grew shorter than a sample is
-        likely to take.
+        Returns once all samples have ended or, where the remaining time becomes shorter than a sample is likely to
+        take, once those have ended that had begun by then.
         """
         tokenizer = next(iter(self.engines.values())).tokenizer
         async with asyncio.TaskGroup() as group:
             for unit in units:
                 prompt_tokens = len(opening(tokenizer, self.problems[unit.problem_id])[0])
-                held = await self.admission.admit(prompt_tokens)
-                if not self._time_for_another():
-                    await self.admission.release(held, None)
+                admitted_tokens = await self.admission.admit(prompt_tokens)
+                if not self._has_time_for_another():
+                    await self.admission.release(admitted_tokens, None)
                     break
-                group.create_task(self._one(unit, held))
+                group.create_task(self._run_sample(unit, admitted_tokens))
 
-    def _time_for_another(self) -> bool:
-        """Whether a sample is likely to end in the time left: in less than the 90th percentile of those before it."""
+    def _has_time_for_another(self) -> bool:
+        """Whether the remaining time is longer than 90% of the latest samples took."""
         if self.ends_at is None or not self._durations:
             return True
         likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
         return time.time() + likely < self.ends_at
 
-    async def _one(self, unit: Unit, held: int) -> None:
+    async def _run_sample(self, unit: Unit, admitted_tokens: int) -> None:
         trace = self.state.unfinished.get(unit.sample_id) or Trace(
             unit.sample_id, unit.problem_id, unit.sample_index, seed=self._seed(unit)
         )
         trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
-        restarts, begun = self._restarts(), time.monotonic()
+        restarts, started_at = self._restarts(), time.monotonic()
         try:
             await run_sample(
                 self.problems[unit.problem_id],
@@ -84,18 +84,18 @@ class ShardRun:
                 self.engines,
                 trace,
                 self.limits,
-                on_step=lambda step: self._accepted(trace, step),
+                on_step=lambda step: self._record_step(trace, step),
                 on_start=lambda: self.journal.start(trace),
             )
             trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
             self.journal.end(trace)
             self.num_ended += 1
-            self._durations.append(time.monotonic() - begun)
+            self._durations.append(time.monotonic() - started_at)
             emitted = trace.emitted_tokens
         finally:
-            await self.admission.release(held, emitted)
+            await self.admission.release(admitted_tokens, emitted)
 
-    def _accepted(self, trace: Trace, step: Step) -> None:
+    def _record_step(self, trace: Trace, step: Step) -> None:
         self.journal.step(trace, step)
         self.num_steps += 1
 
@@ -103,7 +103,7 @@ class ShardRun:
         return sum(engine.restarts for engine in self.engines.values())
 
     def _seed(self, unit: Unit) -> int:
-        """A sample's seed; the run's seed and the sample's index are part of its id."""
+        """Return a sample's seed; the run's seed and the sample's index are part of its id."""
         if self.spec.selection is None:
             return _seed_of(unit.sample_id)
         return _seed_of(self.spec.drawn_alike().sample_ids(self.problems[unit.problem_id])[unit.sample_index])

@@ -1,7 +1,7 @@
 """A worker: one shard, or several, on one node. Plain asyncio over many samples; the engines batch them.
 
-It is given a run folder and shard numbers, nothing else, and finds everything there. Killed at any moment, it loses the
-steps in flight; started again, it goes on from what the journals hold.
+A worker gets the path of a run folder and shard numbers, and reads everything else there. Killed at any moment, it
+loses only the steps in flight; started again, it resumes from the journals.
 """
 
 from __future__ import annotations
@@ -40,57 +40,56 @@ from jobs.submission import snapshot
 from jobs.work.shard_run import ShardRun
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
-"""Set where the worker must not outlive the process that started it (local runs)."""
-
+"""Environment variable: the process that the worker must not outlive, because it started it (local runs)."""
 
 _BYTES_PER_TOKEN = 2
 """Fewer than any benchmark's text has on average, so that a context is large enough before a tokenizer is loaded."""
-_PROMPT_RESERVE = 512
+_PROMPT_RESERVE_TOKENS = 512
 """Tokens of chat template, instructions and a verdict's question."""
-
-
 _LOCK_SECONDS = 3.0
-"""Longer than a compaction holds a shard."""
-
-
-_WRITE_DOWN_SECONDS = 60.0
-"""Of a long limit: Slurm may send its signal up to a minute early."""
+"""How long to wait for a shard's lock: longer than a compaction holds it."""
+_SHUTDOWN_SECONDS = 60.0
+"""Time before a long limit after which no sample is started: Slurm may send its signal up to a minute early."""
 _MAX_RESTARTS = 100
 _REQUEUE_SECONDS = 120.0
+"""How long to wait for Slurm to end this process after a requeue."""
 
 
 class ShardBusyError(RuntimeError):
-    """Another worker is at this shard."""
+    """Another process holds the lock of this shard."""
 
 
 class OutOfTimeError(RuntimeError):
-    """The time limit came first, and the job could not be queued again."""
+    """The time limit was reached before all samples had ended, and the job could not be requeued."""
 
 
 def run_shard(folder: str, shard: int) -> int:
-    """Run what is left of one shard; returns the number of samples that ended. Raises what broke, after a clean
-    shutdown."""
+    """Run the unfinished samples of one shard; returns the number of samples that ended.
+
+    Raises the error that stopped it, after a clean shutdown.
+    """
     return run_shards(folder, [shard])
 
 
 def run_shards(folder: str, shards: list[int]) -> int:
-    """The same of several shards over one start of the engines.
+    """Run the unfinished samples of several shards over one start of the engines; returns how many samples ended.
 
-    Where Slurm's time limit comes first, what is under way is written down and the job is queued again.
+    Where Slurm's time limit comes first, the steps under way are recorded and the job is requeued. Raises the error
+    that stopped it, after a clean shutdown.
     """
     snapshot.require()
     run = RunFolder(Path(folder))
-    _follow_launcher()
-    with contextlib.ExitStack() as held:
+    _end_with_launcher()
+    with contextlib.ExitStack() as locks:
         for shard in shards:
             try:
-                held.enter_context(run.shard_lock(shard, _LOCK_SECONDS))
-            except Timeout as busy:
-                raise ShardBusyError(f"shard {shard} of {run.path.name} is at another process") from busy
+                locks.enter_context(run.shard_lock(shard, _LOCK_SECONDS))
+            except Timeout as timeout:
+                raise ShardBusyError(f"shard {shard} of {run.path.name} is locked by another process") from timeout
         worker = _Worker(run, shards)
         asyncio.run(worker.work())
     if worker.out_of_time:
-        _go_on_later(worker)
+        _requeue(worker)
     return worker.num_ended
 
 
@@ -103,7 +102,7 @@ class _Worker:
         self.out_of_time = False
 
     async def work(self) -> None:
-        """Run what is left; ends early where Slurm's signal before the time limit arrives."""
+        """Run the unfinished samples; ends early where Slurm's signal before the time limit arrives."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -133,11 +132,11 @@ class _Worker:
         logs = run.logs_dir / f"shard-{self.shards[0]}"
         async with factory.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
             attempt = _attempt(run, self.shards[0], engines, time.monotonic() - started)
-            asked = taking_turns(engines) if spec.engine.take_turns else engines
+            used_engines = taking_turns(engines) if spec.engine.take_turns else engines
             journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-            samples = ShardRun(spec, method, problems, asked, journal, state, _ends_at())
+            samples = ShardRun(spec, method, problems, used_engines, journal, state, _ends_at())
             try:
-                await samples.all(todo)
+                await samples.run_all(todo)
             finally:
                 journal.close()
                 run_state.compact_own(run, journal.path)
@@ -157,7 +156,11 @@ def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
 
 
 def _ends_at() -> float | None:
-    """When Slurm will end this job, less the time its signal comes earlier; None where nobody will or knows."""
+    """Return when this job should start no more samples, in seconds since the epoch.
+
+    That is its time limit less the time by which Slurm's signal may come early; None where there is no limit, or none
+    that is known.
+    """
     job = client.this_job()
     if job is None:
         return None
@@ -166,25 +169,27 @@ def _ends_at() -> float | None:
     except client.SlurmError:
         return None  # the signal before the end still comes
     now = time.time()
-    return None if end is None else end - min(_WRITE_DOWN_SECONDS, 0.1 * max(0.0, end - now))
+    return None if end is None else end - min(_SHUTDOWN_SECONDS, 0.1 * max(0.0, end - now))
 
 
-def _go_on_later(worker: _Worker) -> None:
-    """Queue this job again, as often as it gets anywhere; raises OutOfTimeError where that cannot be done."""
+def _requeue(worker: _Worker) -> None:
+    """Requeue this job, as often as it makes progress; raises OutOfTimeError where that cannot be done."""
     job = client.this_job()
     if not worker.num_steps + worker.num_ended:
-        raise OutOfTimeError("the time limit came before a single step was accepted: it is too short")
+        raise OutOfTimeError("the time limit was reached before a single step was accepted: it is too short")
     if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
-        raise OutOfTimeError(f"the time limit came, and this is no Slurm job or was restarted {_MAX_RESTARTS} times")
+        raise OutOfTimeError(
+            f"the time limit was reached, and this is not a Slurm job or was restarted {_MAX_RESTARTS} times"
+        )
     client.requeue(job)
     time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
-    raise OutOfTimeError(f"job {job} was queued again but not ended")
+    raise OutOfTimeError(f"job {job} was requeued, but Slurm did not end this process")
 
 
 def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
     engine = spec.engine
     prompt_bytes = max(len(problem_text(p).encode()) for p in problems)
-    needed = prompt_bytes // _BYTES_PER_TOKEN + _PROMPT_RESERVE
+    needed = prompt_bytes // _BYTES_PER_TOKEN + _PROMPT_RESERVE_TOKENS
     needed += spec.token_budget + method.verdict_tokens(spec.token_budget)
     return pair_settings(
         cast(Kind, engine.kind),
@@ -202,7 +207,7 @@ def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dic
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:
-    """Raises ValueError where this node cannot do it."""
+    """Return the token-level speculation of a run; raises ValueError where this node does not support it."""
     engine = spec.engine
     if engine.spec_decode is None or engine.spec_tokens is None:
         return None
@@ -215,13 +220,13 @@ def _speculation(spec: RunSpec) -> Speculation | None:
 
 
 def _adapter(spec: RunSpec) -> adapter.Adapter | None:
-    """Raises ValueError where the folder no longer holds what was planned."""
+    """Return the adapter of a run; raises ValueError where its folder no longer holds what was planned."""
     if spec.selection is None:
         return None
-    found = adapter.read(spec.selection.path)
-    if adapter.fingerprint(Path(found.path)) != spec.selection.fingerprint:
-        raise ValueError(f"the selection adapter in {found.path} is no longer the one that this run was planned with")
-    return found
+    selection = adapter.read(spec.selection.path)
+    if adapter.fingerprint(Path(selection.path)) != spec.selection.fingerprint:
+        raise ValueError(f"the selection adapter in {selection.path} has changed since this run was planned")
+    return selection
 
 
 def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:
@@ -251,8 +256,8 @@ def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup
     )
 
 
-def _follow_launcher() -> None:
-    """End this worker when the launcher that it must not outlive is gone."""
+def _end_with_launcher() -> None:
+    """End this worker when the launcher that it must not outlive has ended."""
     launcher = os.environ.get(LAUNCHER_PID)
     if launcher is None or int(launcher) == os.getpid():
         return

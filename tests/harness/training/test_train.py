@@ -120,7 +120,7 @@ def test_a_specification_without_an_adapter_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("align", "--output", "o", "--run", "none", "--draft", "{draft}"), "none is no run folder"),
+        (("align", "--output", "o", "--run", "none", "--draft", "{draft}"), "none is not a run folder"),
         (("align", "--output", "o", "--draft", "r1-1b"), "unknown model 'r1-1b'; valid: "),
         (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--rank", "7"), "--rank must be one of"),
         (("align", "--output", "o", "--run", "{chains}", "--draft", "{draft}", "--epochs", "0"), "--epochs must be at"),

@@ -60,13 +60,13 @@ def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> N
 
 def test_a_run_of_another_kind_or_that_is_not_finished_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     vanilla = folders.vanilla(tmp_path, tiny_models["target"])
-    with pytest.raises(NotReady, match=r"select needs a run of scot, and .* is one of vanilla with the target"):
+    with pytest.raises(NotReady, match=r"select needs a run of scot, but .* is a run of vanilla with the target"):
         check(vanilla, "select")
     with pytest.raises(NotReady, match="scripted engines"):
         check(plan(tmp_path, method="vanilla"), "align")
-    with pytest.raises(NotReady, match="is one of vanilla with the draft"):
+    with pytest.raises(NotReady, match="is a run of vanilla with the draft"):
         check(plan(tmp_path, method="vanilla", model="draft"), "align")
-    with pytest.raises(NotReady, match="no run folder"):
+    with pytest.raises(NotReady, match="not a run folder"):
         check(RunFolder(tmp_path / "none"), "align")
     for part in vanilla.trace_files_dir.iterdir():
         part.unlink()

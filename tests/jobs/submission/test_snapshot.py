@@ -69,9 +69,9 @@ def test_a_task_that_would_run_other_code_stops(
     monkeypatch.setenv(snapshot.CODE, str(Path(snapshot.__file__).resolve().parents[2]))
     snapshot.require()
     monkeypatch.setenv(snapshot.CODE, str(tmp_path / folder))
-    with pytest.raises(snapshot.WrongCode, match="runs instead of what was submitted"):
+    with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
         run_shards(str(run.path), [0])
-    with pytest.raises(snapshot.WrongCode, match="runs instead of what was submitted"):
+    with pytest.raises(snapshot.WrongCode, match="instead of the submitted code"):
         conclude(str(run.path))
 
 

@@ -45,7 +45,7 @@ def test_a_run_shows_its_progress(
 ) -> None:
     monkeypatch.setenv(factory.SCRIPTED_SECONDS, "0.02")
     monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.1)
-    monkeypatch.setattr(follow, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(follow, "_POLL_SECONDS", 0.1)
     text, run = io.StringIO(), plan(tmp_path)
     console = Console(file=text, force_terminal=terminal, width=120)
     follow.follow(run, [cast(Job, _Here(run))], console, elsewhere=elsewhere)
