@@ -1,1 +1,1 @@
-"""Reports for people: one self-contained HTML file with a trace viewer, or its tables as Markdown or LaTeX."""
+"""Reports on runs: a self-contained HTML page with a trace viewer, or its tables as Markdown or LaTeX."""

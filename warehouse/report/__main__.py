@@ -1,6 +1,6 @@
 """Report on runs: `python -m warehouse.report RUN… -o report.html`.
 
-The page is one file without any reference to the network. A report only reads the warehouse.
+The page is a single file that loads nothing from the network. A report only reads the warehouse.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Write a report on runs that are in the warehouse. RUN: a run id, the beginning of one, or a run folder.
+    """Write a report on runs in the warehouse. RUN: a run id, a prefix of one, or a run folder.
 
-    HTML: one page with charts, tables and a trace viewer that needs no network. Markdown, LaTeX: its tables.
+    HTML is a single page with charts, tables and a trace viewer, which works offline. Markdown and LaTeX contain the
+    tables only.
     """
     report = make_report(
         runs,

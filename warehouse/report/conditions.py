@@ -1,4 +1,4 @@
-"""What ran and on what, line by line, with the lines on which runs differ."""
+"""The report's table of settings and environment, which marks the lines on which runs differ."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from warehouse.report.tables import Table
 
 
 def conditions(runs: Sequence[RunFacts]) -> Table:
-    """What ran and on what: a column for each run."""
+    """Return the table with a column for each run."""
     rows: list[tuple[str, ...]] = []
     differs: set[int] = set()
     for name, read in _LINES:
-        cells = [_shown(read(run)) for run in runs]
+        cells = [_cell(read(run)) for run in runs]
         if set(cells) == {NOTHING}:
             continue
         if len(set(cells) - {NOTHING}) > 1 and name not in _EXPECTED:
             differs.add(len(rows))
         rows.append((name, *cells))
     caption = (
-        "Marked lines differ between the runs: what they explain is not the method's doing."
+        "Marked lines differ between the runs and can explain differences in the results."
         if differs
         else (
-            "Nothing but the method, its parameters and the time of the run differs between the runs."
+            "The runs differ only in the method, its parameters and the time of the run."
             if len(runs) > 1
-            else "The run's frozen specification and what its workers found."
+            else "The run's specification, and the environment of its workers."
         )
     )
-    columns = ("", *(run.label for run in runs))
-    return Table("conditions", "What ran, and on what", columns, rows, caption, False, frozenset(differs))
+    columns = ("setting", *(run.label for run in runs))
+    return Table("conditions", "Settings and environment", columns, rows, caption, False, frozenset(differs))
 
 
 def model(run: RunFacts, role: str) -> str:
-    """Name and revision of one of a run's models."""
+    """Return name and revision of a run's draft or target model."""
     name, revision = run.conditions[f"{role}_name"], run.conditions[f"{role}_revision"]
     return f"{name} @ {str(revision)[:10]}" if name and revision else name or NOTHING
 
@@ -46,11 +46,11 @@ def _tensor_parallel(run: RunFacts) -> str:
 
 
 def _versions(run: RunFacts) -> str:
-    found = [json.loads(text) for text in run.conditions["versions"] or () if text]
-    return " | ".join(", ".join(f"{name} {version}" for name, version in one.items()) for one in found)
+    versions = [json.loads(text) for text in run.conditions["versions"] or () if text]
+    return " | ".join(", ".join(f"{name} {version}" for name, version in packages.items()) for packages in versions)
 
 
-def _shown(value: object) -> str:
+def _cell(value: object) -> str:
     return NOTHING if value is None or value == "" else str(value)
 
 
@@ -64,8 +64,8 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("dataset", lambda r: r.summary.dataset),
     ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
     ("samples per problem", lambda r: r.summary.k),
-    ("problems' hash", lambda r: r.conditions["dataset_hash"]),
-    ("prompts' hash", lambda r: r.conditions["prompt_hash"]),
+    ("hash of the problems", lambda r: r.conditions["dataset_hash"]),
+    ("hash of the prompts", lambda r: r.conditions["prompt_hash"]),
     ("temperature", lambda r: r.conditions["temperature"]),
     ("top-p", lambda r: r.conditions["top_p"]),
     ("token budget", lambda r: r.conditions["token_budget"]),
@@ -73,14 +73,14 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
     ("tensor parallel, draft / target", _tensor_parallel),
     ("samples in flight per worker", lambda r: r.summary.concurrency),
-    ("engines at work", lambda r: "in turns" if r.summary.take_turns else "at once"),
-    ("devices of a worker", lambda r: r.conditions["devices"]),
+    ("engines run", lambda r: "in turns" if r.summary.take_turns else "concurrently"),
+    ("devices per worker", lambda r: r.conditions["devices"]),
     ("nodes", lambda r: r.conditions["num_nodes"]),
-    ("attempts of workers", lambda r: r.conditions["num_workers"]),
+    ("worker attempts", lambda r: r.conditions["num_workers"]),
     ("harness commit", lambda r: r.conditions["git_commits"]),
     ("packages", _versions),
     ("grader", lambda r: r.summary.grader_version),
     ("planned (UTC)", lambda r: r.conditions["created_at"].strftime("%Y-%m-%d %H:%M")),
 )
-_EXPECTED = {"run folder", "method", "parameters", "preset", "planned (UTC)", "attempts of workers", "nodes"}
-"""Lines that are expected to differ between runs that are set side by side."""
+_EXPECTED = {"run folder", "method", "parameters", "preset", "planned (UTC)", "worker attempts", "nodes"}
+"""Lines that are expected to differ between compared runs."""

@@ -1,11 +1,13 @@
-"""What a report says, from the views: one `RunFacts` per run, and the flips of every pair of runs.
+"""The data of a report, read from the views: a `RunFacts` per run, and the flips of every pair of runs.
 
-Rates over verdicts and means over samples get their interval from the spread between problems (one problem is one
-observation): the ratio estimator's standard error, Cochran, Sampling Techniques, section 6.4, with Student's t.
+The intervals of rates over verdicts and of means over samples are over problems (one problem is one observation): the
+ratio estimator's standard error, Cochran, Sampling Techniques, section 6.4, with Student's t.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +57,7 @@ SELECT part, seconds_per_sample FROM latency_split WHERE run_id = $run_id AND se
 """
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
 _RERUN = "SELECT rerun_standard_error FROM pass_at_1 WHERE run_id = $run_id"
-# An attempt is written down once its engines are up, so their start-up is added.
+# An attempt is recorded once its engines are up, so their start-up time is added.
 _COST = """
 WITH ended AS (
     SELECT sample.attempt_id,
@@ -85,7 +87,7 @@ WHERE run_id = $run_id AND num_graded > 0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % t interval over n problems; no interval where n < 2."""
+    """A value with its 95 % t interval over n problems; no interval if n < 2."""
 
     value: float
     n: int
@@ -93,18 +95,24 @@ class Estimate:
 
     @property
     def low(self) -> float | None:
-        """Lower end."""
+        """Lower end of the interval."""
         return None if self.half_width is None else self.value - self.half_width
 
     @property
     def high(self) -> float | None:
-        """Upper end."""
+        """Upper end of the interval."""
         return None if self.half_width is None else self.value + self.half_width
+
+    def clipped(self, highest: float = math.inf) -> tuple[float, float] | None:
+        """Return both ends of the interval, limited to 0 to `highest`; None without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return max(0.0, self.low), min(highest, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Share of verdicts that accepted a candidate at one place of the chain."""
+    """Share of verdicts that accepted a candidate at one position in the chain."""
 
     position: int
     num_verdicts: int
@@ -113,7 +121,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Time of one kind of device that a run held."""
+    """Time for which a run held devices of one kind."""
 
     device: str
     num_attempts: int
@@ -122,76 +130,82 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """One run as a report shows it. Shares are fractions, times are seconds."""
+    """Data of one run. Shares are fractions, times are in seconds."""
 
     label: str
-    """Short and unlike any other label of the report."""
+    """Short name, unique in the report."""
     summary: RunSummary
     conditions: Mapping[str, Any]
-    """The run's specification and what its times depend on, by column name."""
+    """The run's specification and environment, by column name."""
     rerun_standard_error: float | None
     fallback: Estimate | None
     latency: Estimate | None
     p95_seconds: float | None
     latency_parts: Mapping[str, float]
-    """Seconds a sample by part; they sum to the mean latency."""
+    """Seconds per sample by part; they sum to the mean latency."""
     acceptance: Mapping[str, Sequence[Acceptance]]
-    """By axis: tenth (of the chain, 1 to 10), step (index from 0)."""
+    """Acceptance by axis: "tenth" (of the chain, 1 to 10) and "step" (index from 0)."""
     costs: Sequence[Cost]
     scores: Mapping[tuple[str, str], float]
-    """By problem id and content hash, the share of graded samples that are correct."""
+    """Share of graded samples that are correct, by problem id and content hash."""
 
     @property
     def is_graded(self) -> bool:
-        """Whether any sample has a grade; without one an accuracy of zero would say nothing."""
+        """Whether any sample has a grade; without one, an accuracy of zero is not a result."""
         return self.summary.graded_pass_at_1 is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Problems that two runs both have graded samples of. Right: more than half of these are correct; wrong: fewer."""
+    """Numbers of problems with opposite outcomes under two runs.
+
+    A problem is right if more than half of its graded samples are correct, and wrong if fewer than half are.
+    """
 
     first: int
+    """Index of the first run in the report."""
     second: int
-    """Places of the two runs in the report."""
+    """Index of the second run in the report."""
     num_shared: int
+    """Number of problems with graded samples of both runs."""
     only_first: int
-    """Right under the first run, wrong under the second."""
+    """Number of problems right under the first run and wrong under the second."""
     only_second: int
+    """Number of problems right under the second run and wrong under the first."""
 
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:
-    """The facts of runs, in the order asked. Raises UnknownRun."""
-    found = summaries(connection, run_ids)
-    return [_facts(connection, s, label) for s, label in zip(found, labels(found), strict=True)]
+    """Read the data of runs, in the order of their ids. Raises UnknownRun."""
+    run_summaries = summaries(connection, run_ids)
+    return [_facts(connection, s, label) for s, label in zip(run_summaries, labels(run_summaries), strict=True)]
 
 
 def flips(runs: Sequence[RunFacts]) -> list[Flips]:
-    """Of every pair of runs over the same problems with a graded one in common."""
-    found = []
-    for first, one in enumerate(runs):
-        for second in range(first + 1, len(runs)):
-            pairs = [(s, runs[second].scores[key]) for key, s in one.scores.items() if key in runs[second].scores]
-            if pairs and one.conditions["dataset_hash"] == runs[second].conditions["dataset_hash"]:
-                only_first = sum(a > 0.5 > b for a, b in pairs)
-                only_second = sum(a < 0.5 < b for a, b in pairs)
-                found.append(Flips(first, second, len(pairs), only_first, only_second))
-    return found
+    """Count the flips of every pair of runs over the same problems that share a problem with graded samples."""
+    counts = []
+    for first, second in itertools.combinations(range(len(runs)), 2):
+        own, other = runs[first], runs[second]
+        pairs = [(score, other.scores[key]) for key, score in own.scores.items() if key in other.scores]
+        if pairs and own.conditions["dataset_hash"] == other.conditions["dataset_hash"]:
+            only_first = sum(a > 0.5 > b for a, b in pairs)
+            only_second = sum(a < 0.5 < b for a, b in pairs)
+            counts.append(Flips(first, second, len(pairs), only_first, only_second))
+    return counts
 
 
 def _facts(connection: Connection, summary: RunSummary, label: str) -> RunFacts:
-    def ask(sql: str) -> list[dict[str, Any]]:
+    def select(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": summary.run_id})
 
     def estimate(sql: str) -> Estimate | None:
-        found = ask(sql)
-        return Estimate(**found[0]) if found else None
+        estimates = select(sql)
+        return Estimate(**estimates[0]) if estimates else None
 
-    [conditions] = ask(_CONDITIONS)
-    [rerun] = ask(_RERUN)
-    p95 = ask(_P95)
+    [conditions] = select(_CONDITIONS)
+    [rerun] = select(_RERUN)
+    p95 = select(_P95)
     acceptance: dict[str, list[Acceptance]] = {}
-    for row in ask(_ACCEPTANCE):
+    for row in select(_ACCEPTANCE):
         rate = Estimate(row["value"], row["n"], row["half_width"])
         acceptance.setdefault(row["axis"], []).append(Acceptance(row["position"], row["num_verdicts"], rate))
     return RunFacts(
@@ -202,8 +216,8 @@ def _facts(connection: Connection, summary: RunSummary, label: str) -> RunFacts:
         fallback=estimate(_FALLBACK),
         latency=estimate(_LATENCY),
         p95_seconds=p95[0]["p95_seconds"] if p95 else None,
-        latency_parts={row["part"]: row["seconds_per_sample"] for row in ask(_LATENCY_PARTS)},
+        latency_parts={row["part"]: row["seconds_per_sample"] for row in select(_LATENCY_PARTS)},
         acceptance=acceptance,
-        costs=[Cost(**row) for row in ask(_COST)],
-        scores={(row["problem_id"], row["content_hash"]): row["score"] for row in ask(_SCORES)},
+        costs=[Cost(**row) for row in select(_COST)],
+        scores={(row["problem_id"], row["content_hash"]): row["score"] for row in select(_SCORES)},
     )

@@ -1,4 +1,4 @@
-"""The report's sections: which charts and tables, in which order, with captions that say what is seen."""
+"""The report's sections: charts and tables in order, with their captions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from warehouse.formatting import number
+from warehouse.formatting import number, percent, span
 from warehouse.report import tables, verdicts
 from warehouse.report.charts.bars import Bar, stacked
 from warehouse.report.charts.lines import Line, Place, lines
@@ -21,37 +21,38 @@ PARTS = {
     "chain": "chain", "answer": "answer", "queueing": "queueing", "overhead": "overhead",
 }  # fmt: skip
 _MIN_VERDICTS = 5
-"""Places of the chain with fewer verdicts are not drawn."""
+"""Positions in the chain with fewer verdicts are not drawn."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Drawings under one caption."""
+    """Drawings with a common caption."""
 
     title: str
     drawings: Sequence[Markup]
     caption: str
     keyed: Sequence[int] = ()
-    """Runs to list as a key below the drawings."""
+    """Indices of the runs in the key below the drawings."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with an anchor."""
+    """A section of the page."""
 
     name: str
+    """Anchor in the page."""
     title: str
     short: str
-    """In the page's navigation."""
+    """Title in the page's navigation."""
     figures: Sequence[Figure] = field(default=())
     tables: Sequence[Table] = field(default=())
 
 
-def sections(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Section]:
-    """Everything above the trace viewer; what there is nothing to say about is left out."""
+def sections(runs: Sequence[RunFacts], flips: Sequence[Flips]) -> list[Section]:
+    """Return everything above the trace viewer, without sections that would be empty."""
     speed = [table for table in (tables.latency(runs), tables.speed_ups(runs)) if table is not None]
-    costs, flips = tables.costs(runs), tables.flip_counts(runs, found)
-    made = [
+    costs = tables.costs(runs)
+    candidates = [
         Section("results", "Results", "Results", _accuracy(runs), [tables.results(runs)]),
         Section("trade-off", "Accuracy against latency", "Trade-off", _trade_offs(runs), speed),
         Section(
@@ -65,41 +66,42 @@ def sections(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Section]:
         Section("acceptance", "Acceptance along the chain", "Acceptance", _acceptance(runs)),
         Section("cost", "Cost", "Cost", (), [costs] if costs.rows else ()),
         Section("verdicts", "Verdicts", "Verdicts", [_verdicts(runs)], [verdicts.table(runs)]),
-        Section("flips", "Flips", "Flips", (), [flips] if found else ()),
-        Section("conditions", "What ran, and on what", "Conditions", (), [conditions(runs)]),
+        Section("flips", "Flips", "Flips", (), [tables.flip_counts(runs, flips)] if flips else ()),
+        Section("conditions", "Settings and environment", "Settings", (), [conditions(runs)]),
     ]
-    return [section for section in made if section.figures or section.tables]
+    return [section for section in candidates if section.figures or section.tables]
 
 
 def _accuracy(runs: Sequence[RunFacts]) -> list[Figure]:
-    shown = []
+    marks = []
     for place, run in enumerate(runs):
         s = run.summary
         if not run.is_graded:
             continue
-        low, high = _scaled(s.low_95, 100), _scaled(s.high_95, 100)
-        said = f"{100 * s.pass_at_1:.1f} %" + ("" if low is None or high is None else f"  ({low:.1f} to {high:.1f})")
-        shown.append(Dot(run.label, place, 100 * s.pass_at_1, low, high, said))
-    if not shown:
+        interval = "" if s.low_95 is None else f"  ({span(s.low_95, s.high_95, 1, 100)})"
+        value = f"{percent(s.pass_at_1)}{interval}"
+        marks.append(Dot(run.label, place, 100 * s.pass_at_1, _as_percent(s.low_95), _as_percent(s.high_95), value))
+    if not marks:
         return []
     ks = sorted({run.summary.k for run in runs})
     name = f"pass@1[avg-of-{ks[0]}]" if len(ks) == 1 else "pass@1"
-    left_out = f" {len(runs) - len(shown)} run(s) without any graded sample are not drawn." * (len(shown) < len(runs))
     caption = (
-        f"Mark: mean over problems. Line: its 95 % interval over problems. {_small(runs)}"
-        f"The axis need not begin at zero.{left_out}"
+        f"Mark: mean over problems. Line: 95 % interval over problems. {_small_n_caution(runs)}"
+        "The axis does not necessarily start at zero."
     )
-    drawing = dots(shown, f"{name} (%)", "Accuracy of each run with its interval", high=100.0)
+    if len(marks) < len(runs):
+        caption += f" Runs without graded samples are not drawn: {len(runs) - len(marks)}."
+    drawing = dots(marks, f"{name} (%)", "Accuracy of each run with its interval", high=100.0)
     return [Figure(f"{name}, percent", [drawing], caption)]
 
 
-def _small(runs: Sequence[RunFacts]) -> str:
+def _small_n_caution(runs: Sequence[RunFacts]) -> str:
     n = min(run.summary.n for run in runs)
-    return f"With {n} problems such an interval is itself rough. " if n < 30 else ""
+    return f"With only {n} problems the interval itself is imprecise. " if n < 30 else ""
 
 
 def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
-    """One panel for each dataset and set of conditions: times from unlike conditions share no axis."""
+    """Return a figure for each dataset and set of conditions, because times under other conditions do not compare."""
     groups: dict[tuple[str, int, str], list[int]] = {}
     for place, run in enumerate(runs):
         if run.latency is not None and run.is_graded:
@@ -109,16 +111,17 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     for (dataset, concurrency, devices), places in groups.items():
         points = [_point(runs[place], place) for place in places]
         drawing = scatter(
-            points, "mean latency of a sample (s)", "pass@1 (%)", "Accuracy against latency, one mark for each run"
-        )
-        shared = (
-            f" {concurrency} samples shared the engines: a throughput setting, where a sample's time holds its "
-            "waiting for the others."
+            points, "mean latency per sample (s)", "pass@1 (%)", "Accuracy against latency, one mark per run"
         )
         caption = (
-            "Up and to the left is better. Lines: 95 % intervals over problems, of accuracy (vertical) and of "
-            f"mean latency (horizontal).{shared if concurrency > 1 else ''}"
+            "Up and to the left is better. Lines: 95 % intervals over problems, of accuracy (vertical) and of mean "
+            "latency (horizontal)."
         )
+        if concurrency > 1:
+            caption += (
+                f" {concurrency} samples in flight shared the engines, so a sample's time includes waiting for the "
+                "others."
+            )
         figures.append(Figure(f"{dataset}, {concurrency} in flight, {devices}", [drawing], caption))
     return figures
 
@@ -126,8 +129,7 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
 def _point(run: RunFacts, place: int) -> Point:
     s, latency = run.summary, run.latency
     assert latency is not None
-    said = f"pass@1 {100 * s.pass_at_1:.1f} %, {latency.value:.3g} s"
-    low, high = _ends(latency, 1.0, 0.0)
+    low, high = latency.clipped() or (None, None)
     return Point(
         run.label,
         place,
@@ -135,26 +137,26 @@ def _point(run: RunFacts, place: int) -> Point:
         low,
         high,
         100 * s.pass_at_1,
-        _scaled(s.low_95, 100),
-        _scaled(s.high_95, 100),
-        said,
+        _as_percent(s.low_95),
+        _as_percent(s.high_95),
+        f"pass@1 {percent(s.pass_at_1)}, {latency.value:.3g} s",
     )
 
 
 def _fallback(runs: Sequence[RunFacts]) -> list[Figure]:
-    shown = []
+    marks = []
     for place, run in enumerate(runs):
         if run.fallback is not None:
-            low, high = _ends(run.fallback, 100.0, 0.0, 100.0)
-            said = f"{100 * run.fallback.value:.1f} % of {run.summary.num_verdicts}"
-            shown.append(Dot(run.label, place, 100 * run.fallback.value, low, high, said))
-    if not shown:
+            low, high = _percent_ends(run.fallback)
+            value = f"{percent(run.fallback.value)} of {run.summary.num_verdicts}"
+            marks.append(Dot(run.label, place, 100 * run.fallback.value, low, high, value))
+    if not marks:
         return []
     caption = (
-        "Share of the verdicts that refused every candidate, so that the target wrote the step. Line: 95 % t "
-        "interval over problems, as a ratio of sums over problems."
+        "Share of the verdicts that rejected every candidate, so that the target wrote the step. Line: 95 % t "
+        "interval over problems of the ratio of sums over problems."
     )
-    drawing = dots(shown, "fallback rate (% of verdicts)", "Fallback rate of each run with its interval", high=100.0)
+    drawing = dots(marks, "fallback rate (% of verdicts)", "Fallback rate of each run with its interval", high=100.0)
     return [Figure("Fallback rate", [drawing], caption)]
 
 
@@ -173,9 +175,9 @@ def _tokens(runs: Sequence[RunFacts]) -> list[Figure]:
     if not bars:
         return []
     caption = (
-        "Tokens of a finished sample, by the model that wrote them; mean over samples. Emitted: in the accepted "
-        "chain. Spent: every output token of every call, refused candidates and verdicts included. Critical path: "
-        "what a user waits for, of parallel candidates the longest."
+        "Tokens per finished sample by the model that generated them, mean over samples. Emitted: tokens of the "
+        "accepted chain. Spent: all output tokens of all calls, including rejected candidates and verdicts. Critical "
+        "path: tokens that a user waits for, which counts only the longest of parallel candidates."
     )
     names = {"draft": "draft", "target": "target"}
     drawing = stacked(bars, "tokens per sample", "Tokens by model", unit="tokens", names=names)
@@ -190,11 +192,11 @@ def _latency_parts(runs: Sequence[RunFacts]) -> list[Figure]:
     ]
     if not bars:
         return []
-    known = {part for run in runs for part in run.latency_parts}
-    names = {**PARTS, **{part: part for part in sorted(known - set(PARTS))}}
+    parts = {part for run in runs for part in run.latency_parts}
+    names = {**PARTS, **{part: part for part in sorted(parts - set(PARTS))}}
     caption = (
-        "Mean wall time of a sample by what it was spent on: calls by purpose without their queueing, queueing in "
-        "the engines, and overhead (all that is not a call). Only samples finished in one attempt without an error."
+        "Mean wall time per sample by part: calls by purpose without their queueing, queueing in the engines, and "
+        "overhead, which is the time outside calls. Only samples that finished in one attempt without an error."
     )
     drawing = stacked(bars, "seconds per sample", "Latency by part", unit="s", names=names)
     return [Figure("Latency split", [drawing], caption)]
@@ -203,31 +205,31 @@ def _latency_parts(runs: Sequence[RunFacts]) -> list[Figure]:
 def _acceptance(runs: Sequence[RunFacts]) -> list[Figure]:
     by_axis: dict[str, list[Line]] = {}
     for place, run in enumerate(runs):
-        for axis, found in run.acceptance.items():
-            places = [_place(a.position, a.rate, a.num_verdicts) for a in found if a.num_verdicts >= _MIN_VERDICTS]
+        for axis, rates in run.acceptance.items():
+            places = [_place(a.position, a.rate, a.num_verdicts) for a in rates if a.num_verdicts >= _MIN_VERDICTS]
             if places:
                 by_axis.setdefault(axis, []).append(Line(run.label, place, places))
     drawings = [
         lines(by_axis[axis], name, "verdicts that accepted (%)", f"Acceptance by {name}")
-        for axis, name in (("tenth", "tenth of the chain (1 opening, 10 end)"), ("step", "step index"))
+        for axis, name in (("tenth", "tenth of the chain (1: start, 10: end)"), ("step", "step index"))
         if axis in by_axis
     ]
     if not drawings:
         return []
     caption = (
-        "Share of verdicts that accepted a candidate. Left by tenth of the chain, so that chains of unlike length "
-        "compare; right by step index, where later steps only hold the longer chains. Band: 95 % t interval over "
-        f"problems; places with fewer than {_MIN_VERDICTS} verdicts are not drawn. A rate over steps, not over "
-        "problems."
+        "Share of verdicts that accepted a candidate. Left: by tenth of the chain, so that chains of different length "
+        "are comparable. Right: by step index; only longer chains have later steps. Band: 95 % t interval over "
+        f"problems. Positions with fewer than {_MIN_VERDICTS} verdicts are not drawn. The rates are over steps, not "
+        "over problems."
     )
-    keyed = sorted({line.index for found in by_axis.values() for line in found})
+    keyed = sorted({line.index for axis_lines in by_axis.values() for line in axis_lines})
     return [Figure("Acceptance by position", drawings, caption, keyed)]
 
 
 def _place(position: int, rate: Estimate, num_verdicts: int) -> Place:
-    low, high = _ends(rate, 100.0, 0.0, 100.0)
-    said = f"position {position}: {100 * rate.value:.1f} % of {num_verdicts} verdicts"
-    return Place(position, 100 * rate.value, low, high, said)
+    low, high = _percent_ends(rate)
+    description = f"position {position}: {percent(rate.value)} of {num_verdicts} verdicts"
+    return Place(position, 100 * rate.value, low, high, description)
 
 
 def _verdicts(runs: Sequence[RunFacts]) -> Figure:
@@ -240,24 +242,22 @@ def _verdicts(runs: Sequence[RunFacts]) -> Figure:
     names = {kind: kind.replace("_", " ") for kind in kinds}
     drawing = stacked(bars, "samples (%)", "Samples by verdict", unit="% of samples", names=names, whole=100.0)
     caption = (
-        "Every planned sample has exactly one verdict, those not run included; behind each bar their "
-        f"number.{verdicts.ungraded(runs)}"
+        "Every planned sample has exactly one verdict, including samples that were not run. The number of samples is "
+        f"to the right of each bar.{verdicts.ungraded(runs)}"
     )
     return Figure("Samples by verdict", [drawing], caption)
 
 
-def _ends(
-    estimate: Estimate, factor: float, lowest: float, highest: float = float("inf")
-) -> tuple[float | None, float | None]:
-    if estimate.low is None or estimate.high is None:
-        return None, None
-    return max(lowest, factor * estimate.low), min(highest, factor * estimate.high)
+def _percent_ends(estimate: Estimate) -> tuple[float | None, float | None]:
+    """Return both ends of the interval of a share, in percent."""
+    low, high = estimate.clipped(1.0) or (None, None)
+    return _as_percent(low), _as_percent(high)
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else factor * value
+def _as_percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
-def all_tables(runs: Sequence[RunFacts], found: Sequence[Flips]) -> list[Table]:
-    """Every table of the report, in its order."""
-    return [table for section in sections(runs, found) for table in section.tables]
+def all_tables(runs: Sequence[RunFacts], flips: Sequence[Flips]) -> list[Table]:
+    """Return every table of the report, in order."""
+    return [table for section in sections(runs, flips) for table in section.tables]

@@ -1,6 +1,6 @@
-"""The page: one file that needs nothing else.
+"""The HTML page, a single file without external resources.
 
-No script but those whose hashes stand in the page's content security policy runs, and none may reach the network.
+Its content security policy allows only the scripts whose hashes it lists, and no network access.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from warehouse.report.charts import svg
 from warehouse.report.facts import Flips, RunFacts
 from warehouse.report.figures import sections
 from warehouse.report.samples import index, read_samples, viewing_order
-from warehouse.report.tables import loud
+from warehouse.report.tables import report_warnings
 from warehouse.report.traces import Chunks, pack, pack_traces
 
 _HERE = Path(__file__).parent
 _KATEX = _HERE / "vendor" / "katex"
 _VIEWER = ("load.js", "math.js", "trace.js", "list.js")
 _RESERVE_BYTES = 200_000
-"""Kept free for the page's own text."""
+"""Room reserved for the page's own text."""
 
 
 def page(
     connection: Connection, runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, max_bytes: int
 ) -> tuple[str, Chunks]:
-    """The HTML, and the traces in it. It stays below max_bytes as long as the page without any trace does."""
+    """Return the HTML and the traces in it; it stays below max_bytes as long as the page without traces does."""
     samples = read_samples(connection, runs)
     run_ids = [run.summary.run_id for run in runs]
     fixed = len(_styles()) + len(_katex_script()) + len(pack(index(samples, {}))) + _RESERVE_BYTES
-    # Which chunk holds a trace adds to the index: at most about three bytes a sample.
+    # The index also stores the chunk of each trace, in at most about three bytes per sample.
     room = max_bytes - fixed - 3 * sum(map(len, samples.runs))
     chunks = pack_traces(connection, run_ids, samples, viewing_order(samples), room)
     content = index(samples, chunks.places)
@@ -45,15 +45,15 @@ def page(
 
 
 def coverage(chunks: Chunks) -> str:
-    """How many of the traces are in the file, and which."""
-    held = len(chunks.places)
-    if held == chunks.num_finished:
-        return f"All {held:,} traces of finished samples are in this file."
+    """Return how many and which of the traces are in the file."""
+    num_included = len(chunks.places)
+    if num_included == chunks.num_finished:
+        return f"This file contains all {num_included:,} traces of finished samples."
     return (
-        f"SAMPLED: {held:,} of {chunks.num_finished:,} traces of finished samples are in this file, to keep it "
-        "small: of problems on which runs differ one right and one wrong sample, then the first sample of every "
-        "problem, the second, and so on, problems in random order. Lists and numbers cover all samples; the other "
-        "traces are in the warehouse."
+        f"SAMPLED: This file contains {num_included:,} of {chunks.num_finished:,} traces of finished samples, to limit "
+        "its size. A right and a wrong sample of each problem on which runs differ come first, then the first sample "
+        "of every problem, then the second, and so on, with the problems in random order. Lists and numbers cover all "
+        "samples. The other traces are in the warehouse."
     )
 
 
@@ -73,7 +73,7 @@ def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, pack
         runs=runs,
         flips=flips,
         sections=sections(runs, flips),
-        warnings=loud(runs),
+        warnings=report_warnings(runs),
         limited=_limited(runs),
         coverage=coverage(chunks),
         policy=_policy(scripts.values()),
@@ -87,14 +87,14 @@ def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, pack
 def _subtitle(runs: Sequence[RunFacts]) -> str:
     datasets = sorted({run.summary.dataset for run in runs})
     loaded = max(run.conditions["loaded_at"] for run in runs)
-    what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{what} on {', '.join(datasets)}. As loaded into the warehouse until {loaded:%Y-%m-%d %H:%M} UTC."
+    num_runs = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{num_runs} on {', '.join(datasets)}, last loaded into the warehouse on {loaded:%Y-%m-%d at %H:%M} UTC."
 
 
 def _limited(runs: Sequence[RunFacts]) -> str:
-    names = [run.label for run in runs if run.summary.limited]
-    which = "all runs" if len(names) == len(runs) else ", ".join(names)
-    return f"LIMITED, no benchmark result: {which}." if names else ""
+    labels = [run.label for run in runs if run.summary.limited]
+    names = "all runs" if len(labels) == len(runs) else ", ".join(labels)
+    return f"LIMITED, not a benchmark result: {names}." if labels else ""
 
 
 def _policy(scripts: Iterable[str]) -> str:
@@ -113,8 +113,8 @@ def _styles() -> str:
     return "\n".join((katex, _asset("page/report.css"), _asset("viewer/viewer.css")))
 
 
-def _inlined(found: re.Match[str]) -> str:
-    font = base64.b64encode((_KATEX / "fonts" / found[1]).read_bytes()).decode("ascii")
+def _inlined(source: re.Match[str]) -> str:
+    font = base64.b64encode((_KATEX / "fonts" / source[1]).read_bytes()).decode("ascii")
     return f'src:url(data:font/woff2;base64,{font}) format("woff2")'
 
 

@@ -1,4 +1,4 @@
-"""Every sample of the report in columns, one entry a sample: what the viewer lists, filters and sorts by."""
+"""The index of all samples, in columns, by which the trace viewer lists, filters and sorts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warehouse.database import Connection, rows
 from warehouse.report.facts import RunFacts
 
 MAX_TEXT = 50_000
-"""Characters of any one text; a longer one is cut, and says so."""
+"""Largest number of characters of a text; longer texts are cut, with a note."""
 
 _PROBLEMS = """
 SELECT problem_id, content_hash, level, subject, text, answer, choices
@@ -20,7 +20,7 @@ FROM problem WHERE run_id = $run_id ORDER BY problem_index
 _SAMPLES = """
 WITH stepped AS (
     SELECT sample_id, count(*) AS num_steps, count(verdict_kind) AS num_verdicts,
-        count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_refused,
+        count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_rejected,
         sum(num_tokens)::BIGINT AS emitted_tokens
     FROM step WHERE run_id = $run_id GROUP BY sample_id
 ), spent AS (
@@ -28,7 +28,7 @@ WITH stepped AS (
 )
 SELECT grade.problem_id, grade.sample_index, grade.sample_id, grade.verdict, grade.graded, grade.stop_reason,
     sample.latency_seconds, coalesce(num_steps, 0) AS num_steps, coalesce(num_verdicts, 0) AS num_verdicts,
-    coalesce(num_refused, 0) AS num_refused, coalesce(emitted_tokens, 0) AS emitted_tokens,
+    coalesce(num_rejected, 0) AS num_rejected, coalesce(emitted_tokens, 0) AS emitted_tokens,
     coalesce(spent_tokens, 0) AS spent_tokens
 FROM sample_grade AS grade JOIN sample USING (run_id, sample_id)
 LEFT JOIN stepped ON stepped.sample_id = sample.sample_id LEFT JOIN spent ON spent.sample_id = sample.sample_id
@@ -38,36 +38,37 @@ WHERE grade.run_id = $run_id ORDER BY grade.problem_id, grade.sample_index
 
 @dataclass
 class Samples:
-    """Problems of all runs, each once, and each run's samples in the order of problem and sample index."""
+    """The distinct problems of all runs, and each run's samples in the order of problem and sample index."""
 
     problems: list[dict[str, Any]] = field(default_factory=list)
     runs: list[list[dict[str, Any]]] = field(default_factory=list)
-    """Of each run one row a sample; `problem` is a place in `problems`."""
+    """A row per sample for each run; `problem` is an index in `problems`."""
 
 
 def read_samples(connection: Connection, runs: Sequence[RunFacts]) -> Samples:
-    """All samples of all runs. A problem is the same where its id and content are."""
-    found, places = Samples(), dict[tuple[str, str], int]()
+    """Read all samples of all runs. Two problems are the same if their id and content are."""
+    samples, places = Samples(), dict[tuple[str, str], int]()
     for run in runs:
-        own = {}
-        listed: list[dict[str, Any]] = rows(connection, _PROBLEMS, {"run_id": run.summary.run_id})
-        for row in listed:
+        run_places = {}
+        problem_rows: list[dict[str, Any]] = rows(connection, _PROBLEMS, {"run_id": run.summary.run_id})
+        for row in problem_rows:
             key = (row["problem_id"], row["content_hash"])
             if key not in places:
-                places[key] = len(found.problems)
-                found.problems.append({**row, "text": cut(row["text"])})
-            own[row["problem_id"]] = places[key]
-        samples = rows(connection, _SAMPLES, {"run_id": run.summary.run_id})
-        found.runs.append(sorted(({**row, "problem": own[row["problem_id"]]} for row in samples), key=_place))
-    return found
+                places[key] = len(samples.problems)
+                samples.problems.append({**row, "text": cut(row["text"])})
+            run_places[row["problem_id"]] = places[key]
+        sample_rows = rows(connection, _SAMPLES, {"run_id": run.summary.run_id})
+        placed = [{**row, "problem": run_places[str(row["problem_id"])]} for row in sample_rows]
+        samples.runs.append(sorted(placed, key=_place))
+    return samples
 
 
 def viewing_order(samples: Samples) -> list[tuple[int, int]]:
-    """(problem, sample index) of every finished sample, by how early its trace goes into the report.
+    """Return (problem, sample index) of every finished sample, in the order in which traces go into the report.
 
-    First one right and one wrong sample of problems on which runs differ. Then the first sample of every problem, the
-    second of every problem, and so on; problems in the order of their content's hash, so that what is left out where
-    there is no room for all is as good as a random choice.
+    A right and a wrong sample of each problem on which runs differ come first, then the first sample of every problem,
+    then the second, and so on. Problems are in the order of their content's hash, so that the traces for which there
+    is no room are as good as a random choice.
     """
     ranks = [hashlib.sha256(p["content_hash"].encode()).hexdigest() for p in samples.problems]
     flipped = _flipped(samples)
@@ -76,7 +77,7 @@ def viewing_order(samples: Samples) -> list[tuple[int, int]]:
 
 
 def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> dict[str, Any]:
-    """What the viewer loads first. chunks: of (run, problem, sample index) the chunk with its trace."""
+    """Return the data that the viewer loads first. chunks: (run, problem, sample index) → the chunk with its trace."""
     columns = (
         "problem",
         "sample_index",
@@ -85,47 +86,47 @@ def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> dict[str
         "stop_reason",
         "num_steps",
         "num_verdicts",
-        "num_refused",
+        "num_rejected",
     )
     names = (*columns, "emitted_tokens", "spent_tokens", "latency_seconds", "chunk")
-    listed = []
+    columns_by_run = []
     for place, run in enumerate(samples.runs):
         for sample in run:
             sample["chunk"] = chunks.get((place, sample["problem"], sample["sample_index"]), -1)
             seconds = sample["latency_seconds"]
             sample["latency_seconds"] = None if seconds is None else round(seconds, 2)
-        listed.append({name: [sample[name] for sample in run] for name in names})
+        columns_by_run.append({name: [sample[name] for sample in run] for name in names})
     problems = [
         {k: p[k] for k in ("problem_id", "level", "subject", "text", "answer", "choices")} for p in samples.problems
     ]
-    return {"problems": problems, "samples": listed}
+    return {"problems": problems, "samples": columns_by_run}
 
 
 def cut(text: str | None) -> str | None:
-    """A text of at most `MAX_TEXT` characters, which says what is missing."""
+    """Return the first `MAX_TEXT` characters of a text, with a note on how many more there are."""
     if text is None or len(text) <= MAX_TEXT:
         return text
-    return f"{text[:MAX_TEXT]}\n[… {len(text) - MAX_TEXT} characters are left out of this report]"
+    return f"{text[:MAX_TEXT]}\n[… {len(text) - MAX_TEXT} more characters are not in this report]"
 
 
 def _flipped(samples: Samples) -> set[tuple[int, int]]:
-    """Of problems that runs judge unlike: the first correct and the first other graded sample of each run."""
+    """Return (problem, sample index) of each run's first right and first wrong sample of problems that flip."""
     first: dict[int, dict[bool, set[int]]] = {}
-    shares: dict[int, set[bool]] = {}
+    outcomes: dict[int, set[bool]] = {}
     for run in samples.runs:
-        of_problem: dict[int, list[tuple[int, bool]]] = {}
+        graded_by_problem: dict[int, list[tuple[int, bool]]] = {}
         for s in run:
             if s["graded"]:
-                of_problem.setdefault(s["problem"], []).append((s["sample_index"], s["verdict"] == "correct"))
-        for problem, judged in of_problem.items():
-            share = sum(right for _, right in judged) / len(judged)
+                graded_by_problem.setdefault(s["problem"], []).append((s["sample_index"], s["verdict"] == "correct"))
+        for problem, graded in graded_by_problem.items():
+            share = sum(is_right for _, is_right in graded) / len(graded)
             if share != 0.5:
-                shares.setdefault(problem, set()).add(share > 0.5)
-            for right in (True, False):
-                wanted = [i for i, is_right in judged if is_right == right]
-                first.setdefault(problem, {}).setdefault(right, set()).update(wanted[:1])
-    unlike = [problem for problem, sides in shares.items() if len(sides) == 2]
-    return {(problem, i) for problem in unlike for right in (True, False) for i in first[problem].get(right, ())}
+                outcomes.setdefault(problem, set()).add(share > 0.5)
+            for outcome in (True, False):
+                matching = [i for i, is_right in graded if is_right == outcome]
+                first.setdefault(problem, {}).setdefault(outcome, set()).update(matching[:1])
+    flipped = [problem for problem, sides in outcomes.items() if len(sides) == 2]
+    return {(problem, i) for problem in flipped for outcome in (True, False) for i in first[problem].get(outcome, ())}
 
 
 def _place(row: dict[str, Any]) -> tuple[int, int]:

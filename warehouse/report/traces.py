@@ -1,7 +1,7 @@
-"""Traces for the viewer: compressed chunks, as many as there is room for.
+"""Traces for the viewer, in compressed chunks, as many as fit.
 
-A chunk is JSON, compressed with gzip and written as base64 text, so nothing that a model wrote stands in the page as
-HTML or script. The browser unpacks a chunk when one of its traces is looked at.
+A chunk is JSON, compressed with gzip and encoded as base64 text, so no model output is in the page as HTML or script.
+The browser unpacks a chunk when one of its traces is opened.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from warehouse.database import Connection, rows
 from warehouse.report.samples import Samples, cut
 
 _BATCH = 256
-"""Samples read from the database at once."""
+"""Number of samples read from the database at a time."""
 _CHUNK_BYTES = 300_000
 """Uncompressed size at which a chunk is closed."""
-_WANTED = "(SELECT unnest($run_ids) AS run_id, unnest($sample_ids) AS sample_id)"
+_BATCH_KEYS = "(SELECT unnest($run_ids) AS run_id, unnest($sample_ids) AS sample_id)"
 _SAMPLE = f"""
 SELECT sample.run_id, sample.sample_id, draft_prompt, target_prompt, error, num_attempts, seed, extracted, rule, detail
-FROM sample JOIN sample_grade USING (run_id, sample_id) SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id)
+FROM sample JOIN sample_grade USING (run_id, sample_id) SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id)
 """
-_STEP = f"SELECT step.* FROM step SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id) ORDER BY step_index"
+_STEP = f"SELECT step.* FROM step SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY step_index"
 _CANDIDATE = f"""
-SELECT candidate.* FROM candidate SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id)
+SELECT candidate.* FROM candidate SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id)
 ORDER BY step_index, candidate_index
 """
 _CALL = f"""
 SELECT call.* EXCLUDE (submitted_at),
     epoch(submitted_at - min(submitted_at) OVER (PARTITION BY run_id, sample_id)) AS at
-FROM call SEMI JOIN {_WANTED} AS wanted USING (run_id, sample_id) ORDER BY call_index
+FROM call SEMI JOIN {_BATCH_KEYS} AS batch USING (run_id, sample_id) ORDER BY call_index
 """
 
 Key = tuple[str, str]
@@ -45,25 +45,25 @@ Key = tuple[str, str]
 
 @dataclass
 class Chunks:
-    """What goes into the page."""
+    """The traces in the page."""
 
     packed: list[str] = field(default_factory=list)
-    """Base64 of gzip of JSON: by «run/problem/sample index» one trace."""
+    """Base64 of gzip of JSON objects with a trace for each key "run/problem/sample index"."""
     places: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """Of (run, problem, sample index), the chunk with its trace."""
+    """Index in `packed` of the chunk with the trace of (run, problem, sample index)."""
     num_finished: int = 0
-    """Samples that have a trace, in the report or not."""
+    """Number of samples that have a trace, in the report or not."""
 
 
 def pack(value: object) -> str:
-    """JSON, compressed, as base64: letters, digits, `+`, `/` and `=` only."""
+    """Return a value as compressed JSON in base64, which has only letters, digits, `+`, `/` and `=`."""
     return base64.b64encode(gzip.compress(orjson.dumps(value), compresslevel=6, mtime=0)).decode("ascii")
 
 
 def pack_traces(
     connection: Connection, run_ids: Sequence[str], samples: Samples, order: Sequence[tuple[int, int]], room_bytes: int
 ) -> Chunks:
-    """Chunks of the traces of (problem, sample index) in the order given, all runs together, while room lasts."""
+    """Pack the traces of all runs by (problem, sample index), in this order, until room_bytes is full."""
     finished = [
         {(s["problem"], s["sample_index"]): s["sample_id"] for s in run if s["stop_reason"] is not None}
         for run in samples.runs
@@ -80,6 +80,7 @@ def pack_traces(
 
 
 Placed = tuple[tuple[int, int, int], bytes]
+"""(run, problem, sample index), and the trace as JSON."""
 
 
 def _traces(
@@ -88,24 +89,24 @@ def _traces(
     finished: list[dict[tuple[int, int], str]],
     order: Sequence[tuple[int, int]],
 ) -> Iterator[list[Placed]]:
-    """The JSON of the traces of all runs of one (problem, sample index) after the other."""
+    """Yield the traces of all runs of each (problem, sample index)."""
     per_batch = max(1, _BATCH // len(run_ids))
     for start in range(0, len(order), per_batch):
         units = order[start : start + per_batch]
         keys = {
-            (run, *unit): (run_ids[run], of_run[unit])
+            (run, *unit): (run_ids[run], sample_ids[unit])
             for unit in units
-            for run, of_run in enumerate(finished)
-            if unit in of_run
+            for run, sample_ids in enumerate(finished)
+            if unit in sample_ids
         }
-        found = _read(connection, list(keys.values()))
+        traces = _read(connection, list(keys.values()))
         for unit in units:
             places = [place for place in keys if place[1:] == unit]
-            yield [(place, orjson.dumps(found[keys[place]])) for place in places]
+            yield [(place, orjson.dumps(traces[keys[place]])) for place in places]
 
 
 def _grouped(units: Iterator[list[Placed]]) -> Iterator[list[Placed]]:
-    """Units in chunks of about `_CHUNK_BYTES`."""
+    """Group the units into chunks of about `_CHUNK_BYTES`."""
     chunk: list[Placed] = []
     size = 0
     for unit in units:
@@ -119,28 +120,24 @@ def _grouped(units: Iterator[list[Placed]]) -> Iterator[list[Placed]]:
 
 
 def _read(connection: Connection, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-    wanted: dict[str, object] = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
-    found: dict[Key, dict[str, Any]] = {}
-    samples: list[dict[str, Any]] = rows(connection, _SAMPLE, wanted)
+    batch: dict[str, object] = {"run_ids": [run for run, _ in keys], "sample_ids": [sample for _, sample in keys]}
+    traces: dict[Key, dict[str, Any]] = {}
+    samples: list[dict[str, Any]] = rows(connection, _SAMPLE, batch)
     for row in samples:
         key = (row.pop("run_id"), row.pop("sample_id"))
-        found[key] = {name: cut(v) if isinstance(v, str) else v for name, v in row.items()} | {"steps": [], "calls": []}
-    for row in rows(connection, _STEP, wanted):
-        found[_key(row)]["steps"].append(_step(row))
-    for row in rows(connection, _CANDIDATE, wanted):
-        _of_step(found[_key(row)], row)["candidates"].append(_candidate(row))
-    for row in rows(connection, _CALL, wanted):
-        found[_key(row)]["calls"].append(_call(row))
-    return found
+        texts = {name: cut(value) if isinstance(value, str) else value for name, value in row.items()}
+        traces[key] = texts | {"steps": [], "calls": []}
+    for row in rows(connection, _STEP, batch):
+        traces[_key(row)]["steps"].append(_step(row))
+    for row in rows(connection, _CANDIDATE, batch):
+        traces[_key(row)]["steps"][row["step_index"]]["candidates"].append(_candidate(row))
+    for row in rows(connection, _CALL, batch):
+        traces[_key(row)]["calls"].append(_call(row))
+    return traces
 
 
 def _key(row: dict[str, Any]) -> Key:
     return row["run_id"], row["sample_id"]
-
-
-def _of_step(trace: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    step: dict[str, Any] = trace["steps"][row["step_index"]]
-    return step
 
 
 def _step(row: dict[str, Any]) -> dict[str, Any]:
@@ -166,15 +163,15 @@ def _candidate(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(row: dict[str, Any]) -> list[Any]:
-    """One call in the order of `CALL` in viewer/trace.js."""
+    """Return a call as a list in the order of `CALL` in viewer/trace.js."""
     names = ("step_index", "purpose", "model", "n", "prompt_tokens", "cached_tokens", "output_tokens")
     times = ("at", "queued_seconds", "first_token_seconds", "end_seconds")
     return [*(row[n] for n in names), *(_rounded(row[n], 3) for n in times), row["in_flight"]]
 
 
 def _probabilities(logprobs: list[float] | None) -> list[float | None]:
-    known = [x for x in logprobs or () if x is not None and not math.isnan(x)]
-    if logprobs is None or len(known) < len(logprobs) or not any(map(math.isfinite, known)):
+    defined = [x for x in logprobs or () if x is not None and not math.isnan(x)]
+    if logprobs is None or len(defined) < len(logprobs) or not any(map(math.isfinite, defined)):
         return [None] * len(logprobs or ())
     return [round(p, 4) for p in normalised(logprobs)]
 

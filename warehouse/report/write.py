@@ -13,7 +13,7 @@ from warehouse.graders import reader_for_grader
 from warehouse.report import text
 from warehouse.report.facts import RunFacts, flips, report_facts
 from warehouse.report.figures import all_tables
-from warehouse.report.tables import loud
+from warehouse.report.tables import report_warnings
 
 Format = Literal["html", "md", "latex"]
 MAX_MEGABYTES = 19.0
@@ -23,11 +23,11 @@ _MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Report:
-    """A report and what is in it."""
+    """A finished report."""
 
     content: str
     coverage: str
-    """One line: which traces the page holds, or how many tables."""
+    """Which traces the page contains, or the number of tables, in one line."""
 
     def write(self, path: Path) -> str:
         """Write the report to a file and return one line that describes the file. Raises OSError."""
@@ -47,18 +47,19 @@ def make_report(
 ) -> Report:
     """Make a report on runs of a database.
 
-    runs: run ids, beginnings of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
+    runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
     leaves out traces that do not fit. Raises WarehouseError and DatabaseError.
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         facts = report_facts(connection, list(dict.fromkeys(resolve(connection, run) for run in runs)))
-        changed, title = flips(facts), title or _title(facts)
+        pair_flips, title = flips(facts), title or _title(facts)
         if output_format != "html":
-            tables = all_tables(facts, changed)
-            return Report(text.write(title, loud(facts), tables, output_format), f"{len(tables)} tables")
+            tables = all_tables(facts, pair_flips)
+            content = text.write(title, report_warnings(facts), tables, output_format)
+            return Report(content, f"{len(tables)} tables")
         from warehouse.report.html import coverage, page
 
-        content, chunks = page(connection, facts, changed, title, int(max_megabytes * _MEGABYTE))
+        content, chunks = page(connection, facts, pair_flips, title, int(max_megabytes * _MEGABYTE))
         return Report(content, coverage(chunks))
 
 

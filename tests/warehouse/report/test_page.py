@@ -48,12 +48,12 @@ def test_a_step_shows_every_candidate_the_chosen_one_probabilities_tokens_and_ti
     for part in (
         "✔ accepted",
         "✔ chosen: candidate 0, option 1 (62.5 %), 6 tokens, mean log-probability -0.500",
-        "✘ not taken: candidate 1, option 2 (25.0 %), 5 tokens",
+        "✘ not chosen: candidate 1, option 2 (25.0 %), 5 tokens",
         "Perhaps 3.",
         "at 5.00 s",
         "first accepted draft step",
         "Which one?",
-        "options hold 80.0 % of the probability",
+        "options have 80.0 % of the probability",
     ):
         assert part in step
     assert "draftdraft2100 (50)11" in step
@@ -81,7 +81,7 @@ def test_verdict_fallback_length_and_words_filter_the_list(opened: Browser) -> N
 
 def test_a_click_opens_a_sample_and_keys_move_on(opened: Browser) -> None:
     opened.all("#list button")[2].click()
-    opened.until(lambda: "drafts refused" in opened.text(".pane"))
+    opened.until(lambda: "drafts rejected" in opened.text(".pane"))
     assert opened.text('#list [aria-current="true"] .what') == "toy/1 · 0"
     opened.script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'j', bubbles: true}))")
     opened.until(lambda: opened.text('#list [aria-current="true"] .what') == "toy/1 · 1")

@@ -129,10 +129,10 @@ def test_the_page_holds_every_trace_and_every_sample(loaded: Loaded, written: Wr
     assert [step["author"] for step in trace["steps"]] == ["target", "draft", "target"]
     assert [candidate["accepted"] for candidate in trace["steps"][1]["candidates"]] == [True, False]
     assert trace["steps"][1]["verdict"]["probabilities"] == [0.625, 0.25, 0.125]
-    assert "All 11 traces" in page.read_text()
+    assert "all 11 traces" in page.read_text()
 
 
-def test_warnings_are_loud_in_every_format(loaded: Loaded, tmp_path: Path) -> None:
+def test_warnings_are_in_every_format(loaded: Loaded, tmp_path: Path) -> None:
     for name in ("a.html", "a.md", "a.tex"):
         assert report(loaded.database, *all_runs(loaded), "-o", str(tmp_path / name)).exit_code == 0
         content = (tmp_path / name).read_text()
@@ -140,7 +140,7 @@ def test_warnings_are_loud_in_every_format(loaded: Loaded, tmp_path: Path) -> No
         assert "INCOMPLETE RUN: 1 of 6 samples have not been run" in content
     figures = re.findall("<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
     assert len(figures) > 4
-    assert all("LIMITED, no benchmark result: speccot (8 in flight)." in caption for caption in figures)
+    assert all("LIMITED, not a benchmark result: speccot (8 in flight)." in caption for caption in figures)
 
 
 def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
@@ -155,10 +155,10 @@ def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, wr
     runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
     load_run(folder, database)
     whole = written(database, folder.path.name).read_text()
-    assert "All 6 traces" in whole
+    assert "all 6 traces" in whole
     part = written(database, folder.path.name, "--max-megabytes", "1.7")
     assert part.stat().st_size < 1_700_000 < len(whole)
-    [(held, finished)] = re.findall(r"SAMPLED: (\d+) of (\d+) traces", part.read_text())
+    [(held, finished)] = re.findall(r"SAMPLED: This file contains (\d+) of (\d+) traces", part.read_text())
     assert (0 < int(held) < 6, finished) == (True, "6")
     [run] = unpacked(part, "index")["samples"]
     assert (len(run["chunk"]), sum(chunk >= 0 for chunk in run["chunk"])) == (6, int(held))
@@ -174,7 +174,7 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
     )
     page = written(database, folder.path.name).read_text()
     assert "NOT GRADED: 6 of 6" in page
-    assert "«not run» holds 6 finished samples that have no grade yet." in page
+    assert "&#34;not run&#34; includes 6 finished samples without a grade." in page
     assert 'aria-label="Accuracy' not in page
     assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
 
@@ -184,7 +184,7 @@ def test_a_very_long_text_is_cut_and_says_so(tmp_path: Path, written: Written) -
     runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text="x" * 60_000)])
     load_run(folder, database)
     text = unpacked(written(database, folder.path.name), "chunk-0")["0/0/0"]["steps"][1]["text"]
-    assert text == "x" * 50_000 + "\n[… 10000 characters are left out of this report]"
+    assert text == "x" * 50_000 + "\n[… 10000 more characters are not in this report]"
 
 
 def test_hostile_text_reaches_the_page_neither_as_markup_nor_as_script(
@@ -230,7 +230,7 @@ def test_a_run_folder_stands_for_its_run_and_its_warehouse(tmp_path: Path) -> No
         ((), "Missing argument"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_input_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], said: str) -> None:
     run = loaded.speculative.path.name
     result = report(loaded.database, *(run if a == "RUN" else a for a in arguments))
     assert (result.exit_code, result.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""Stacked horizontal bars: what a total is made of."""
+"""Stacked horizontal bar charts: the parts of a total."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ ROW = 28
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: parts by kind, in the order in which they are stacked."""
+    """A bar with its parts by kind."""
 
     label: str
     parts: Mapping[str, float]
-    shown: str
-    """The total as a reader is told it."""
+    value_text: str
+    """The total, as printed."""
     opens_group: bool = False
-    """Whether some room goes before it."""
+    """Whether there is a gap before the bar."""
 
 
 def stacked(
-    found: Sequence[Bar],
+    bars: Sequence[Bar],
     axis: str,
     description: str,
     *,
@@ -33,13 +33,13 @@ def stacked(
     names: Mapping[str, str],
     whole: float | None = None,
 ) -> Markup:
-    """Bars over one axis from zero. names: of the kinds, in the order of the legend; whole: the axis's end."""
-    gaps = [12 if bar.opens_group and i else 0 for i, bar in enumerate(found)]
-    height = 30 + ROW * len(found) + sum(gaps) + 44
-    totals = [sum(bar.parts.values()) for bar in found]
-    left, right = svg.label_width(bar.label for bar in found), svg.WIDTH - 110
+    """Draw bars over an axis from zero. names: printed name by kind, in legend order. whole: end of the axis."""
+    gaps = [12 if bar.opens_group and i else 0 for i, bar in enumerate(bars)]
+    height = 30 + ROW * len(bars) + sum(gaps) + 44
+    totals = [sum(bar.parts.values()) for bar in bars]
+    left, right = svg.label_width(bar.label for bar in bars), svg.WIDTH - 110
     scale = svg.Scale(0.0, whole, left, right) if whole else svg.from_zero(totals, left, right)
-    kinds = [kind for kind in names if any(bar.parts.get(kind) for bar in found)]
+    kinds = [kind for kind in names if any(bar.parts.get(kind) for bar in bars)]
     bottom = height - 42
     parts = [_legend(kinds, names, left)]
     for t in scale.ticks(6):
@@ -47,11 +47,11 @@ def stacked(
         parts.append(svg.text(scale(t), bottom + 17, svg.short(t), "tick middle"))
     parts.append(svg.text((left + right) / 2, height - 6, axis, "axis middle"))
     y = 32.0
-    for bar, gap, total in zip(found, gaps, totals, strict=True):
+    for bar, gap, total in zip(bars, gaps, totals, strict=True):
         y += gap
         parts.append(svg.text(left - 14, y + 15, bar.label, "label end"))
         parts.append(_segments(bar, kinds, names, scale, y, total, unit))
-        parts.append(svg.text(scale(total) + 8, y + 15, bar.shown, "value"))
+        parts.append(svg.text(scale(total) + 8, y + 15, bar.value_text, "value"))
         y += ROW
     return svg.chart(height, description, *parts)
 
@@ -64,12 +64,12 @@ def _segments(
         amount = max(0.0, bar.parts.get(kind, 0.0))
         width = scale(done + amount) - scale(done)
         if width > 0:
-            said = f"{bar.label}, {names[kind]}: {amount:.4g} {unit} ({100 * amount / total:.1f} % of the bar)"
+            description = f"{bar.label}, {names[kind]}: {amount:.4g} {unit} ({100 * amount / total:.1f} % of the bar)"
             inside = svg.text(scale(done) + width / 2, y + 15, f"{100 * amount / total:.0f} %", "inside middle")
             rectangle = svg.tag(
                 "rect", x=scale(done), y=y, width=max(width - 0.8, 0.4), height=ROW - 7, class_=f"part part-{kind}"
             )
-            parts.append(svg.tag("g", svg.tag("title", said), rectangle, inside if width > 36 else Markup("")))
+            parts.append(svg.tag("g", svg.tag("title", description), rectangle, inside if width > 36 else Markup("")))
         done += amount
     return Markup("").join(parts)
 

@@ -1,4 +1,4 @@
-"""Rates along the chain, one line per run, with a band for the interval."""
+"""Line charts of rates along the chain, with a band for the interval."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ WIDTH, HEIGHT = 560, 330
 
 @dataclass(frozen=True)
 class Place:
-    """A value at one position, in the units of the axes."""
+    """A value at a position, in the units of the axes."""
 
     x: int
     value: float
     low: float | None
     high: float | None
-    shown: str
+    value_text: str
 
 
 @dataclass(frozen=True)
 class Line:
-    """One run's values by position."""
+    """A run's values by position."""
 
     label: str
     index: int
     places: Sequence[Place]
 
 
-def lines(found: Sequence[Line], x_axis: str, y_axis: str, description: str) -> Markup:
-    """Percentages by position."""
+def lines(runs: Sequence[Line], x_axis: str, y_axis: str, description: str) -> Markup:
+    """Draw percentages by position."""
     left, right, top, bottom = 58, WIDTH - 12, 10, HEIGHT - 56
-    xs = [place.x for line in found for place in line.places]
+    xs = [place.x for line in runs for place in line.places]
     x_scale = svg.Scale(min(xs) - 0.3, max(xs) + 0.3, left, right)
     y_scale = svg.Scale(0, 100, bottom, top)
-    whole = sorted({round(t) for t in x_scale.ticks(8)} & set(xs))
+    x_ticks = sorted({round(t) for t in x_scale.ticks(8)} & set(xs))
     parts = [
         *(svg.line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),
         *(svg.text(left - 8, y_scale(t) + 4, svg.short(t), "tick end") for t in y_scale.ticks()),
-        *(svg.text(x_scale(t), bottom + 17, str(t), "tick middle") for t in whole),
+        *(svg.text(x_scale(t), bottom + 17, str(t), "tick middle") for t in x_ticks),
         svg.text((left + right) / 2, HEIGHT - 16, x_axis, "axis middle"),
         svg.text(0, 0, y_axis, "axis middle", transform=f"translate(13 {(top + bottom) / 2:g}) rotate(-90)"),
     ]
-    parts += [_band(line, x_scale, y_scale) for line in found]
-    parts += [_line(line, x_scale, y_scale) for line in found]
+    parts += [_band(line, x_scale, y_scale) for line in runs]
+    parts += [_line(line, x_scale, y_scale) for line in runs]
     return svg.chart(HEIGHT, description, *parts, width=WIDTH)
 
 
 def _band(line: Line, x_scale: svg.Scale, y_scale: svg.Scale) -> Markup:
-    known = [
+    ends = [
         (x_scale(p.x), y_scale(p.low), y_scale(p.high)) for p in line.places if p.low is not None and p.high is not None
     ]
-    if len(known) < 2:
+    if len(ends) < 2:
         return Markup("")
-    outline = [(x, high) for x, _, high in known] + [(x, low) for x, low, _ in reversed(known)]
+    outline = [(x, high) for x, _, high in ends] + [(x, low) for x, low, _ in reversed(ends)]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in outline)
     return svg.tag("polygon", points=points, class_=f"band {svg.series(line.index)}")
 
@@ -66,7 +66,9 @@ def _line(line: Line, x_scale: svg.Scale, y_scale: svg.Scale) -> Markup:
     points = " ".join(f"{x_scale(p.x):.1f},{y_scale(p.value):.1f}" for p in line.places)
     marks = [
         svg.tag(
-            "g", svg.tag("title", f"{line.label}: {p.shown}"), svg.mark(x_scale(p.x), y_scale(p.value), line.index, 4)
+            "g",
+            svg.tag("title", f"{line.label}: {p.value_text}"),
+            svg.mark(x_scale(p.x), y_scale(p.value), line.index, 4),
         )
         for p in line.places
     ]

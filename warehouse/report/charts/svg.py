@@ -10,20 +10,20 @@ from markupsafe import Markup, escape
 
 Attribute = str | float | int
 WIDTH = 1040
-"""Width of a chart's drawing area in its own units; the page scales it."""
+"""Width of a chart in its own units; the page scales it."""
 
 
 def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
-    """One element. In attribute names `_` stands for `-`, a last `_` is dropped (`class_`)."""
-    shown = Markup("").join(
+    """Return an element. In attribute names `_` becomes `-`, and a trailing `_` is dropped (`class_`)."""
+    attribute_text = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _plain(value)) for key, value in attributes.items()
     )
     inner = Markup("").join(escape(child) for child in children)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), shown, inner)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), attribute_text, inner)
 
 
 def chart(height: float, description: str, *children: Markup, width: float = WIDTH) -> Markup:
-    """A whole drawing, which assistive technology reads as its description."""
+    """Return a complete drawing; assistive technology reads the description instead."""
     return tag(
         "svg",
         *children,
@@ -36,32 +36,32 @@ def chart(height: float, description: str, *children: Markup, width: float = WID
 
 
 def text(x: float, y: float, content: str, class_: str = "tick", **attributes: Attribute) -> Markup:
-    """A text."""
+    """Return a text element."""
     return tag("text", content, x=x, y=y, class_=class_, **attributes)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """A straight line."""
+    """Return a straight line."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
 def label_width(labels: Iterable[str]) -> float:
-    """Room for row labels left of an axis."""
+    """Return the width of the row labels to the left of an axis."""
     return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
 
 
 def series(index: int) -> str:
-    """Style class of the colour of the run at a place in the report; eight colours, then again from the first."""
+    """Return the style class for the color of the run at this index in the report; eight colors, repeated."""
     return f"series-{index % 8}"
 
 
 def shape(index: int) -> str:
-    """A mark that tells series apart without colour."""
+    """Return the shape of the mark that distinguishes series without color."""
     return ("circle", "square", "diamond", "triangle")[index % 4]
 
 
 def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
-    """The mark of a run's series, centred."""
+    """Return the mark of a run, centered at a point."""
     class_ = f"mark {series(index)}"
     if shape(index) == "circle":
         return tag("circle", cx=x, cy=y, r=size, class_=class_)
@@ -76,7 +76,7 @@ def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
 
 @dataclass(frozen=True)
 class Scale:
-    """Linear map from values to places of the drawing."""
+    """Linear map from values to coordinates of the drawing."""
 
     low: float
     high: float
@@ -84,12 +84,12 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """The place of a value; values outside are held at the edge."""
+        """Return the coordinate of a value; values outside the scale are clipped to its ends."""
         inside = min(max(value, self.low), self.high)
         return self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Round values (1, 2 or 5 times a power of ten apart), about `count` of them."""
+        """Return about `count` round values, spaced by 1, 2 or 5 times a power of ten."""
         step = _round_step((self.high - self.low) / max(count, 1))
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
@@ -99,19 +99,19 @@ class Scale:
 def around(
     values: Sequence[float], start: float, end: float, *, low: float = -math.inf, high: float = math.inf
 ) -> Scale:
-    """A scale over values with some room around them, within limits."""
+    """Return a scale over values with some margin around them, within limits."""
     bottom, top = min(values), max(values)
     room = 0.08 * (top - bottom) or 0.1 * abs(top) or 1.0
     return Scale(max(low, bottom - room), min(high, top + room), start, end)
 
 
 def from_zero(values: Sequence[float], start: float, end: float) -> Scale:
-    """A scale from zero to a little above the highest value."""
+    """Return a scale from zero to slightly above the highest value."""
     return Scale(0.0, 1.05 * max(values, default=0.0) or 1.0, start, end)
 
 
 def short(value: float) -> str:
-    """A number for an axis: no digits that say nothing."""
+    """Return a number for an axis, without insignificant digits."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 

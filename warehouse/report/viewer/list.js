@@ -1,8 +1,8 @@
-// Which samples are listed, in which order.
+// The list of samples: filters and order.
 
 const PAGE = 200;
 
-// The share of correct samples of each problem under a run, over graded samples.
+// Returns the share of correct samples of each problem under a run, over graded samples.
 function scores(samples) {
   const sums = new Map();
   for (const row of samples) {
@@ -15,15 +15,15 @@ function scores(samples) {
   return new Map([...sums].map(([problem, sum]) => [problem, sum.right / sum.all]));
 }
 
-const REFUSED = {
-  none: (row) => row.num_verdicts > 0 && row.num_refused === 0,
-  some: (row) => row.num_refused > 0,
-  half: (row) => row.num_verdicts > 0 && 2 * row.num_refused >= row.num_verdicts,
+const REJECTED = {
+  none: (row) => row.num_verdicts > 0 && row.num_rejected === 0,
+  some: (row) => row.num_rejected > 0,
+  half: (row) => row.num_verdicts > 0 && 2 * row.num_rejected >= row.num_verdicts,
 };
 const ORDERS = {
   longest: (a, b) => b.emitted_tokens - a.emitted_tokens,
   slowest: (a, b) => (b.latency_seconds ?? -1) - (a.latency_seconds ?? -1),
-  refused: (a, b) => b.num_refused / (b.num_verdicts || 1) - a.num_refused / (a.num_verdicts || 1),
+  rejected: (a, b) => b.num_rejected / (b.num_verdicts || 1) - a.num_rejected / (a.num_verdicts || 1),
 };
 
 function listed(state, runs, problems) {
@@ -39,33 +39,34 @@ function listed(state, runs, problems) {
   }
   const low = state.shortest === '' ? 0 : Number(state.shortest);
   const high = state.longest === '' ? Infinity : Number(state.longest);
-  const found = first.samples.filter((row) => matching.has(row.problem)
+  const passing = first.samples.filter((row) => matching.has(row.problem)
     && (!state.verdict || row.verdict === state.verdict)
-    && (!state.fallback || REFUSED[state.fallback](row))
+    && (!state.fallback || REJECTED[state.fallback](row))
     && row.emitted_tokens >= low && row.emitted_tokens <= high
     && (!state.traced || row.chunk >= 0)
     && (!state.between || (second && between(state.between, row, first, second))));
-  return state.order ? found.sort(ORDERS[state.order]) : found;
+  return state.order ? passing.sort(ORDERS[state.order]) : passing;
 }
 
-function between(wanted, row, first, second) {
-  if (wanted === 'unlike') {
+// Whether a sample shows the chosen difference between the two runs.
+function between(difference, row, first, second) {
+  if (difference === 'unlike') {
     const other = second.byPlace.get(`${row.problem}/${row.sample_index}`);
     return other !== undefined && other.verdict !== row.verdict;
   }
-  const one = first.scores.get(row.problem);
-  const two = second.scores.get(row.problem);
-  if (one === undefined || two === undefined) return false;
-  const rightFirst = wanted === '1';
-  const flipped = rightFirst ? one > 0.5 && two < 0.5 : one < 0.5 && two > 0.5;
+  const firstScore = first.scores.get(row.problem);
+  const secondScore = second.scores.get(row.problem);
+  if (firstScore === undefined || secondScore === undefined) return false;
+  const rightFirst = difference === '1';
+  const flipped = rightFirst ? firstScore > 0.5 && secondScore < 0.5 : firstScore < 0.5 && secondScore > 0.5;
   return flipped && row.graded && (row.verdict === 'correct') === rightFirst;
 }
 
-// The sample to show beside another: of a flip one with the other outcome, else the one of the same index.
-function partner(row, second, wanted) {
+// Returns the sample to show beside another: for a flip one with the opposite outcome, else that of the same index.
+function partner(row, second, difference) {
   const same = second.samples.filter((other) => other.problem === row.problem);
-  if (wanted === '1' || wanted === '2') {
-    const other = same.filter((s) => s.graded && (s.verdict === 'correct') === (wanted === '2'));
+  if (difference === '1' || difference === '2') {
+    const other = same.filter((s) => s.graded && (s.verdict === 'correct') === (difference === '2'));
     const traced = other.find((s) => s.chunk >= 0) ?? other[0];
     if (traced) return traced;
   }
@@ -73,9 +74,9 @@ function partner(row, second, wanted) {
 }
 
 function listItem(row, problem, isCurrent, open) {
-  const refused = row.num_verdicts ? `${row.num_refused}/${row.num_verdicts} refused` : '';
+  const rejected = row.num_verdicts ? `${row.num_rejected}/${row.num_verdicts} rejected` : '';
   return el('li', {}, el('button', { type: 'button', 'aria-current': isCurrent ? 'true' : 'false', onclick: open },
     el('span', { class: `mark verdict-${row.verdict}`, title: row.verdict }, VERDICT_MARKS[row.verdict] ?? '?'),
     el('span', { class: 'what' }, `${problem.problem_id} · ${row.sample_index}`),
-    el('span', { class: 'quiet' }, [`${count(row.emitted_tokens)} tokens`, refused, seconds(row.latency_seconds)].filter(Boolean).join(' · '))));
+    el('span', { class: 'quiet' }, [`${count(row.emitted_tokens)} tokens`, rejected, seconds(row.latency_seconds)].filter(Boolean).join(' · '))));
 }

@@ -1,4 +1,4 @@
-// Data of the page: base64 of gzip of JSON in inert elements, unpacked when asked for.
+// The page's data: base64 of gzip of JSON in inert elements, unpacked on demand.
 
 const VERDICT_MARKS = {
   correct: '✔', wrong: '✘', truncated: '…', no_answer: '∅', unparsable: '?', error: '!', grader_timeout: '⏱',
@@ -21,8 +21,8 @@ async function traceOf(run, row) {
     if (chunks.size >= CHUNKS_KEPT) chunks.delete(chunks.keys().next().value);
     chunks.set(row.chunk, unpacked(`chunk-${row.chunk}`));
   }
-  const found = await chunks.get(row.chunk);
-  return found[`${run}/${row.problem}/${row.sample_index}`] ?? null;
+  const traces = await chunks.get(row.chunk);
+  return traces[`${run}/${row.problem}/${row.sample_index}`] ?? null;
 }
 
 function rowsOf(columns) {
@@ -30,16 +30,16 @@ function rowsOf(columns) {
   return columns.problem.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name][i]])));
 }
 
-// An element; children that are strings become text, never markup.
+// Creates an element; children that are strings become text, never markup.
 function el(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (key.startsWith('on')) made.addEventListener(key.slice(2), value);
-    else made.setAttribute(key, value === true ? '' : value);
+    if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? '' : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
-  return made;
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
 const percent = (share) => (share === null || share === undefined ? '–' : `${(100 * share).toFixed(1)} %`);

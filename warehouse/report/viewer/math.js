@@ -1,9 +1,9 @@
-// A model's text: formulas drawn by KaTeX, everything else as text. What KaTeX refuses stays text.
+// A model's text, with formulas rendered by KaTeX. Formulas that KaTeX rejects stay text.
 
 const MOST_FORMULAS = 1500;
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\u2028\u2029]/gu;
-// A single dollar opens a formula only before a non-blank and closes it only after one and not before a digit, so that
-// sums of money stay text. Nothing may hold its own opening bracket, so that a text full of them is still searched in one go.
+// A single dollar opens a formula only before a non-blank, and closes it only after a non-blank and not before a digit,
+// so that sums of money stay text. No formula contains its own opening bracket, so that the search takes linear time.
 const FORMULA = new RegExp(
   [
     String.raw`\\\[((?:(?!\\\[)[\s\S]){1,3000}?)\\\]`,
@@ -20,34 +20,34 @@ function harmless(text) {
   return text.replace(HIDDEN, (c) => (c === '\n' || c === '\t' ? c : `\\u{${c.codePointAt(0).toString(16)}}`));
 }
 
-function prose(text, drawn) {
+function prose(text, isRendered) {
   const block = el('div', { class: 'prose' });
   text = text.trimEnd();
-  if (!drawn) {
+  if (!isRendered) {
     block.append(harmless(text));
     return block;
   }
   let end = 0;
   let formulas = 0;
-  for (const found of text.matchAll(FORMULA)) {
+  for (const match of text.matchAll(FORMULA)) {
     if (++formulas > MOST_FORMULAS) break;
-    block.append(harmless(text.slice(end, found.index)), formula(found));
-    end = found.index + found[0].length;
+    block.append(harmless(text.slice(end, match.index)), formula(match));
+    end = match.index + match[0].length;
   }
   block.append(harmless(text.slice(end)));
   return block;
 }
 
-function formula(found) {
-  const source = found.slice(1).find((group) => group !== undefined);
-  const place = el('span', { class: 'formula', title: harmless(found[0]) });
+function formula(match) {
+  const source = match.slice(1).find((group) => group !== undefined);
+  const place = el('span', { class: 'formula', title: harmless(match[0]) });
   try {
     katex.render(source, place, {
-      displayMode: found[0].startsWith('\\[') || found[0].startsWith('$$') || found[0].startsWith('\\begin'),
+      displayMode: match[0].startsWith('\\[') || match[0].startsWith('$$') || match[0].startsWith('\\begin'),
       throwOnError: true, strict: 'ignore', trust: false, maxSize: 20, maxExpand: 200,
     });
   } catch {
-    place.replaceChildren(harmless(found[0]));
+    place.replaceChildren(harmless(match[0]));
   }
   return place;
 }

@@ -1,4 +1,4 @@
-// The viewer's state and what changes it.
+// The viewer's state and its event handlers.
 
 const form = document.getElementById('filters');
 const $ = (id) => document.getElementById(id);
@@ -9,11 +9,11 @@ let limit = PAGE;
 let current = { row: null, beside: null };
 
 function state() {
-  const found = Object.fromEntries(new FormData(form));
-  return { ...found, traced: form.elements.traced.checked, math: form.elements.math.checked };
+  const values = Object.fromEntries(new FormData(form));
+  return { ...values, traced: form.elements.traced.checked, math: form.elements.math.checked };
 }
 
-// After a change of the filters: the sample that is read stays where it passes them.
+// Updates the list after a change of the filters; the open sample stays open if it passes them.
 function relist({ again = false } = {}) {
   shown = listed(state(), runs, problems);
   limit = PAGE;
@@ -35,20 +35,20 @@ function paint() {
 function clear() {
   paint();
   current = { row: null, beside: null };
-  $('problem').replaceChildren('No sample passes these filters.');
+  $('problem').replaceChildren('No samples match these filters.');
   $('panes').replaceChildren();
 }
 
 async function choose(row, beside = null) {
-  const { second, between: wanted } = state();
-  current = { row, beside: second === '' ? null : beside ?? partner(row, runs[second], wanted) };
+  const { second, between: difference } = state();
+  current = { row, beside: second === '' ? null : beside ?? partner(row, runs[second], difference) };
   if (shown.indexOf(row) >= limit) limit = shown.indexOf(row) + PAGE;
   paint();
   reveal(document.querySelector('#list [aria-current="true"]'));
   await read();
 }
 
-/* Scrolls the list alone: scrollIntoView would move the page, which opens at its top. */
+// Scrolls only the list: scrollIntoView would also scroll the page, which opens at its top.
 function reveal(item) {
   if (!item) return;
   const [box, { top, bottom }] = [item.closest('.list'), item.getBoundingClientRect()];

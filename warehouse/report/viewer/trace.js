@@ -1,10 +1,10 @@
-// One chain of thought, step by step.
+// A chain of thought, step by step.
 
 const CALL = [
   'step', 'purpose', 'model', 'n', 'prompt', 'cached', 'output', 'at', 'queued', 'first', 'end', 'in_flight',
 ];
 
-function pane(place, run, row, siblings, trace, drawn, choose) {
+function pane(place, run, row, siblings, trace, isRendered, choose) {
   const head = el('header', {},
     el('h3', {}, el('i', { class: `swatch series-${run.place % 8}` }), ` ${run.label}`),
     sampleButtons(row, siblings, choose),
@@ -12,7 +12,7 @@ function pane(place, run, row, siblings, trace, drawn, choose) {
   const box = el('article', { class: 'pane', 'data-pane': place }, head);
   if (!trace) {
     const why = row.stop_reason === null ? 'This sample has not been run.'
-      : 'This trace is not in the report, to keep the file small. In the warehouse: ';
+      : 'This trace is not in the report, to limit its size. To show it from the warehouse, run: ';
     const command = `python -m warehouse.trace ${run.run_id} ${row.problem_id} ${row.sample_index}`;
     box.append(el('p', { class: 'missing' }, why, row.stop_reason === null ? null : el('code', {}, command)));
     return box;
@@ -20,7 +20,7 @@ function pane(place, run, row, siblings, trace, drawn, choose) {
   if (trace.error) box.append(el('p', { class: 'error' }, harmless(trace.error)));
   box.append(strip(trace, box), prompts(trace));
   const firstDraft = trace.steps.findIndex((step) => step.verdict?.accepted && step.author === 'draft');
-  trace.steps.forEach((step, i) => box.append(stepCard(step, i, trace, drawn, i === firstDraft)));
+  trace.steps.forEach((step, i) => box.append(stepCard(step, i, trace, isRendered, i === firstDraft)));
   const late = trace.calls.filter((call) => call[0] >= trace.steps.length);
   if (late.length) box.append(el('div', { class: 'late' }, 'after the last step', calls(late)));
   return box;
@@ -37,25 +37,25 @@ function sampleButtons(row, siblings, choose) {
 }
 
 function facts(row, trace) {
-  const refused = row.num_verdicts ? `${row.num_refused} of ${row.num_verdicts} verdicts refused` : 'no verdicts';
+  const rejected = row.num_verdicts ? `${row.num_rejected} of ${row.num_verdicts} verdicts rejected` : 'no verdicts';
   return el('p', { class: 'facts' },
     el('b', { class: `badge verdict-${row.verdict}` }, `${VERDICT_MARKS[row.verdict] ?? ''} ${row.verdict}`),
-    trace ? el('span', {}, 'answer ', el('code', {}, trace.extracted === null ? 'none found' : harmless(trace.extracted))) : null,
+    trace ? el('span', {}, 'answer ', el('code', {}, trace.extracted === null ? 'none' : harmless(trace.extracted))) : null,
     el('span', {}, `ended: ${row.stop_reason ?? 'not run'}`),
-    el('span', {}, `${row.num_steps} steps`), el('span', {}, refused),
+    el('span', {}, `${row.num_steps} steps`), el('span', {}, rejected),
     el('span', {}, `${count(row.emitted_tokens)} tokens emitted, ${count(row.spent_tokens)} spent`),
     el('span', {}, seconds(row.latency_seconds)),
     trace && trace.num_attempts > 1 ? el('span', {}, `${trace.num_attempts} attempts: time not comparable`) : null,
     trace?.detail ? el('span', { class: 'detail' }, `grader: ${harmless(trace.detail)}`) : null);
 }
 
-// The whole chain at a glance: a piece a step, as wide as it is long in tokens.
+// The whole chain at a glance: each step is as wide as its number of tokens.
 function strip(trace, box) {
   return el('div', { class: 'strip', role: 'group', 'aria-label': 'steps by length' }, ...trace.steps.map((step, i) => {
-    const said = `step ${i}: ${step.role} by ${step.author}, ${step.num_tokens} tokens`;
+    const label = `step ${i}: ${step.role} by ${step.author}, ${step.num_tokens} tokens`;
     const piece = el('button', {
-      type: 'button', class: `author ${step.author}${step.verdict && !step.verdict.accepted ? ' refused' : ''}`,
-      title: said, 'aria-label': said,
+      type: 'button', class: `author ${step.author}${step.verdict && !step.verdict.accepted ? ' rejected' : ''}`,
+      title: label, 'aria-label': label,
       onclick: () => box.querySelector(`[data-step="${i}"]`).scrollIntoView({ block: 'center' }),
     });
     piece.style.flexGrow = Math.max(step.num_tokens, 1);
@@ -69,7 +69,7 @@ function prompts(trace) {
   ]));
 }
 
-function stepCard(step, i, trace, drawn, isFirstDraft) {
+function stepCard(step, i, trace, isRendered, isFirstDraft) {
   const own = trace.calls.filter((call) => call[0] === i);
   return el('section', { class: `step ${step.author}`, 'data-step': i },
     el('h4', {}, el('span', { class: 'number' }, `${i}`), el('span', { class: `author ${step.author}` }, step.author),
@@ -77,41 +77,41 @@ function stepCard(step, i, trace, drawn, isFirstDraft) {
       el('span', { class: 'quiet' }, `at ${seconds(step.elapsed_seconds)}`),
       step.finish === 'length' ? el('span', { class: 'flag' }, 'cut at the limit') : null,
       isFirstDraft ? el('span', { class: 'flag' }, 'first accepted draft step') : null,
-      step.verdict ? el('span', { class: step.verdict.accepted ? 'accepted' : 'refused' }, outcome(step.verdict)) : null),
-    prose(step.text, drawn),
+      step.verdict ? el('span', { class: step.verdict.accepted ? 'accepted' : 'rejected' }, outcome(step.verdict)) : null),
+    prose(step.text, isRendered),
     step.verdict ? verdict(step) : null,
-    step.candidates.length ? candidates(step, drawn) : null,
+    step.candidates.length ? candidates(step, isRendered) : null,
     own.length ? fold(`${own.length} ${own.length === 1 ? 'call' : 'calls'}`, calls(own)) : null);
 }
 
-function outcome(found) {
-  const said = found.accepted ? '✔ accepted' : '✘ drafts refused';
-  return found.score === null ? said : `${said}, score ${found.score.toFixed(2)}`;
+function outcome(decision) {
+  const label = decision.accepted ? '✔ accepted' : '✘ drafts rejected';
+  return decision.score === null ? label : `${label}, score ${decision.score.toFixed(2)}`;
 }
 
 function verdict(step) {
-  const found = step.verdict;
-  const bars = found.options.map((option, i) => {
-    const share = found.probabilities[i];
+  const decision = step.verdict;
+  const bars = decision.options.map((option, i) => {
+    const share = decision.probabilities[i];
     const fill = el('i');
     fill.style.width = `${100 * (share ?? 0)}%`;
-    return el('span', { class: `option${i === found.decision ? ' decided' : ''}` },
+    return el('span', { class: `option${i === decision.decision ? ' decided' : ''}` },
       el('b', {}, harmless(option)), el('span', { class: 'meter' }, fill), el('span', { class: 'share' }, percent(share)));
   });
-  return fold(`verdict: ${found.kind} of ${found.options.length}, options hold ${percent(found.mass)} of the probability`,
-    el('div', { class: 'options' }, ...bars), el('h5', {}, 'asked'), el('pre', {}, harmless(found.question ?? '')));
+  return fold(`verdict: ${decision.kind} of ${decision.options.length}, options have ${percent(decision.mass)} of the probability`,
+    el('div', { class: 'options' }, ...bars), el('h5', {}, 'question'), el('pre', {}, harmless(decision.question ?? '')));
 }
 
-function candidates(step, drawn) {
+function candidates(step, isRendered) {
   const labels = step.verdict?.options ?? [];
   const cards = step.candidates.map((candidate, i) => el('div', { class: `candidate${candidate.accepted ? ' chosen' : ''}` },
-    el('h5', {}, `${candidate.accepted ? '✔ chosen' : '✘ not taken'}: candidate ${i}`,
+    el('h5', {}, `${candidate.accepted ? '✔ chosen' : '✘ not chosen'}: candidate ${i}`,
       candidate.option === null || step.verdict?.kind === 'score' ? '' : `, option ${harmless(labels[candidate.option] ?? String(candidate.option))}`
         + (step.verdict ? ` (${percent(step.verdict.probabilities[candidate.option])})` : ''),
       `, ${candidate.num_tokens} tokens`,
       candidate.mean_logprob === null ? '' : `, mean log-probability ${candidate.mean_logprob.toFixed(3)}`,
       candidate.finish === 'length' ? ', cut at the limit' : ''),
-    prose(candidate.text, drawn)));
+    prose(candidate.text, isRendered)));
   return fold(`${cards.length} ${cards.length === 1 ? 'candidate' : 'candidates'}`, ...cards);
 }
 
