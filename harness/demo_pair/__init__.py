@@ -1,1 +1,1 @@
-"""Training of small models on data that the harness itself makes."""
+"""Training of the demo's toy draft and target, from random weights, on generated word problems."""

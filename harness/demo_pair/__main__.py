@@ -1,4 +1,4 @@
-"""`python -m harness.demo_pair`: train the demo's draft and target from nothing."""
+"""`python -m harness.demo_pair`: train the demo's toy draft and target from random weights."""
 
 from __future__ import annotations
 
@@ -11,38 +11,42 @@ from harness.command import OneLineErrors
 
 
 @click.command(cls=OneLineErrors)
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Another configuration.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A training configuration  [default: the bundled pair's].",
+)
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs/demo-pair"), show_default=True,
-    help="Folder of the models and of the state that the same command resumes from.",
+    help="Output folder: models, and checkpoints that the same command resumes from.",
 )  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), help="Processor threads; torch's own choice without.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads  [default: torch's own choice].")
 def main(config: Path | None, out: Path, threads: int | None) -> None:
-    """Train the demo's draft and target: about an hour and a half on two processor cores, less on a GPU.
+    """Train the demo's draft and target: about an hour and a half on two CPU cores, less on a GPU.
 
-    Interrupted, the same command goes on from its last state.
+    After an interruption, the same command resumes from the last checkpoint.
     """
     import torch
 
     from harness.demo_pair import config as configuration
-    from harness.demo_pair.pipeline import OtherTraining, Training
+    from harness.demo_pair.pipeline import Training, TrainingRefused
 
     if threads:
         torch.set_num_threads(threads)
     try:
-        read = configuration.read(config or configuration.DEFAULT)
-    except configuration.BadConfig as wrong:
-        raise click.UsageError(str(wrong)) from wrong
+        training_config = configuration.read(config or configuration.DEFAULT)
+    except configuration.BadConfig as error:
+        raise click.UsageError(str(error)) from error
     device = "cuda" if torch.cuda.is_available() else "cpu"
     started = time.monotonic()
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         click.echo(f"{(time.monotonic() - started) / 60:5.1f} min  {line}")
 
     try:
-        Training(read, out, device, tell).run()
-    except OtherTraining as other:
-        raise click.UsageError(str(other)) from other
+        Training(training_config, out, device, report).run()
+    except TrainingRefused as refused:
+        raise click.UsageError(str(refused)) from refused
 
 
 if __name__ == "__main__":

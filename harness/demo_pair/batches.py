@@ -1,4 +1,4 @@
-"""Lessons in batches of a few fixed shapes, so that a program compiled for a shape is used again and again."""
+"""Examples in batches of a few fixed shapes, so that each compiled shape is reused."""
 
 from __future__ import annotations
 
@@ -8,93 +8,88 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.demo_pair.lessons import NONE, Lesson, Teacher
+from harness.demo_pair.examples import IGNORED, Curriculum, Example
 
 WIDTHS = (96, 160, 256, 384, 576)
-"""Tokens of the rows of a batch; a longer lesson is left out."""
-_MARKS = ("follow", "stands", "first", "since", "number", "named")
+"""Row lengths of batches, in tokens; longer examples are left out."""
+LABELS = ("next_ids", "correct_ids", "is_first_error", "is_after_error", "candidate", "right_candidate")
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Lessons side by side, padded to a common width: (lessons, tokens) each."""
+    """Examples padded to a common width. Shape (examples, tokens), except where a field states another one."""
 
     ids: Tensor
-    follow: Tensor
-    stands: Tensor
-    first: Tensor
-    since: Tensor
-    number: Tensor
-    named: Tensor
-    asked: Tensor
-    """Rows behind which a verdict is asked, (verdicts,)."""
-    last: Tensor
-    """The place of the last token of these, (verdicts,)."""
-    right: Tensor
-    """Which tokens are a right verdict, (verdicts, vocabulary)."""
-    scored: Tensor
-    """Whether it is a score, a digit, (verdicts,)."""
+    next_ids: Tensor
+    correct_ids: Tensor
+    is_first_error: Tensor
+    is_after_error: Tensor
+    candidate: Tensor
+    right_candidate: Tensor
+    verdict_rows: Tensor
+    """Rows that end in a question for a verdict, (verdicts,)."""
+    verdict_columns: Tensor
+    """Index of the last token of these rows, (verdicts,)."""
+    verdict_ids: Tensor
+    """Mask of the tokens that are a correct verdict, (verdicts, vocabulary)."""
+    is_score: Tensor
+    """Whether the verdict is a score (a digit), (verdicts,)."""
 
     @property
     def tokens(self) -> int:
-        """Padding included."""
+        """Number of tokens, padding included."""
         return int(self.ids.numel())
 
 
 @dataclass
-class Place:
-    """How far a stream of batches has come: enough to go on from there."""
+class StreamPosition:
+    """The position of a stream of batches, from which it can be resumed."""
 
-    next_lesson: int
+    next_example: int
     waiting: dict[int, list[int]]
-    """Numbers of lessons that wait for a batch, by width."""
+    """Numbers of the examples that wait for a full batch, by width."""
 
 
 class Batches:
-    """An endless stream of batches of a teacher's lessons."""
+    """An endless stream of batches of a curriculum's examples."""
 
-    def __init__(self, teacher: Teacher, tokens: int, vocabulary: int, pad: int, device: str) -> None:
-        """`tokens`: of one batch."""
-        self._teacher, self._tokens, self._vocabulary, self._pad, self._device = (
-            teacher,
-            tokens,
-            vocabulary,
-            pad,
-            device,
-        )
-        self.place = Place(0, {width: [] for width in WIDTHS})
+    def __init__(self, curriculum: Curriculum, tokens: int, vocabulary: int, pad: int, device: str) -> None:
+        """`tokens`: size of one batch; `vocabulary`: size of the vocabulary; `pad`: id of the padding token."""
+        self._curriculum, self._device = curriculum, device
+        self._tokens, self._vocabulary, self._pad = tokens, vocabulary, pad
+        self.position = StreamPosition(0, {width: [] for width in WIDTHS})
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            lesson = self._teacher.lesson(self.place.next_lesson)
-            self.place.next_lesson += 1
-            width = next((w for w in WIDTHS if lesson is not None and len(lesson.ids) <= w), None)
+            example = self._curriculum.example(self.position.next_example)
+            self.position.next_example += 1
+            width = next((w for w in WIDTHS if example is not None and len(example.ids) <= w), None)
             if width is None:
                 continue
-            waiting = self.place.waiting[width]
-            waiting.append(self.place.next_lesson - 1)
+            waiting = self.position.waiting[width]
+            waiting.append(self.position.next_example - 1)
             if len(waiting) * width >= self._tokens:
-                self.place.waiting[width] = []
-                ready = [self._teacher.lesson(number) for number in waiting]
-                yield self.of([lesson for lesson in ready if lesson is not None], width)
+                self.position.waiting[width] = []
+                ready = [self._curriculum.example(number) for number in waiting]
+                yield self.collate([example for example in ready if example is not None], width)
 
-    def of(self, lessons: list[Lesson], width: int) -> Batch:
-        """These lessons as one batch."""
+    def collate(self, examples: list[Example], width: int) -> Batch:
+        """Return these examples as one batch, padded to `width` tokens."""
 
         def padded(rows: list[list[int]], filler: int) -> Tensor:
             return torch.tensor([row + [filler] * (width - len(row)) for row in rows], device=self._device)
 
-        asked = [i for i, lesson in enumerate(lessons) if lesson.right]
-        right = torch.zeros(len(asked), self._vocabulary, dtype=torch.bool)
-        for row, i in enumerate(asked):
-            right[row, list(lessons[i].right)] = True
-        marks = {name: padded([getattr(lesson, name) for lesson in lessons], NONE) for name in _MARKS}
-        last = [len(lessons[i].ids) - 1 for i in asked]
+        rows = [i for i, example in enumerate(examples) if example.verdict_ids]
+        verdict_ids = torch.zeros(len(rows), self._vocabulary, dtype=torch.bool)
+        for verdict, i in enumerate(rows):
+            verdict_ids[verdict, list(examples[i].verdict_ids)] = True
+        labels = {name: padded([getattr(example, name) for example in examples], IGNORED) for name in LABELS}
+        columns = [len(examples[i].ids) - 1 for i in rows]
         return Batch(
-            ids=padded([lesson.ids for lesson in lessons], self._pad),
-            asked=torch.tensor(asked, dtype=torch.long, device=self._device),
-            last=torch.tensor(last, dtype=torch.long, device=self._device),
-            right=right.to(self._device),
-            scored=torch.tensor([lessons[i].scored for i in asked], dtype=torch.bool, device=self._device),
-            **marks,
+            ids=padded([example.ids for example in examples], self._pad),
+            verdict_rows=torch.tensor(rows, dtype=torch.long, device=self._device),
+            verdict_columns=torch.tensor(columns, dtype=torch.long, device=self._device),
+            verdict_ids=verdict_ids.to(self._device),
+            is_score=torch.tensor([examples[i].is_score for i in rows], dtype=torch.bool, device=self._device),
+            **labels,
         )

@@ -1,4 +1,4 @@
-"""The one file that says how the pair is trained."""
+"""The configuration of the pair's training: one TOML file (demo_pair.toml)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
-from harness.demo_pair.lessons import Kind
+from harness.demo_pair.examples import Kind
 from harness.toml_file import read_toml
 
 DEFAULT = Path(__file__).parent / "demo_pair.toml"
@@ -15,81 +15,81 @@ Share = Annotated[float, Field(ge=0)]
 
 
 class BadConfig(ValueError):
-    """A configuration that nothing can be trained by; the message is one line."""
+    """An invalid configuration; the message is one line."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Shape(_Strict):
-    """Of every layer."""
+class LayerShape(_Strict):
+    """The shape that all layers share: hidden size, feed-forward size and number of attention heads."""
 
     width: PositiveInt
     inner: PositiveInt
     heads: PositiveInt
 
 
-class Study(_Strict):
-    """One part of a training."""
+class Stage(_Strict):
+    """One stage of a training."""
 
     tokens: PositiveInt
-    """Of all batches, padding included."""
+    """Tokens in all batches, padding included."""
     rate: PositiveFloat
-    """Highest learning rate."""
+    """Peak learning rate."""
     warmup_tokens: PositiveInt = 100_000
     decay: Share = 0.4
-    """Last share of the tokens, over which the rate falls to a fiftieth."""
+    """Final share of the tokens, over which the learning rate decays linearly to 2 % of its peak."""
     batch_tokens: PositiveInt = 4096
     shares: dict[Kind, Share]
-    """Of the kinds of lessons."""
+    """Share of each kind of example in the mixture."""
     memory: Share = 0.0
-    """Weight of the loss on which token stands here, behind the solver's layers."""
+    """Weight of the auxiliary loss that makes the solver's layers keep the current token."""
 
 
 class Draft(_Strict):
-    """The draft: the first layers of those that learn to solve, then trained alone."""
+    """The draft: the solver's first layers, then trained on their own."""
 
     layers: PositiveInt
     exit: PositiveInt
-    """The solver's layer with an early exit, which makes the first layers of use without the others."""
+    """The solver's layer with an early exit, so that the first layers are usable without the others."""
     exit_weight: Share = 0.3
-    """Of the exit's loss beside the solver's."""
-    alone: Study
+    """Weight of the early exit's loss relative to the solver's."""
+    alone: Stage
 
 
-class Sampled(_Strict):
-    """The draft's own mistakes, at one step of each story."""
+class MistakeSampling(_Strict):
+    """How the draft's own mistakes are sampled, at one step of each story."""
 
     stories: PositiveInt
     samples: PositiveInt
-    """Of a step."""
+    """Samples per step."""
     temperature: PositiveFloat
 
 
 class Target(_Strict):
-    """The target: layers that solve, layers that judge what these expect, and depth."""
+    """The target: solver layers, judge layers on top of them, and further layers for depth."""
 
     solver_layers: PositiveInt
     judge_layers: Annotated[int, Field(ge=6)]
     layers: PositiveInt
-    """In all; the rest refines."""
-    solve: Study
-    judge: Study
-    refine: Study
+    """Layers in total; those above the judge are refined only."""
+    solve: Stage
+    judge: Stage
+    refine: Stage
 
 
 class Config(_Strict):
-    """A whole training."""
+    """The configuration of a whole training."""
 
     seed: int
     stories: PositiveInt
-    """Taught ones."""
+    """Stories to train on."""
     checked: PositiveInt
-    """Held-out problems that results are measured on, beside the demo's."""
-    shape: Shape
+    """Held-out problems for the evaluation, in addition to the demo's."""
+    shape: LayerShape
     draft: Draft
-    mistakes: Sampled
+    mistakes: MistakeSampling
     target: Target
 
 
@@ -97,8 +97,8 @@ def read(path: Path) -> Config:
     """Read a configuration. Raises BadConfig."""
     try:
         return Config.model_validate(read_toml(path))
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
-        raise BadConfig(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from wrong
-    except ValueError as wrong:
-        raise BadConfig(str(wrong)) from wrong
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadConfig(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except ValueError as error:
+        raise BadConfig(str(error)) from error

@@ -1,4 +1,4 @@
-"""Wrong steps: the draft's own, and slips made by chance."""
+"""Wrong steps: the draft's own mistakes, and randomly corrupted steps."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _DIGIT = re.compile(r"\d")
 
 
 class Mistakes:
-    """Of the first stories taught, or of others: the steps that the draft got wrong, each behind right ones."""
+    """The steps of a list of stories that the draft got wrong when it was given the right steps before them."""
 
     def __init__(self, steps: Sequence[dict[int, list[str]]] = ()) -> None:
-        """By story: wrong texts by the number of the step that they stand for."""
+        """`steps`: for each story, the wrong texts by the number of the step that they replace."""
         self._steps = list(steps)
 
     def __len__(self) -> int:
         return len(self._steps)
 
     def steps(self, story: int) -> dict[int, list[str]]:
-        """Wrong texts by the step that they stand for; empty where the draft made none, or was not asked."""
+        """Return the wrong texts of a story by step number; empty if the draft made none or was not sampled."""
         return self._steps[story] if story < len(self) else {}
 
     def add(self, story: Story, written: dict[int, list[str]]) -> None:
-        """Keep what is wrong of what the draft wrote in place of steps of the next story."""
+        """Append a story: of the texts that the draft wrote for its steps, keep the wrong ones."""
         wrong = {
             number: sorted({text for text in texts if text.strip() and not story.is_right(number, text)})
             for number, texts in written.items()
@@ -37,39 +37,39 @@ class Mistakes:
         self._steps.append({number: texts for number, texts in wrong.items() if texts})
 
     def save(self, path: Path) -> None:
-        """Write a JSON file, whole or not at all."""
+        """Write a JSON file atomically."""
         part = path.with_suffix(".part")
         part.write_text(json.dumps(self._steps))
         part.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Mistakes:
-        """Read what `save` wrote."""
-        kept = json.loads(path.read_bytes())
-        return cls([{int(number): texts for number, texts in steps.items()} for steps in kept])
+        """Read a file written by `save`."""
+        stories = json.loads(path.read_bytes())
+        return cls([{int(number): texts for number, texts in steps.items()} for steps in stories])
 
 
-def slip(dice: random.Random, story: Story, number: int) -> str:
-    """A step with a mistake: another digit in it, a later or an earlier step in its place, or its end too soon."""
+def corrupted_step(rng: random.Random, story: Story, number: int) -> str:
+    """Return a step with a mistake: a changed digit, another step in its place, or a premature end of the thought."""
     right = story.step(number)
-    kind = dice.random()
+    kind = rng.random()
     if kind < 0.15:
-        other = dice.randrange(len(story.steps))
-        return right if other == number and _DIGIT.search(right) is None else _elsewhere(dice, story, number, other)
+        other = rng.randrange(len(story.steps))
+        return right if other == number and _DIGIT.search(right) is None else _elsewhere(rng, story, number, other)
     if kind < 0.2 and number < len(story.steps) - 1:
         return story.steps[number] + THINK_BRIDGE
-    return _other_digit(dice, right)
+    return _other_digit(rng, right)
 
 
-def _elsewhere(dice: random.Random, story: Story, number: int, other: int) -> str:
+def _elsewhere(rng: random.Random, story: Story, number: int, other: int) -> str:
     if story.steps[other] == story.steps[number]:
-        return _other_digit(dice, story.step(number))
+        return _other_digit(rng, story.step(number))
     return story.step(other)
 
 
-def _other_digit(dice: random.Random, text: str) -> str:
-    """Most often in the result, which is the last number."""
-    places = [found.start() for found in _DIGIT.finditer(text)]
+def _other_digit(rng: random.Random, text: str) -> str:
+    """Change one digit: in the result (the last number) with a probability of at least 0.3, otherwise anywhere."""
+    places = [match.start() for match in _DIGIT.finditer(text)]
     result = [place for place in places if ", so " in text and place > text.rindex(", so ")]
-    at = dice.choice(result if result and dice.random() < 0.3 else places)
-    return text[:at] + str((int(text[at]) + dice.randint(1, 9)) % 10) + text[at + 1 :]
+    at = rng.choice(result if result and rng.random() < 0.3 else places)
+    return text[:at] + str((int(text[at]) + rng.randint(1, 9)) % 10) + text[at + 1 :]

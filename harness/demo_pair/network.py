@@ -1,12 +1,12 @@
-"""The pair's architecture, stock Llama, and what is learned by which layer.
+"""The pair's architecture (stock Llama), and which layer is trained on which label.
 
-The draft begins as the solver's first layers, which an early exit (a norm of its own and the common embeddings) makes
-of use alone.
+The draft starts from the solver's first layers; an early exit (its own norm with the shared embeddings) makes these
+layers usable on their own.
 
-The layers of the target have one thing each to know, read off by a linear reader that is thrown away when training has
-ended: the solver's layers which token comes next, and which stands here; the judge's layers, from what the solver
-expected, which token should stand here, whether this is the first mistake, in which candidate it stands, whether there
-has been a mistake in it, and behind it whether it is right. The verdict is then a matter of looking it up.
+Each layer of the target is trained on one label through an auxiliary linear head that is discarded after training. The
+solver's layers predict the next token and keep the current one. The judge's layers, given what the solver expected,
+predict the correct token, whether this is the first wrong token, which candidate it belongs to, whether the candidate
+has had a wrong token, and after its end whether it was right. The verdict is then a lookup of these.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.demo_pair.batches import Batch
-from harness.demo_pair.config import Shape
+from harness.demo_pair.config import LayerShape
 
 CONTEXT_TOKENS = 2048
-READERS = ("stands", "first", "number", "since", "named")
-"""Marks, in the order of the layers behind the solver that learn them."""
+JUDGE_HEADS = ("correct_ids", "is_first_error", "candidate", "is_after_error", "right_candidate")
+"""Labels in the order of the layers above the solver that are trained on them."""
 _CANDIDATES = 10
-_RARE = 30.0
-"""Weight of a first mistake: one token in seventy is one, and a layer that calls every token right is nearly always
-right itself."""
+_FIRST_ERROR_WEIGHT = 30.0
+"""Weight of a first wrong token in the loss: only one token in seventy is one, so that a layer could be nearly always
+right by calling every token correct."""
 _EPSILON = 1e-6
-"""Of every norm, Llama's default."""
+"""Epsilon of every norm, Llama's default."""
 
 
-def new(shape: Shape, layers: int, vocabulary: int, end: int, seed: int) -> LlamaForCausalLM:
-    """A model with random weights; input and output share their embeddings."""
+def new_model(shape: LayerShape, layers: int, vocabulary: int, end: int, seed: int) -> LlamaForCausalLM:
+    """Return a model with random weights and tied embeddings; `end`: id of the end-of-sequence token."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -56,171 +56,176 @@ def new(shape: Shape, layers: int, vocabulary: int, end: int, seed: int) -> Llam
     return LlamaForCausalLM(config)
 
 
-def deepened(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaForCausalLM:
-    """The same model with further layers on top that add nothing yet: what they write into the stream is zero."""
+def with_more_layers(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaForCausalLM:
+    """Return the model with `layers` layers in total; the new ones on top add zero to the residual stream."""
     config = model.config
-    shape = Shape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
-    deeper = new(shape, layers, config.vocab_size, config.eos_token_id, seed)
-    kept = model.state_dict()
-    missing = deeper.load_state_dict(kept, strict=False).missing_keys
+    shape = LayerShape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
+    deeper = new_model(shape, layers, config.vocab_size, config.eos_token_id, seed)
+    missing = deeper.load_state_dict(model.state_dict(), strict=False).missing_keys
     for name in missing:
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             nn.init.zeros_(deeper.get_parameter(name))
     return deeper
 
 
-class Readers:
-    """Linear readers of the marks, and the norms of early exits."""
+class AuxiliaryHeads:
+    """Linear heads for the labels, and the norms of early exits; all are discarded after training."""
 
     def __init__(self, width: int, vocabulary: int, exits: Sequence[int] = ()) -> None:
         self.exits = nn.ModuleDict({str(layer): nn.RMSNorm(width, eps=_EPSILON) for layer in exits})
-        sizes = {"memory": vocabulary, "stands": vocabulary, "first": 2, "number": _CANDIDATES, "since": 2}
-        sizes["named"] = _CANDIDATES
+        sizes = {
+            "memory": vocabulary, "correct_ids": vocabulary, "is_first_error": 2, "candidate": _CANDIDATES,
+            "is_after_error": 2, "right_candidate": _CANDIDATES,
+        }  # fmt: skip
         self.norms = nn.ModuleDict({name: nn.RMSNorm(width) for name in sizes})
         self.heads = nn.ModuleDict({name: nn.Linear(width, size) for name, size in sizes.items()})
 
         self.modules = nn.ModuleDict({"exits": self.exits, "norms": self.norms, "heads": self.heads})
-        """All of them: what is saved, and what an optimiser changes."""
+        """All modules, for checkpoints and the optimizer."""
 
-    def loss(self, name: str, stream: Tensor, marks: Tensor, rare: Tensor | None = None) -> Tensor:
-        """Cross entropy of what can be read from a layer's stream, over the tokens that have a mark.
+    def loss(self, name: str, states: Tensor, labels: Tensor, upweighted: Tensor | None = None) -> Tensor:
+        """Return the mean cross-entropy of a head on a layer's hidden states, over the tokens with a label.
 
-        `rare`: the tokens that weigh more.
+        `states`: (batch, tokens, width); `labels` and `upweighted`, a mask of tokens with more weight: (batch, tokens).
         """
-        marked = marks >= 0
-        read = self.heads[name](self.norms[name](stream[marked]))
-        if rare is None:
-            return functional.cross_entropy(read, marks[marked])
-        weights = 1 + (_RARE - 1) * rare[marked]
-        return (functional.cross_entropy(read, marks[marked], reduction="none") * weights).sum() / weights.sum()
+        has_label = labels >= 0
+        predicted = self.heads[name](self.norms[name](states[has_label]))
+        if upweighted is None:
+            return functional.cross_entropy(predicted, labels[has_label])
+        weights = 1 + (_FIRST_ERROR_WEIGHT - 1) * upweighted[has_label]
+        token_losses = functional.cross_entropy(predicted, labels[has_label], reduction="none")
+        return (token_losses * weights).sum() / weights.sum()
 
 
-def streams(model: LlamaForCausalLM, ids: Tensor, frozen: int = 0) -> list[Tensor]:
-    """What stands behind the embeddings (0) and behind each layer; (batch, tokens, width) each.
+def hidden_states(model: LlamaForCausalLM, ids: Tensor, frozen_layers: int = 0) -> list[Tensor]:
+    """Return the hidden states after the embeddings (index 0) and after each layer, (batch, tokens, width) each.
 
-    Right-padded, so that the causal mask is all the mask there is. The first `frozen` layers learn nothing.
+    `ids` must be right-padded, because only the causal mask is applied. No gradients reach the first `frozen_layers`
+    layers.
     """
     base: Any = model.model
-    with torch.set_grad_enabled(frozen == 0 and torch.is_grad_enabled()):
-        found = [base.embed_tokens(ids)]
-        places = torch.arange(ids.shape[1], device=ids.device)[None]
-        turns = base.rotary_emb(found[0], places)
+    with torch.set_grad_enabled(frozen_layers == 0 and torch.is_grad_enabled()):
+        states = [base.embed_tokens(ids)]
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        position_embeddings = base.rotary_emb(states[0], positions)
     for number, layer in enumerate(base.layers):
-        with torch.set_grad_enabled(number >= frozen and torch.is_grad_enabled()):
-            found.append(layer(found[-1], position_embeddings=turns, attention_mask=None))
-    return found
+        with torch.set_grad_enabled(number >= frozen_layers and torch.is_grad_enabled()):
+            states.append(layer(states[-1], position_embeddings=position_embeddings, attention_mask=None))
+    return states
 
 
-def logits(model: LlamaForCausalLM, stream: Tensor) -> Tensor:
-    """Of the next token."""
+def logits(model: LlamaForCausalLM, states: Tensor) -> Tensor:
+    """Return the next token's logits, from the last layer's hidden states."""
     base: Any = model.model
-    out: Tensor = model.lm_head(base.norm(stream))
-    return out
+    token_logits: Tensor = model.lm_head(base.norm(states))
+    return token_logits
 
 
 @dataclass
 class Learner:
-    """A model in training, and what is thrown away behind it."""
+    """A model in training, and what is discarded after it."""
 
     model: LlamaForCausalLM
-    readers: Readers
-    solver: int
-    """Layers that solve."""
-    remembers: bool = False
-    """Whether the solver's layers are to keep which token stands where."""
+    heads: AuxiliaryHeads
+    solver_layers: int
+    has_memory_loss: bool = False
+    """Whether the solver's layers are trained to keep the current token."""
     exit_weight: float = 0.0
-    judges: bool = False
-    frozen: bool = False
-    """Whether the solver's layers learn nothing any more."""
-    elder: LlamaForCausalLM | None = None
-    """Who says how sure a score may be; without one a right step is worth 9 and a wrong one 0."""
-    digits: tuple[int, ...] = ()
-    """The tokens of the scores."""
+    is_judge: bool = False
+    """Whether the layers above the solver are trained on the judge's labels and on verdicts."""
+    is_solver_frozen: bool = False
+    teacher: LlamaForCausalLM | None = None
+    """The model whose scores are the labels of scores; without one a right step is a 9 and a wrong one a 0."""
+    digit_ids: tuple[int, ...] = ()
+    """The tokens of the scores 0 to 9."""
 
 
 def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
-    """By name: of the next token, and where it is taught, of the solver's memory, of each mark, and of the verdict."""
-    model, readers, solver = learner.model, learner.readers, learner.solver
-    judges, frozen = learner.judges, learner.frozen
-    found = streams(model, batch.ids, solver if frozen else 0)
-    followed = batch.follow >= 0
-    losses = {"follow": functional.cross_entropy(logits(model, found[-1][followed]), batch.follow[followed])}
-    for layer, norm in readers.exits.items():
-        said = model.lm_head(norm(found[int(layer)][followed]))
-        losses[f"exit{layer}"] = functional.cross_entropy(said, batch.follow[followed])
-    if learner.remembers:
-        here = batch.stands >= 0
-        losses["memory"] = readers.loss("memory", found[solver], torch.where(here, batch.ids, batch.stands))
-    if judges:
-        for layer, name in enumerate(READERS, solver + 1):
-            rare = batch.first == 1 if name in {"stands", "first"} else None
-            losses[name] = readers.loss(name, found[layer], getattr(batch, name), rare)
-        right = batch.right if learner.elder is None else graded(learner.elder, learner.digits, batch)
-        losses["verdict"] = verdict_loss(logits(model, found[-1][batch.asked, batch.last]), right)
+    """Return the losses by name: next token, early exits, memory, each of the judge's labels, and verdicts."""
+    model, heads, solver_layers = learner.model, learner.heads, learner.solver_layers
+    states = hidden_states(model, batch.ids, solver_layers if learner.is_solver_frozen else 0)
+    has_next = batch.next_ids >= 0
+    losses = {"next_ids": functional.cross_entropy(logits(model, states[-1][has_next]), batch.next_ids[has_next])}
+    for layer, norm in heads.exits.items():
+        exit_logits = model.lm_head(norm(states[int(layer)][has_next]))
+        losses[f"exit{layer}"] = functional.cross_entropy(exit_logits, batch.next_ids[has_next])
+    if learner.has_memory_loss:
+        current_ids = torch.where(batch.correct_ids >= 0, batch.ids, batch.correct_ids)
+        losses["memory"] = heads.loss("memory", states[solver_layers], current_ids)
+    if learner.is_judge:
+        for layer, name in enumerate(JUDGE_HEADS, solver_layers + 1):
+            upweighted = batch.is_first_error == 1 if name in {"correct_ids", "is_first_error"} else None
+            losses[name] = heads.loss(name, states[layer], getattr(batch, name), upweighted)
+        verdict_ids = batch.verdict_ids
+        if learner.teacher is not None:
+            verdict_ids = with_teacher_scores(learner.teacher, learner.digit_ids, batch)
+        verdict_logits = logits(model, states[-1][batch.verdict_rows, batch.verdict_columns])
+        losses["verdict"] = verdict_loss(verdict_logits, verdict_ids)
     return losses
 
 
-def graded(elder: LlamaForCausalLM, digits: Sequence[int], batch: Batch) -> Tensor:
-    """`batch.right` with the digit for how sure the elder is of a step, in place of 9 for right and 0 for wrong.
+def with_teacher_scores(teacher: LlamaForCausalLM, digit_ids: Sequence[int], batch: Batch) -> Tensor:
+    """Return `batch.verdict_ids` with the teacher's rounded mean score as the only correct digit of each score.
 
-    Who was taught 9 and 0 alone says nothing in between, and every threshold is the same to it.
+    A model trained on 9 and 0 alone never answers in between, so that every threshold would give the same result.
     """
     with torch.no_grad():
-        said = logits(elder, streams(elder, batch.ids)[-1][batch.asked, batch.last])[:, list(digits)].softmax(-1)
-    tens = torch.arange(len(digits), device=said.device)
-    sure = (said * tens).sum(-1).round().long()
-    token = torch.tensor(digits, device=said.device)[sure]
-    by_sureness = functional.one_hot(token, batch.right.shape[-1]).bool()
-    return torch.where(batch.scored[:, None], by_sureness, batch.right)
+        states = hidden_states(teacher, batch.ids)[-1][batch.verdict_rows, batch.verdict_columns]
+        probabilities = logits(teacher, states)[:, list(digit_ids)].softmax(-1)
+    digits = torch.arange(len(digit_ids), device=probabilities.device)
+    scores = (probabilities * digits).sum(-1).round().long()
+    score_ids = torch.tensor(digit_ids, device=probabilities.device)[scores]
+    is_score_id = functional.one_hot(score_ids, batch.verdict_ids.shape[-1]).bool()
+    return torch.where(batch.is_score[:, None], is_score_id, batch.verdict_ids)
 
 
-def verdict_loss(said: Tensor, right: Tensor) -> Tensor:
-    """Of verdicts: minus the log probability of all right answers together.
+def verdict_loss(verdict_logits: Tensor, verdict_ids: Tensor) -> Tensor:
+    """Return the mean negative log probability of all correct verdicts together.
 
-    `said`: logits (verdicts, vocabulary); `right`: which tokens are right, likewise.
+    `verdict_logits`: (verdicts, vocabulary); `verdict_ids`: mask of the correct tokens, same shape.
     """
-    if not len(said):
-        return said.sum()
-    all_right = said.masked_fill(~right, float("-inf")).logsumexp(-1)
-    return (said.logsumexp(-1) - all_right).mean()
+    if not len(verdict_logits):
+        return verdict_logits.sum()
+    correct = verdict_logits.masked_fill(~verdict_ids, float("-inf")).logsumexp(-1)
+    return (verdict_logits.logsumexp(-1) - correct).mean()
 
 
-def cut(learner: Learner, layers: int) -> LlamaForCausalLM:
-    """The model of the first layers alone; its end is the early exit behind them, where they have one."""
-    whole, config = learner.model, learner.model.config
-    shape = Shape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
-    model = new(shape, layers, config.vocab_size, config.eos_token_id, 0)
-    kept = {name: weights for name, weights in whole.state_dict().items() if name in model.state_dict()}
-    if str(layers) in learner.readers.exits:
-        kept["model.norm.weight"] = learner.readers.exits.get_submodule(str(layers)).get_parameter("weight")
-    model.load_state_dict(kept)
+def truncated(learner: Learner, layers: int) -> LlamaForCausalLM:
+    """Return a model of the first `layers` layers, with the norm of the early exit after them if there is one."""
+    config = learner.model.config
+    shape = LayerShape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
+    model = new_model(shape, layers, config.vocab_size, config.eos_token_id, 0)
+    weights = {name: tensor for name, tensor in learner.model.state_dict().items() if name in model.state_dict()}
+    if str(layers) in learner.heads.exits:
+        weights["model.norm.weight"] = learner.heads.exits.get_submodule(str(layers)).get_parameter("weight")
+    model.load_state_dict(weights)
     return model
 
 
 def compile_layers(model: LlamaForCausalLM) -> None:
-    """One layer's program for all of them: nearly twice as fast on a processor, after seconds a shape."""
+    """Compile one layer for all of them: nearly twice as fast on a CPU, after some seconds per shape."""
     for layer in model.model.layers:
         layer.compile()
 
 
 def save(model: LlamaForCausalLM, folder: Path) -> None:
-    """Weights and configuration in half the bytes; what is measured afterwards is what was stored."""
+    """Write weights (bfloat16) and configuration."""
     stored = LlamaForCausalLM(model.config).to(torch.bfloat16)
     stored.load_state_dict(model.state_dict())
     stored.generation_config.pad_token_id = model.config.pad_token_id
     stored.save_pretrained(folder)
 
 
-def parameters(model: LlamaForCausalLM) -> int:
-    """Count of them."""
+def parameter_count(model: LlamaForCausalLM) -> int:
+    """Return the number of parameters."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def learned(learner: Learner) -> list[nn.Parameter]:
-    """What an optimiser may change. Where the solver is frozen, so are the embeddings."""
-    readers = list(learner.readers.modules.parameters())
-    if not learner.frozen:
-        return [*learner.model.parameters(), *readers]
+def trainable_parameters(learner: Learner) -> list[nn.Parameter]:
+    """Return the parameters for the optimizer. With the solver frozen, the embeddings are frozen too."""
+    heads = list(learner.heads.modules.parameters())
+    if not learner.is_solver_frozen:
+        return [*learner.model.parameters(), *heads]
     base: Any = learner.model.model
-    judging = [parameter for layer in base.layers[learner.solver :] for parameter in layer.parameters()]
-    return [*judging, *base.norm.parameters(), *readers]
+    judging = [parameter for layer in base.layers[learner.solver_layers :] for parameter in layer.parameters()]
+    return [*judging, *base.norm.parameters(), *heads]

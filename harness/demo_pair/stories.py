@@ -1,9 +1,10 @@
-"""Word problems with their solutions, step by step, made by chance: the task of the demo's pair of models.
+"""Randomly generated word problems with step-by-step solutions: the task of the demo's pair of models.
 
-A story tells what happens to somebody's things; every event is a step of the solution, every result a number from 1 to
-999. Easy stories have one or two events with two-digit numbers, medium ones two or three with numbers up to three
-digits, hard ones three, and sentences about other people or other things, which change nothing. Some problems are plain
-arithmetic. Numbers are reckoned in columns, from the right, as at school: a small model cannot do it at one go.
+A story tells what happens to somebody's things; every event is a step of the solution, and every result is a number
+from 1 to 999. Easy stories have one or two events with two-digit numbers, medium ones two or three with numbers of up
+to three digits, hard ones three, plus distractors: sentences about other people or things that change nothing. Some
+problems are plain arithmetic. Calculations are written out in columns from the right, as at school, because a small
+model cannot do them in one step.
 """
 
 from __future__ import annotations
@@ -32,40 +33,40 @@ GAINS = ("buys", "finds", "gets", "makes", "wins")
 LOSSES = ("breaks", "gives away", "loses", "sells", "uses")
 FACTORS = {"doubles": 2, "triples": 3}
 CONCLUSION = "The answer is \\boxed{"
-_MOST = 999
+_MAX_RESULT = 999
 _EVENTS: dict[Level, tuple[int, int]] = {"easy": (1, 2), "medium": (2, 3), "hard": (3, 3)}
 _ARITHMETIC = 0.15
-"""Share of problems without a story, at the two lower levels."""
+"""Share of plain arithmetic problems at the two lower levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A problem and its one solution."""
+    """A problem and its only solution."""
 
     text: str
     steps: tuple[str, ...]
-    """Of the solution, without the blank line that ends each."""
+    """The steps of the solution, each without the blank line that ends it."""
     answer: int
     level: Level
 
     @property
     def problem(self) -> Problem:
-        """As the harness poses it; without a place in a dataset."""
+        """The story as a problem of the harness, without an id or a dataset."""
         return Problem("", "", self.text, str(self.answer), level=self.level)
 
     def step(self, number: int) -> str:
-        """A step as it stands in a chain: the last one closes the thought."""
+        """Return a step as it appears in a chain, with its end; the last one closes the thought."""
         return self.steps[number] + (THINK_BRIDGE if number == len(self.steps) - 1 else STEP_END)
 
     @property
     def conclusion(self) -> str:
-        """What is written behind the thought."""
+        """The text after the thought, with the answer."""
         return f"{CONCLUSION}{self.answer}}}."
 
     def is_right(self, number: int, text: str) -> bool:
-        """Whether a text is this story's step of that number: each has one wording, so its own checker is equality.
+        """Return whether a text is step `number` of the solution; each step has exactly one wording.
 
-        Where a verdict shows no end of the thought, it is not judged; elsewhere the text must end it where it ends.
+        A text without the end of the thought is compared without it; any other text must match including its end.
         """
         if number >= len(self.steps):
             return False
@@ -73,128 +74,131 @@ class Story:
 
 
 @dataclass
-class _Account:
-    """What a solution has come to."""
+class _Solution:
+    """A solution in progress: its steps so far and the current value."""
 
     steps: list[str]
     value: int
 
 
-def stories(seed: int, but: Collection[str] = ()) -> Iterator[Story]:
-    """Stories without end, levels in turn; never one whose text is among `but`."""
-    dice = random.Random(seed)
+def stories(seed: int, excluded: Collection[str] = ()) -> Iterator[Story]:
+    """Yield stories endlessly, cycling through the levels; texts in `excluded` are skipped."""
+    rng = random.Random(seed)
     while True:
         for level in LEVELS:
-            while (story := _story(dice, level)).text in but:
+            while (story := _story(rng, level)).text in excluded:
                 pass
             yield story
 
 
-def _story(dice: random.Random, level: Level) -> Story:
+def _story(rng: random.Random, level: Level) -> Story:
     while True:
-        if level != "hard" and dice.random() < _ARITHMETIC:
-            text, account = _arithmetic(dice, level)
+        if level != "hard" and rng.random() < _ARITHMETIC:
+            text, solution = _arithmetic(rng, level)
         else:
-            text, account = _told(dice, level)
-        if account is not None:
-            return Story(text, tuple(account.steps), account.value, level)
+            text, solution = _events_story(rng, level)
+        if solution is not None:
+            return Story(text, tuple(solution.steps), solution.value, level)
 
 
-def _number(dice: random.Random, level: Level) -> int:
-    return dice.randint(10, 99) if level == "easy" or dice.random() < 0.75 else dice.randint(100, 399)
+def _number(rng: random.Random, level: Level) -> int:
+    return rng.randint(10, 99) if level == "easy" or rng.random() < 0.75 else rng.randint(100, 399)
 
 
-def _arithmetic(dice: random.Random, level: Level) -> tuple[str, _Account | None]:
-    account = _Account([], _number(dice, level))
-    text = f"Compute {account.value}"
-    for _ in range(dice.randint(*_EVENTS[level])):
-        number, sign = _number(dice, level), dice.choice("+-")
+def _arithmetic(rng: random.Random, level: Level) -> tuple[str, _Solution | None]:
+    solution = _Solution([], _number(rng, level))
+    text = f"Compute {solution.value}"
+    for _ in range(rng.randint(*_EVENTS[level])):
+        number, sign = _number(rng, level), rng.choice("+-")
         text += f" {sign} {number}"
-        if not _reckon(account, sign, number, ""):
+        if not _calculate(solution, sign, number, ""):
             return "", None
-    return f"{text}.", account
+    return f"{text}.", solution
 
 
-def _told(dice: random.Random, level: Level) -> tuple[str, _Account | None]:
-    """A story, or None where a number leaves the range."""
-    name, thing = dice.choice(NAMES), dice.choice(THINGS)
-    account = _Account([], 0)
-    sentences = [_opening(dice, level, name, thing, account)]
-    for _ in range(dice.randint(*_EVENTS[level])):
-        sentence = _event(dice, level, name, thing, account)
+def _events_story(rng: random.Random, level: Level) -> tuple[str, _Solution | None]:
+    """Return a story and its solution; None in place of the solution if a number leaves the range."""
+    name, thing = rng.choice(NAMES), rng.choice(THINGS)
+    solution = _Solution([], 0)
+    sentences = [_opening(rng, level, name, thing, solution)]
+    for _ in range(rng.randint(*_EVENTS[level])):
+        sentence = _event(rng, level, name, thing, solution)
         if sentence is None:
             return "", None
         sentences.append(sentence)
     if level == "hard":
-        for _ in range(dice.randint(1, 2)):
-            sentences.insert(dice.randint(0, len(sentences)), _distractor(dice, level, name, thing))
+        for _ in range(rng.randint(1, 2)):
+            sentences.insert(rng.randint(0, len(sentences)), _distractor(rng, level, name, thing))
     sentences.append(f"How many {thing} does {name} have in the end?")
-    return " ".join(sentences), account
+    return " ".join(sentences), solution
 
 
-def _opening(dice: random.Random, level: Level, name: str, thing: str, account: _Account) -> str:
-    if level != "easy" and dice.random() < 0.3:
-        bags, number, each = dice.choice(BAGS), dice.randint(2, 9), dice.randint(11, 49)
-        account.value = number * each
-        told = f"{name} has {number} {bags} with {each} {thing} each"
-        account.steps.append(f"{told}: {_worked(number, '×', each)}")
-        return f"{told}."
-    account.value = _number(dice, level)
-    account.steps.append(f"{name} has {account.value} {thing}.")
-    return account.steps[-1]
+def _opening(rng: random.Random, level: Level, name: str, thing: str, solution: _Solution) -> str:
+    if level != "easy" and rng.random() < 0.3:
+        bags, number, each = rng.choice(BAGS), rng.randint(2, 9), rng.randint(11, 49)
+        solution.value = number * each
+        clause = f"{name} has {number} {bags} with {each} {thing} each"
+        solution.steps.append(f"{clause}: {_in_columns(number, '×', each)}")
+        return f"{clause}."
+    solution.value = _number(rng, level)
+    solution.steps.append(f"{name} has {solution.value} {thing}.")
+    return solution.steps[-1]
 
 
-def _event(dice: random.Random, level: Level, name: str, thing: str, account: _Account) -> str | None:
-    kind = dice.random()
+def _event(rng: random.Random, level: Level, name: str, thing: str, solution: _Solution) -> str | None:
+    kind = rng.random()
     if kind < 0.12 and level != "easy":
-        verb = dice.choice(list(FACTORS))
-        told = f"{name} {verb} the {thing}"
-        return f"{told}." if _reckon(account, "×", FACTORS[verb], f"{told}: ") else None
-    sign, verbs = ("+", GAINS) if dice.random() < 0.5 else ("-", LOSSES)
-    verb = dice.choice(verbs)
+        verb = rng.choice(list(FACTORS))
+        clause = f"{name} {verb} the {thing}"
+        return f"{clause}." if _calculate(solution, "×", FACTORS[verb], f"{clause}: ") else None
+    sign, verbs = ("+", GAINS) if rng.random() < 0.5 else ("-", LOSSES)
+    verb = rng.choice(verbs)
     if kind < 0.24 and level != "easy":
-        bags, number, each = dice.choice(BAGS), dice.randint(2, 9), dice.randint(11, 29)
-        told = f"{number} {bags} with {each} {thing} each"
-        account.steps.append(f"{told}: {_worked(number, '×', each)}")
-        done = _reckon(account, sign, number * each, f"{name} {verb} {number * each} {thing}: ")
-        return f"{name} {verb} {told}." if done else None
-    number = _number(dice, level)
-    told = f"{name} {verb} {number} {thing}"
-    return f"{told}." if _reckon(account, sign, number, f"{told}: ") else None
+        bags, number, each = rng.choice(BAGS), rng.randint(2, 9), rng.randint(11, 29)
+        content = f"{number} {bags} with {each} {thing} each"
+        solution.steps.append(f"{content}: {_in_columns(number, '×', each)}")
+        is_in_range = _calculate(solution, sign, number * each, f"{name} {verb} {number * each} {thing}: ")
+        return f"{name} {verb} {content}." if is_in_range else None
+    number = _number(rng, level)
+    clause = f"{name} {verb} {number} {thing}"
+    return f"{clause}." if _calculate(solution, sign, number, f"{clause}: ") else None
 
 
-def _distractor(dice: random.Random, level: Level, name: str, thing: str) -> str:
-    """A sentence about somebody else's things, or about other things."""
-    other = dice.choice([n for n in NAMES if n != name])
-    things = dice.choice([t for t in THINGS if t != thing])
-    who, what = (name, things) if dice.random() < 0.4 else (other, thing)
-    return f"{who} {dice.choice((*GAINS, *LOSSES, 'has'))} {_number(dice, level)} {what}."
+def _distractor(rng: random.Random, level: Level, name: str, thing: str) -> str:
+    """Return a sentence about somebody else's things, or about other things of the same person."""
+    other = rng.choice([n for n in NAMES if n != name])
+    things = rng.choice([t for t in THINGS if t != thing])
+    who, what = (name, things) if rng.random() < 0.4 else (other, thing)
+    return f"{who} {rng.choice((*GAINS, *LOSSES, 'has'))} {_number(rng, level)} {what}."
 
 
-def _reckon(account: _Account, sign: str, number: int, told: str) -> bool:
-    """Take a number to the account and write the step; False where the result leaves the range."""
-    before = account.value
-    account.value = {"+": before + number, "-": before - number, "×": before * number}[sign]
-    if not 1 <= account.value <= _MOST:
+def _calculate(solution: _Solution, sign: str, number: int, clause: str) -> bool:
+    """Apply an operation to the solution's value and append the step; False if the result leaves the range."""
+    before = solution.value
+    solution.value = {"+": before + number, "-": before - number, "×": before * number}[sign]
+    if not 1 <= solution.value <= _MAX_RESULT:
         return False
-    account.steps.append(told + (_worked(number, sign, before) if sign == "×" else _worked(before, sign, number)))
+    operands = (number, before) if sign == "×" else (before, number)
+    solution.steps.append(clause + _in_columns(operands[0], sign, operands[1]))
     return True
 
 
-def _worked(a: int, sign: str, b: int) -> str:
-    """A calculation in columns from the right, such as `58 + 65, 8 + 5 = 13, 5 + 6 + 1 = 12, so 123.`; a × b with one
-    digit in a."""
+def _in_columns(a: int, sign: str, b: int) -> str:
+    """Return a calculation in columns from the right: `58 + 65, 8 + 5 = 13, 5 + 6 + 1 = 12, so 123.`
+
+    In a product, a has one digit.
+    """
     columns: list[str] = []
-    kept = 0
+    carry = 0
     for place in range(len(str(b)) if sign == "×" else len(str(max(a, b)))):
         x, y = (a if sign == "×" else a // 10**place % 10), b // 10**place % 10
         if sign == "-":
-            value = x - y - kept
-            columns.append(f"{x} - {y}" + " - 1" * kept + " + 10" * (value < 0) + f" = {value % 10}")
-            kept = int(value < 0)
+            value = x - y - carry
+            columns.append(f"{x} - {y}" + " - 1" * carry + " + 10" * (value < 0) + f" = {value % 10}")
+            carry = int(value < 0)
         else:
-            value = (x * y if sign == "×" else x + y) + kept
-            columns.append(f"{x} {sign} {y}" + (f" + {kept}" if kept else "") + f" = {value}")
-            kept = value // 10
+            value = (x * y if sign == "×" else x + y) + carry
+            columns.append(f"{x} {sign} {y}" + (f" + {carry}" if carry else "") + f" = {value}")
+            carry = value // 10
     result = {"+": a + b, "-": a - b, "×": a * b}[sign]
     return f"{a} {sign} {b}, {', '.join(columns)}, so {result}."

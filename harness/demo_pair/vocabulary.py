@@ -1,8 +1,7 @@
-"""The small pair's own tokenizer: words and digits of the stories, the house's sentences as one token each, and every
-byte, so that any text can be read.
+"""The toy pair's own tokenizer: words and digits of the stories, fixed sentences of the prompts, and every byte.
 
-A number is read digit by digit. A sentence that every prompt holds is one token: what a verdict's question costs is
-then a few tokens, in training as in use.
+Bytes make any text encodable. Numbers are split into digits. Each sentence that the harness's prompts always contain is
+a single token, so that the question for a verdict costs only a few tokens.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _TEMPLATE = (
 _WORDS = re.compile(r"\d| ?[^\W\d]+(?: (?=\d))?|\n+| [^\w\s]+ |[^\w\s]+ ?|\s")
 _INSERTED = re.compile(r"\x01+|(?<=\[)\d(?=\])|(?<=reply with )\d(?=\.)")
 _STORIES_READ = 3000
-"""Enough to meet every word."""
+"""Enough stories to contain every word."""
 
 
 def build(folder: Path) -> HFTokenizer:
-    """Write the tokenizer's files into a model's folder."""
-    pieces = [f"<0x{byte:02X}>" for byte in range(256)]
-    known = {*string.printable[:95], "\n", *_words()}
-    _save(folder, [*pieces, *sorted(known)])
-    known |= _sentences(HFTokenizer(str(folder)))
-    _save(folder, [*pieces, *sorted(known)])
+    """Write the tokenizer's files into a model's folder, and return the tokenizer."""
+    byte_pieces = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces = {*string.printable[:95], "\n", *_words()}
+    _save(folder, [*byte_pieces, *sorted(pieces)])
+    pieces |= _sentences(HFTokenizer(str(folder)))
+    _save(folder, [*byte_pieces, *sorted(pieces)])
     return HFTokenizer(str(folder))
 
 
 def size(folder: Path) -> int:
-    """Tokens of the tokenizer in a folder."""
+    """Return the vocabulary size of the tokenizer in a folder."""
     from tokenizers import Tokenizer
 
     return int(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size())
@@ -52,7 +51,7 @@ def _save(folder: Path, pieces: Sequence[str]) -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
-    # Equal scores: a text is cut into as few pieces as can be. The bytes come in only where nothing else fits.
+    # With equal scores a text is split into as few pieces as possible; bytes are used only where nothing else fits.
     scored = [(piece, -20.0 if piece.startswith("<0x") else -1.0) for piece in pieces]
     backend = Tokenizer(models.Unigram(scored, unk_id=0, byte_fallback=True))
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
@@ -68,19 +67,19 @@ def _save(folder: Path, pieces: Sequence[str]) -> None:
 
 
 def _words() -> set[str]:
-    found: set[str] = set()
+    words: set[str] = set()
     for story in itertools.islice(stories(0), _STORIES_READ):
         chain = "".join(story.step(number) for number in range(len(story.steps)))
         for text in (story.text, chain.replace(prompts.THINK_END, "\n"), story.conclusion):
-            found.update(_WORDS.findall(text))
-    return found
+            words.update(_WORDS.findall(text))
+    return words
 
 
 def _sentences(tokenizer: Tokenizer) -> set[str]:
-    """What stands in the prompts between what is inserted into them."""
+    """Return the fixed parts of the prompts: what is left without the inserted texts."""
     inserted = ["\x01" * (length + 1) for length in range(3)]
     problem = Problem("", "", "\x01", "")
-    asked = [
+    prompt_ids = [
         prompts.opening(tokenizer, problem)[0],
         prompts.opening(tokenizer, problem, rubric=True)[0],
         prompts.score_question(tokenizer).ids,
@@ -89,5 +88,5 @@ def _sentences(tokenizer: Tokenizer) -> set[str]:
         prompts.chain_choice_question(tokenizer, problem, inserted, may_reject=False).ids,
     ]
     controls = re.compile("|".join(map(re.escape, _CONTROLS)))
-    texts = [CONCLUSION, *(part for ids in asked for part in controls.split(tokenizer.decode(ids)))]
+    texts = [CONCLUSION, *(part for ids in prompt_ids for part in controls.split(tokenizer.decode(ids)))]
     return {part for text in texts for part in _INSERTED.split(text) if part}

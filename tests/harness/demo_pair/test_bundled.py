@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from harness import models
-from harness.demo_pair import config, demo_set, results, vocabulary
+from harness.demo_pair import config, evaluation, splits, vocabulary
 from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.stories import Story
 from harness.tokenizer import HFTokenizer
@@ -19,7 +19,7 @@ DRAFT, TARGET = map(models.pair_folder, models.PAIR)
 
 @pytest.fixture(scope="module")
 def asked() -> list[Story]:
-    return demo_set.checked(config.read(config.DEFAULT))[:20]
+    return splits.held_out_stories(config.read(config.DEFAULT))[:20]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_the_tokenizer_is_the_one_that_todays_prompts_make(folder: Path, tmp_pat
 def test_scores_tell_right_steps_from_wrong_ones_and_candidates_are_told_apart(
     target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: list[Story]
 ) -> None:
-    said = results.verdicts(target, tokenizer, asked, Mistakes(), seed=1)
+    said = evaluation.verdict_quality(target, tokenizer, asked, Mistakes(), seed=1)
     assert said.auroc >= 0.9
     assert said.right_passed > said.wrong_passed + 0.5
     assert said.chosen_right >= 0.7
@@ -47,7 +47,7 @@ def test_the_target_solves_more_than_its_draft(
     target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: list[Story]
 ) -> None:
     draft = LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
-    solved = {model: results.greedy(model, tokenizer, asked) for model in (draft, target)}
+    solved = {model: evaluation.greedy_accuracy(model, tokenizer, asked) for model in (draft, target)}
     assert 0.3 <= solved[draft] <= 0.75
     assert solved[target] >= solved[draft] + 0.05
 

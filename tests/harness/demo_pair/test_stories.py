@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from harness import benchmarks
-from harness.demo_pair import demo_set
+from harness.demo_pair import splits
 from harness.demo_pair.config import DEFAULT, read
 from harness.demo_pair.stories import LEVELS, Story, stories
 
@@ -68,23 +68,23 @@ def test_a_step_is_judged_by_its_text_and_by_where_the_thought_ends() -> None:
 
 
 def test_the_demos_problems_are_what_the_generator_makes() -> None:
-    assert (benchmarks.BUNDLED / "demo.jsonl").read_text(encoding="utf-8") == demo_set.lines()
+    assert (benchmarks.BUNDLED / "demo.jsonl").read_text(encoding="utf-8") == splits.demo_lines()
     assert len(benchmarks.load("demo")) == 40
 
 
 def test_the_training_set_is_what_the_generator_makes_and_shares_nothing_with_the_demo_or_with_what_is_taught() -> None:
     config = read(Path(DEFAULT))
-    assert (benchmarks.BUNDLED / "demo-train.jsonl").read_text(encoding="utf-8") == demo_set.train_lines(config)
+    assert (benchmarks.BUNDLED / "demo-train.jsonl").read_text(encoding="utf-8") == splits.demo_train_lines(config)
     told = {problem.text for problem in benchmarks.load("demo-train")}
     assert len(told) == 1000
-    assert told.isdisjoint(story.text for story in (*demo_set.demo(), *demo_set.checked(config)))
-    assert told.isdisjoint(story.text for story in demo_set.taught(config))
+    assert told.isdisjoint(story.text for story in (*splits.demo_stories(), *splits.held_out_stories(config)))
+    assert told.isdisjoint(story.text for story in splits.training_stories(config))
     assert benchmarks.DATASETS["demo-train"].training
 
 
 def test_nothing_held_out_is_taught() -> None:
     config = read(Path(DEFAULT)).model_copy(update={"stories": 5000})
-    held_out = {story.text for story in (*demo_set.demo(), *demo_set.checked(config))}
+    held_out = {story.text for story in (*splits.demo_stories(), *splits.held_out_stories(config))}
     assert len(held_out) == 240
-    assert held_out.isdisjoint(story.text for story in demo_set.taught(config))
+    assert held_out.isdisjoint(story.text for story in splits.training_stories(config))
     assert any(story.text in held_out for story in itertools.islice(stories(config.seed + 1), 300)), "it could be"

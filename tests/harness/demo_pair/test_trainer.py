@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from harness.demo_pair import config as configuration
-from harness.demo_pair import network, pupil, vocabulary
+from harness.demo_pair import inference, network, vocabulary
 from harness.demo_pair.batches import WIDTHS, Batches
-from harness.demo_pair.config import BadConfig, Shape, Study
-from harness.demo_pair.lessons import Kind, Teacher
+from harness.demo_pair.config import BadConfig, LayerShape, Stage
+from harness.demo_pair.examples import Curriculum, Kind
 from harness.demo_pair.mistakes import Mistakes
-from harness.demo_pair.network import Learner, Readers
+from harness.demo_pair.network import AuxiliaryHeads, Learner
 from harness.demo_pair.stories import Story
-from harness.demo_pair.study import Course
+from harness.demo_pair.trainer import Trainer
 from harness.tokenizer import HFTokenizer
 
-SHAPE = Shape(width=32, inner=48, heads=1)
+SHAPE = LayerShape(width=32, inner=48, heads=1)
 SHARES: dict[Kind, float] = {"solve": 1.0, "score": 1.0, "choose": 1.0}
-STUDY = Study(tokens=6000, rate=3e-3, warmup_tokens=100, batch_tokens=512, shares=SHARES, memory=0.5)
+STAGE = Stage(tokens=6000, rate=3e-3, warmup_tokens=100, batch_tokens=512, shares=SHARES, memory=0.5)
 END = 475
 
 
@@ -31,59 +31,63 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "compile_layers", lambda model: None)
 
 
-Begin = Callable[..., tuple[Learner, Course]]
+Begin = Callable[..., tuple[Learner, Trainer]]
 
 
 @pytest.fixture
 def begin(tokenizer: HFTokenizer, taught: list[Story], tmp_path: Path) -> Begin:
-    def begun(name: str, study: Study = STUDY, *, judges: bool = False) -> tuple[Learner, Course]:
+    def begun(name: str, stage: Stage = STAGE, *, is_judge: bool = False) -> tuple[Learner, Trainer]:
         folder = tmp_path / "tokenizer"
         vocabulary.build(folder)
         size = vocabulary.size(folder)
-        model = network.new(SHAPE, 8 if judges else 2, size, END, seed=1)
-        learner = Learner(model, Readers(SHAPE.width, size), solver=2, judges=judges, frozen=judges)
-        batches = Batches(Teacher(tokenizer, taught, Mistakes(), study.shares, 1), study.batch_tokens, size, END, "cpu")
-        return learner, Course(name, study, learner, batches, tmp_path / f"{name}.pt")
+        model = network.new_model(SHAPE, 8 if is_judge else 2, size, END, seed=1)
+        learner = Learner(
+            model, AuxiliaryHeads(SHAPE.width, size), solver_layers=2, is_judge=is_judge, is_solver_frozen=is_judge
+        )
+        batches = Batches(
+            Curriculum(tokenizer, taught, Mistakes(), stage.shares, 1), stage.batch_tokens, size, END, "cpu"
+        )
+        return learner, Trainer(name, stage, learner, batches, tmp_path / f"{name}.pt")
 
     return begun
 
 
-@pytest.mark.parametrize("judges", [False, True])
-def test_an_interrupted_study_ends_with_the_same_weights(begin: Begin, judges: bool) -> None:
+@pytest.mark.parametrize("is_judge", [False, True])
+def test_an_interrupted_stage_ends_with_the_same_weights(begin: Begin, is_judge: bool) -> None:
     torch.manual_seed(0)
-    whole, course = begin("whole", judges=judges)
-    course.run(lambda line: None)
+    whole, trainer = begin("whole", is_judge=is_judge)
+    trainer.run(lambda line: None)
     for stop_at in (600, 2500, 4000, 10**9):
-        cut, course = begin("cut", judges=judges)
-        course.run(lambda line: None, stop_at.__le__)
-    assert course.finished
-    expected = {**whole.model.state_dict(), **whole.readers.modules.state_dict()}
-    for name, weights in {**cut.model.state_dict(), **cut.readers.modules.state_dict()}.items():
+        truncated, trainer = begin("cut", is_judge=is_judge)
+        trainer.run(lambda line: None, stop_at.__le__)
+    assert trainer.finished
+    expected = {**whole.model.state_dict(), **whole.heads.modules.state_dict()}
+    for name, weights in {**truncated.model.state_dict(), **truncated.heads.modules.state_dict()}.items():
         assert torch.equal(weights, expected[name]), name
 
 
 def test_a_judge_leaves_its_solver_alone_and_says_the_same_at_first(begin: Begin) -> None:
-    learner, course = begin("judge", judges=True)
-    solver = network.new(SHAPE, 2, learner.model.config.vocab_size, END, seed=1)
-    learner.model.load_state_dict(network.deepened(solver, 8, seed=2).state_dict())
+    learner, trainer = begin("judge", is_judge=True)
+    solver = network.new_model(SHAPE, 2, learner.model.config.vocab_size, END, seed=1)
+    learner.model.load_state_dict(network.with_more_layers(solver, 8, seed=2).state_dict())
     ids = torch.randint(0, 400, (2, 20))
-    said = [network.logits(model, network.streams(model, ids)[-1]) for model in (solver, learner.model)]
+    said = [network.logits(model, network.hidden_states(model, ids)[-1]) for model in (solver, learner.model)]
     assert torch.equal(*said)
-    course.run(lambda line: None)
+    trainer.run(lambda line: None)
     kept = solver.state_dict()
     for name in ("model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight"):
         assert torch.equal(learner.model.state_dict()[name], kept[name]), name
-    changed = network.deepened(solver, 8, seed=2).state_dict()["model.layers.7.mlp.up_proj.weight"]
+    changed = network.with_more_layers(solver, 8, seed=2).state_dict()["model.layers.7.mlp.up_proj.weight"]
     assert not torch.equal(learner.model.state_dict()["model.layers.7.mlp.up_proj.weight"], changed)
 
 
 def test_losses_fall(begin: Begin) -> None:
-    learner, course = begin("more", STUDY.model_copy(update={"tokens": 30_000}))
+    learner, trainer = begin("more", STAGE.model_copy(update={"tokens": 30_000}))
     batch = next(iter(begin("other")[1].batches))
     before = network.losses(learner, batch)
-    course.run(lambda line: None)
+    trainer.run(lambda line: None)
     after = network.losses(learner, batch)
-    assert before.keys() == after.keys() == {"follow", "memory"}
+    assert before.keys() == after.keys() == {"next_ids", "memory"}
     assert all(float(after[name]) < float(before[name]) - 0.5 for name in before)
 
 
@@ -97,23 +101,24 @@ def test_a_verdict_is_right_by_any_of_its_right_tokens() -> None:
 def test_what_is_judged_in_batches_is_what_is_judged_alone(begin: Begin) -> None:
     learner, _ = begin("asked")
     asked = [(list(range(10, 10 + n)), [3, 4, 5]) for n in (4, 9, 30)]
-    together = pupil.judge(learner.model, asked)
-    alone = [pupil.judge(learner.model, [one])[0] for one in asked]
+    together = inference.verdict_probabilities(learner.model, asked)
+    alone = [inference.verdict_probabilities(learner.model, [one])[0] for one in asked]
     assert [p for row in together for p in row] == pytest.approx([p for row in alone for p in row], abs=1e-5)
 
 
-def test_batches_have_few_shapes_and_lose_no_lesson(tokenizer: HFTokenizer, taught: list[Story]) -> None:
-    teacher = Teacher(tokenizer, taught, Mistakes(), SHARES, 1)
-    batches = Batches(teacher, 1024, 600, END, "cpu")
+def test_batches_have_few_shapes_and_lose_no_example(tokenizer: HFTokenizer, taught: list[Story]) -> None:
+    curriculum = Curriculum(tokenizer, taught, Mistakes(), SHARES, 1)
+    batches = Batches(curriculum, 1024, 600, END, "cpu")
     stream = iter(batches)
     seen = [next(stream) for _ in range(20)]
     assert {batch.ids.shape[1] for batch in seen} <= set(WIDTHS)
-    place = batches.place
-    lessons = sum(len(batch.ids) for batch in seen) + sum(map(len, place.waiting.values()))
+    position = batches.position
+    examples = sum(len(batch.ids) for batch in seen) + sum(map(len, position.waiting.values()))
     too_long = sum(
-        lesson is not None and len(lesson.ids) > WIDTHS[-1] for lesson in map(teacher.lesson, range(place.next_lesson))
+        example is not None and len(example.ids) > WIDTHS[-1]
+        for example in map(curriculum.example, range(position.next_example))
     )
-    assert lessons + too_long == place.next_lesson
+    assert examples + too_long == position.next_example
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,234 @@
+"""Training examples of the pair: token ids, with labels for each token.
+
+Every example consists of exactly the ids that the harness sends (harness.prompts), so that training matches use:
+solving, scoring a step (SpecReason, section 4.1), choosing a step among candidates or rejecting them (SpecCoT,
+equation 4), choosing a whole chain or "all wrong" (SCoT, section 3.4).
+
+A verdict alone is too weak a signal for a small model: one bit after a hundred tokens. So each judged token has
+auxiliary labels for what a judge would know at that point, see `Example`; `harness.demo_pair.network` trains one layer
+on each of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness import prompts
+from harness.demo_pair.mistakes import Mistakes, corrupted_step
+from harness.demo_pair.stories import Story
+from harness.prompts import THINK_END, Question
+from harness.tokenizer import HFTokenizer
+
+Kind = Literal["solve", "score", "apart", "choose", "chains"]
+KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains")
+"""apart: a score asked in two words after a prompt that contains the rubric, as in SpecCoT's separate verdicts."""
+IGNORED = -100
+"""No label; torch's cross entropy ignores it."""
+_MAX_CANDIDATES, _MAX_CHAINS = 5, 3
+_OWN_MISTAKES = 0.7
+"""Share of the draft's own mistakes among the wrong steps."""
+_WRONG_DIGIT, _RIGHT_DIGIT = 0, 9
+
+
+@dataclass(slots=True)
+class Example:
+    """Token ids with labels for each; IGNORED where there is no label. All lists have the same length."""
+
+    ids: list[int] = field(default_factory=list)
+    next_ids: list[int] = field(default_factory=list)
+    """The next token according to the right solution."""
+    correct_ids: list[int] = field(default_factory=list)
+    """The token that should be here according to the right solution."""
+    is_first_error: list[int] = field(default_factory=list)
+    """1 at the first wrong token of a judged text, else 0."""
+    is_after_error: list[int] = field(default_factory=list)
+    """1 from the first wrong token on, else 0."""
+    candidate: list[int] = field(default_factory=list)
+    """Number, from 1, of the candidate that this token belongs to."""
+    right_candidate: list[int] = field(default_factory=list)
+    """On the token after a candidate: the candidate's number if it is right, else 0."""
+    verdict_ids: tuple[int, ...] = ()
+    """The tokens that are a correct verdict after the last token; empty without a question."""
+    is_score: bool = False
+    """Whether the verdict is a score."""
+
+    def append_context(self, ids: Sequence[int]) -> None:
+        """Append tokens without labels."""
+        self.ids += ids
+        for labels in (
+            self.next_ids, self.correct_ids, self.is_first_error, self.is_after_error, self.candidate,
+            self.right_candidate,
+        ):  # fmt: skip
+            labels.extend([IGNORED] * len(ids))
+
+    def append_judged(self, ids: Sequence[int], expected: Sequence[int], number: int = 1) -> bool:
+        """Append the text of candidate `number`, labelled against the expected text; returns whether it is right."""
+        start = len(self.ids)
+        self.append_context(ids)
+        mismatch = next((i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b), None)
+        wrong_at = min(len(ids), len(expected)) if mismatch is None else mismatch
+        for i in range(len(ids)):
+            at = start + i
+            if i <= wrong_at and i < len(expected):
+                self.next_ids[at - 1] = self.correct_ids[at] = expected[i]
+            self.is_first_error[at] = int(i == wrong_at)
+            self.is_after_error[at] = int(i >= wrong_at)
+            self.candidate[at] = number
+        if wrong_at == len(ids) < len(expected):
+            self.next_ids[-1] = expected[wrong_at]  # it ends too early
+        return wrong_at == len(ids) == len(expected)
+
+    def append_after_candidate(self, ids: Sequence[int], number: int, *, is_right: bool) -> None:
+        """Append the context after candidate `number`; its first token is labelled with the candidate's correctness."""
+        at = len(self.ids)
+        self.append_context(ids)
+        self.is_after_error[at], self.candidate[at] = int(not is_right), number
+        self.right_candidate[at] = number if is_right else 0
+
+
+class Curriculum:
+    """An endless, reproducible sequence of examples, made of stories and of mistakes."""
+
+    def __init__(
+        self,
+        tokenizer: HFTokenizer,
+        stories: Sequence[Story],
+        mistakes: Mistakes,
+        shares: Mapping[Kind, float],
+        seed: int,
+    ) -> None:
+        """`mistakes`: in the order of `stories`; `shares`: the share of each kind of example."""
+        self._tokenizer, self._stories, self._mistakes, self._seed = tokenizer, stories, mistakes, seed
+        self._kinds, self._weights = list(shares), list(shares.values())
+
+    def example(self, number: int) -> Example | None:
+        """Return example `number`, always the same; None if a candidate's tokens differ from those in the question."""
+        rng = random.Random(f"{self._seed}/{number}")
+        [kind] = rng.choices(self._kinds, self._weights)
+        own = kind != "solve" and len(self._mistakes) and rng.random() < _OWN_MISTAKES
+        at = rng.randrange(len(self._mistakes) if own else len(self._stories))
+        makers: dict[Kind, Callable[[random.Random, int], Example | None]] = {
+            "solve": self._solve, "score": self._score, "apart": self._apart, "choose": self._choose,
+            "chains": self._chains,
+        }  # fmt: skip
+        return makers[kind](rng, at)
+
+    def _opening(self, story: Story, steps: int, *, rubric: bool = False) -> Example:
+        """Return an example with the problem and the first `steps` steps of its solution."""
+        example = Example()
+        example.append_context(prompts.opening(self._tokenizer, story.problem, rubric=rubric)[0])
+        for number in range(steps):
+            ids = self._tokenizer.encode(story.step(number))
+            example.append_judged(ids, ids)
+        return example
+
+    def _solve(self, rng: random.Random, at: int) -> Example:
+        story = self._stories[at]
+        example = self._opening(story, len(story.steps), rubric=rng.random() < 0.1)
+        end = self._tokenizer.eos_token_id
+        assert end is not None
+        ids = [*self._tokenizer.encode(story.conclusion), end]
+        example.append_judged(ids, ids)
+        return example
+
+    def _number(self, rng: random.Random, at: int) -> int:
+        """Return the number of a step, preferring those that the draft got wrong."""
+        own = self._mistakes.steps(at)
+        return (
+            rng.choice(list(own))
+            if own and rng.random() < _OWN_MISTAKES
+            else rng.randrange(len(self._stories[at].steps))
+        )
+
+    def _wrong_step(self, rng: random.Random, at: int, number: int) -> str:
+        """Return a wrong text for a step: one of the draft's own mistakes if there is one, or a corrupted step."""
+        own = self._mistakes.steps(at).get(number)
+        return (
+            rng.choice(own) if own and rng.random() < _OWN_MISTAKES else corrupted_step(rng, self._stories[at], number)
+        )
+
+    def _score(self, rng: random.Random, at: int) -> Example:
+        return self._scored_step(rng, at, prompts.score_question(self._tokenizer), rubric=False)
+
+    def _apart(self, rng: random.Random, at: int) -> Example:
+        return self._scored_step(rng, at, prompts.short_score_question(self._tokenizer), rubric=True)
+
+    def _scored_step(self, rng: random.Random, at: int, question: Question, *, rubric: bool) -> Example:
+        story = self._stories[at]
+        number = self._number(rng, at)
+        expected = story.step(number)
+        text = expected if rng.random() < 0.5 else self._wrong_step(rng, at, number)
+        example = self._opening(story, number, rubric=rubric)
+        is_right = example.append_judged(self._tokenizer.encode(text), self._tokenizer.encode(expected))
+        example.append_after_candidate(question.ids, 1, is_right=is_right)
+        example.verdict_ids = (question.option_ids[_RIGHT_DIGIT if is_right else _WRONG_DIGIT],)
+        example.is_score = True
+        return example
+
+    def _choose(self, rng: random.Random, at: int) -> Example | None:
+        story = self._stories[at]
+        number = self._number(rng, at)
+        texts = self._candidates(
+            rng,
+            _MAX_CANDIDATES,
+            story.steps[number],
+            lambda: self._wrong_step(rng, at, number).replace(THINK_END, "").strip(),
+        )
+        question = prompts.step_choice_question(self._tokenizer, texts)
+        return self._append_question(self._opening(story, number), question, texts, story.steps[number])
+
+    def _chains(self, rng: random.Random, at: int) -> Example | None:
+        story = self._stories[at]
+        right_chain = "".join(story.step(i) for i in range(len(story.steps))).replace(THINK_END, "").strip()
+
+        def wrong_chain() -> str:
+            number = self._number(rng, at)
+            steps = [story.step(i) for i in range(len(story.steps))]
+            steps[number] = self._wrong_step(rng, at, number)
+            return "".join(steps).replace(THINK_END, "").strip()
+
+        texts = self._candidates(rng, _MAX_CHAINS, right_chain, wrong_chain)
+        question = prompts.chain_choice_question(self._tokenizer, story.problem, texts, may_reject=True)
+        return self._append_question(Example(), question, texts, right_chain)
+
+    def _candidates(self, rng: random.Random, maximum: int, right: str, wrong: Callable[[], str]) -> list[str]:
+        """Return up to `maximum` distinct texts in random order; two times in three the right one is among them."""
+        n = rng.randint(1, maximum)
+        texts = [right] if rng.random() < 0.67 else []
+        for _ in range(4 * n):
+            if len(texts) < n and (text := wrong()) and text not in [right, *texts]:
+                texts.append(text)
+        texts = texts or [right]
+        rng.shuffle(texts)
+        return texts
+
+    def _append_question(
+        self, example: Example, question: Question, texts: Sequence[str], right: str
+    ) -> Example | None:
+        """Append a question, with the candidates labelled where they occur in its tokens."""
+        expected = self._tokenizer.encode(right)
+        end, choice = 0, len(texts)
+        previous: tuple[int, bool] | None = None
+        for i, text in enumerate(texts):
+            ids = self._tokenizer.encode(text)
+            start = next((j for j in range(end, len(question.ids)) if list(question.ids[j : j + len(ids)]) == ids), -1)
+            if start <= end:
+                return None
+            self._append_between(example, question.ids[end:start], previous)
+            is_right = example.append_judged(ids, expected, i + 1)
+            previous, end = (i + 1, is_right), start + len(ids)
+            choice = i if is_right else choice
+        self._append_between(example, question.ids[end:], previous)
+        example.verdict_ids = (question.option_ids[choice],)
+        return example
+
+    @staticmethod
+    def _append_between(example: Example, ids: Sequence[int], previous: tuple[int, bool] | None) -> None:
+        """Append context; `previous`: number and correctness of the candidate right before it."""
+        if previous is None:
+            example.append_context(ids)
+        else:
+            example.append_after_candidate(ids, previous[0], is_right=previous[1])

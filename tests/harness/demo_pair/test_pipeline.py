@@ -1,0 +1,77 @@
+"""The whole training of a tiny pair: models, results and card, and what a folder is refused for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from transformers import LlamaForCausalLM
+
+from harness.demo_pair import config as configuration
+from harness.demo_pair import inference, network
+from harness.demo_pair.config import Config
+from harness.demo_pair.pipeline import Training, TrainingRefused
+
+_SOLVE = {"tokens": 1200, "rate": 1e-3, "warmup_tokens": 100, "batch_tokens": 576, "shares": {"solve": 1.0}}
+_JUDGE = {**_SOLVE, "shares": {"solve": 0.5, "score": 0.5}}
+TINY = Config.model_validate(
+    {
+        "seed": 3,
+        "stories": 40,
+        "checked": 2,
+        "shape": {"width": 16, "inner": 16, "heads": 1},
+        "draft": {"layers": 1, "exit": 1, "alone": _SOLVE},
+        "mistakes": {"stories": 2, "samples": 1, "temperature": 1.0},
+        "target": {
+            "solver_layers": 2,
+            "judge_layers": 6,
+            "layers": 9,
+            "solve": _SOLVE,
+            "judge": _JUDGE,
+            "refine": _JUDGE,
+        },
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling and long replies of untrained models take longer than these trainings."""
+    monkeypatch.setattr(network, "compile_layers", lambda model: None)
+    monkeypatch.setattr(inference, "MAX_TOKENS", 8)
+
+
+def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
+    lines: list[str] = []
+    Training(TINY, tmp_path, "cpu", lines.append).run()
+    for role, layers in (("draft", 1), ("target", 9)):
+        assert LlamaForCausalLM.from_pretrained(tmp_path / role).config.num_hidden_layers == layers
+    results = json.loads((tmp_path / "results.json").read_bytes())
+    assert results.keys() == {"draft", "target", "verdicts"}
+    assert results["target"]["layers"] == 9
+    assert "$" not in (tmp_path / "MODEL_CARD.md").read_text("utf-8")
+    assert {path.stem for path in (tmp_path / "state").glob("*.pt")} == {"solve", "draft", "judge", "refine"}
+    again: list[str] = []
+    Training(TINY, tmp_path, "cpu", again.append).run()
+    assert json.loads((tmp_path / "results.json").read_bytes()) == results
+    assert not any("min left" in line for line in again), "finished stages are skipped"
+
+
+def test_the_state_of_another_training_is_refused_and_kept(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "digest").write_text("another")
+    with pytest.raises(TrainingRefused, match="cannot be resumed: give another --out"):
+        Training(TINY, tmp_path, "cpu", print).run()
+    assert [path.name for path in state.iterdir()] == ["digest"]
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with FileLock(tmp_path / ".lock"), pytest.raises(TrainingRefused, match="another training is running"):
+        Training(TINY, tmp_path, "cpu", print).run()
+
+
+def test_the_bundled_configuration_is_valid() -> None:
+    assert configuration.read(configuration.DEFAULT).target.layers == 24
