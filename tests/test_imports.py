@@ -1,36 +1,45 @@
-"""Imports go one way, and heavy packages have one door each."""
+"""Imports go one way and never in a circle, and heavy packages have one door each."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.import_graph import cycles, import_graph, imports, module_files
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("harness", "jobs", "grading", "warehouse")
-FRONTS = {
-    "harness/launch.py",
-    "harness/papers/__main__.py",
-    "harness/doctor.py",
-    "harness/project.py",
-    "harness/reproduce.py",
-    "harness/train.py",
-    "harness/bench/planning.py",
-    "jobs/__main__.py",
-    "jobs/after/conclude.py",
-    "jobs/launching.py",
-    "jobs/nightly.py",
-    "grading/check.py",
-    "grading/regrade.py",
-    "grading/bench/__main__.py",
+FILES = module_files(ROOT, PACKAGES)
+GRAPH = import_graph(FILES)
+
+ALLOWED = {
+    "harness": {"harness"},
+    "grading": {"grading"},
+    "jobs": {"jobs", "harness", "grading"},
+    "warehouse": {"warehouse", "jobs", "harness", "grading"},
 }
-"""Command-line fronts may reach across, inside functions."""
+FRONTS = {
+    "grading.bench.__main__",
+    "grading.check",
+    "grading.regrade",
+    "harness.bench.planning",
+    "harness.doctor",
+    "harness.launch",
+    "harness.papers.__main__",
+    "harness.project",
+    "harness.reproduce",
+    "harness.train",
+    "jobs.__main__",
+}
+"""Commands that import upward, inside functions: what `python -m` runs puts the packages together."""
 COMMANDS = "harness.command"
-"""What every front is made with; it imports nothing of the project."""
+"""What every command is made with: any package may import it."""
+
+UPWARD = {"jobs.after.conclude", "jobs.launching", "jobs.nightly"}
+"""Other modules that import upward, inside functions. The list only shrinks: a stale entry fails the tests."""
 
 DOORS = {
     "vllm": {
@@ -47,50 +56,53 @@ DOORS = {
     "inspect_ai": {"warehouse/inspect_log.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }
-ALLOWED = {
-    "harness": {"harness"},
-    "grading": {"grading"},
-    "jobs": {"jobs", "harness", "grading"},
-    "warehouse": {"warehouse", "jobs", "harness", "grading"},
-}
 
 
-def sources() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-
-
-def imported(path: Path) -> Iterator[tuple[str, int]]:
-    """Top-level package and column of every import statement; imports for the type checker alone are left out."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    only_types = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
+def upward(module: str, *, is_deferred: bool) -> set[str]:
+    """Return the modules above its own package that a module imports, inside functions or outside."""
+    allowed = ALLOWED[module.partition(".")[0]]
+    return {
+        target
+        for target, deferred in GRAPH[module].items()
+        if target.partition(".")[0] not in allowed and target != COMMANDS and deferred == is_deferred
     }
-    for node in ast.walk(tree):
-        if node in only_types:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name.partition(".")[0], node.col_offset) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module if node.module == COMMANDS else node.module.partition(".")[0], node.col_offset
+
+
+def is_command(path: Path) -> bool:
+    return path.name == "__main__.py" or 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("package", DOORS)
 def test_a_heavy_package_has_one_door(package: str) -> None:
-    users = {str(path.relative_to(ROOT)) for path in sources() if package in {name for name, _ in imported(path)}}
+    users = {
+        str(path.relative_to(ROOT)) for path in FILES.values() if package in {name.package for name in imports(path)}
+    }
     assert users == DOORS[package]
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_go_one_way(path: Path) -> None:
-    name = str(path.relative_to(ROOT))
-    allowed = ALLOWED[name.partition("/")[0]]
-    for package, column in imported(path):
-        if package in PACKAGES and package not in allowed:
-            assert name in FRONTS, f"{name} imports {package}"
-            assert column > 0, f"{name} imports {package} at its top"
+@pytest.mark.parametrize("module", FILES)
+def test_imports_go_one_way(module: str) -> None:
+    assert not upward(module, is_deferred=False), f"at the top of {module}"
+    if module not in FRONTS | UPWARD:
+        assert not upward(module, is_deferred=True), f"inside functions of {module}"
+
+
+@pytest.mark.parametrize("module", sorted(FRONTS | UPWARD))
+def test_what_may_import_upward_does(module: str) -> None:
+    assert upward(module, is_deferred=True), f"{module} imports nothing upward: it leaves the list"
+
+
+def test_fronts_are_commands_and_the_other_exceptions_are_not() -> None:
+    assert {module for module in FRONTS | UPWARD if is_command(FILES[module])} == FRONTS
+
+
+def test_what_every_command_is_made_with_needs_no_package_of_the_project() -> None:
+    assert GRAPH[COMMANDS].keys() == {"harness.environment"}
+    assert not GRAPH["harness.environment"]
+
+
+def test_imports_make_no_cycle() -> None:
+    assert not cycles(GRAPH), "\n".join(" -> ".join(cycle) for cycle in cycles(GRAPH))
 
 
 def test_help_and_lists_need_no_heavy_package() -> None:
