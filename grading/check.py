@@ -1,8 +1,8 @@
-"""`python -m grading.check --dataset D`: does every gold answer accept itself, and is it understood at all?
+"""`python -m grading.check --dataset D`: check that every gold answer accepts itself, and how it is compared.
 
-Each gold is put in a box, as a model would, and graded against itself through the same door as samples, in the same
-killable processes. A gold that is rejected would make every sample of its problem `bad_gold`: our fault, never the
-model's. A gold of which no other way of writing the same value is recognised is compared as text only.
+Each gold is put in a box, as a model would, and graded against itself like a sample, in the same killable processes. A
+rejected gold would make every sample of its problem `bad_gold`, which is a fault of the grader or the benchmark and not
+of the model. A gold of which no equivalent form is recognized is compared as text only.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _PHRASE = re.compile(r"[A-Za-z][A-Za-z' ,.-]*[A-Za-z]|[A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One gold and what its own grader said of it."""
+    """One gold and the grade of its own answer."""
 
     problem_id: str
     gold: Gold
     boxed: str
-    """What was put in the box."""
+    """The answer in the box."""
     grade: Grade
     kind: Kind
 
 
 def check(golds: Sequence[tuple[str, Gold]], workers: int | None = None) -> list[Checked]:
-    """Grade each gold against itself; of a gold with alternatives each one, the first rejected one decides."""
+    """Grade each gold against itself. A gold with alternatives is rejected if any of them is."""
     submitted = [(name, gold, boxed) for name, gold in golds for boxed in _written(gold)]
     grades = list(grade_many(((_answer(boxed), gold) for _, gold, boxed in submitted), workers=workers))
-    found: dict[str, Checked] = {}
+    checked: dict[str, Checked] = {}
     for (name, gold, boxed), grade in zip(submitted, grades, strict=True):
         kind: Kind = "understood" if grade.verdict == "correct" else "rejected"
-        if name not in found or found[name].kind == "understood":
-            found[name] = Checked(name, gold, boxed, grade, kind)
-    understood = _understood(list(found.values()), workers)
+        if name not in checked or checked[name].kind == "understood":
+            checked[name] = Checked(name, gold, boxed, grade, kind)
+    understood = _understood(list(checked.values()), workers)
     return [
-        one if one.kind == "rejected" or one.problem_id in understood else replace(one, kind=_text_kind(one.boxed))
-        for one in found.values()
+        item if item.kind == "rejected" or item.problem_id in understood else replace(item, kind=_text_kind(item.boxed))
+        for item in checked.values()
     ]
 
 
@@ -71,40 +71,41 @@ def _answer(boxed: str) -> Submission:
 
 
 def _understood(checked: Sequence[Checked], workers: int | None) -> set[str]:
-    """The golds that the grader recognises in another way of writing them; options of a choice are no formulas."""
-    known = {one.problem_id for one in checked if one.gold.kind == "choice"}
-    ways = {one.problem_id: rewritten(one.boxed) for one in checked if one.kind != "rejected"}
-    golds = {one.problem_id: one.gold for one in checked}
-    for turn in range(max(map(len, ways.values()), default=0)):
-        asked = [name for name in ways if name not in known and turn < len(ways[name])]
-        items = ((_answer(ways[name][turn]), golds[name]) for name in asked)
-        for name, grade in zip(asked, grade_many(items, workers=workers), strict=True):
+    """Return the problems whose gold is recognized in an equivalent form, and all multiple-choice problems."""
+    understood = {item.problem_id for item in checked if item.gold.kind == "choice"}
+    forms = {item.problem_id: rewritten(item.boxed) for item in checked if item.kind != "rejected"}
+    golds = {item.problem_id: item.gold for item in checked}
+    for index in range(max(map(len, forms.values()), default=0)):
+        names = [name for name in forms if name not in understood and index < len(forms[name])]
+        items = ((_answer(forms[name][index]), golds[name]) for name in names)
+        for name, grade in zip(names, grade_many(items, workers=workers), strict=True):
             if grade.verdict == "correct":
-                known.add(name)
-    return known
+                understood.add(name)
+    return understood
 
 
 def rewritten(answer: str) -> list[str]:
-    r"""Other ways of writing the same value: its first whole number as a quotient, a zero or a factor 1 in front of it
-    or of its first element, thousands without their commas, the two sides of an equation changed over.
+    r"""Return equivalent forms of an answer, of which the grader should recognize at least one.
 
-    Not every one means the same for every form (`0+(1,2)`): one that is recognised is enough.
+    The forms are: its first whole number as a quotient, a zero or a factor 1 in front of it or of its first element,
+    thousands without their commas, and an equation with its sides swapped. Some have another meaning for some answers,
+    as `0+(1,2)` has.
     """
     plain = answer.strip().strip("$").strip().rstrip(".")
-    ways = []
+    forms = []
     if number := _WHOLE_NUMBER.search(plain):
         value = int(number.group())
-        ways.append(rf"{plain[: number.start()]}\frac{{{2 * value}}}{{2}}{plain[number.end() :]}")
-    ways += [f"0+{plain}", rf"1\cdot {plain}"]
+        forms.append(rf"{plain[: number.start()]}\frac{{{2 * value}}}{{2}}{plain[number.end() :]}")
+    forms += [f"0+{plain}", rf"1\cdot {plain}"]
     if opening := _OPENING.match(plain):
         before = plain[: opening.start(1)]
-        ways.append(f"{before}0{opening.group(1) or '+'}{plain[opening.end() :]}")
+        forms.append(f"{before}0{opening.group(1) or '+'}{plain[opening.end() :]}")
     if _THOUSANDS.fullmatch(plain):
-        ways.append(plain.replace(",", ""))
+        forms.append(plain.replace(",", ""))
     left, equals, right = plain.partition("=")
     if equals and "=" not in right:
-        ways.append(f"{right}={left}")
-    return ways
+        forms.append(f"{right}={left}")
+    return forms
 
 
 def _text_kind(answer: str) -> Kind:
@@ -113,15 +114,20 @@ def _text_kind(answer: str) -> Kind:
 
 
 @click.command(cls=OneLineErrors)
-@click.option("--dataset", "names", multiple=True, help="A dataset; may be repeated.  [default: all that can be read]")
+@click.option("--dataset", "names", multiple=True, help="Dataset to check; can be repeated.  [default: all datasets]")
 @click.option(
-    "--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl; also HARNESS_DATA_DIR."
+    "--data-dir",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
+)
 def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> int:
     """List the gold answers that their own grader rejects, and those that it only compares as text.
 
-    Exit code 0: every gold accepts itself; 1: some do not, and are listed; 2: a mistake, or no such dataset here.
+    The exit code is 0 if every gold accepts itself, 1 if some do not, and 2 if an option is wrong or no dataset can be
+    read.
     """
     from harness import benchmarks
     from jobs.after.grading import gold_of
@@ -136,14 +142,14 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
         except (benchmarks.DatasetNotFound, benchmarks.BadDataset) as error:
             if names:
                 raise click.UsageError(str(error)) from error
-            click.echo(f"left out: {error}", err=True)
+            click.echo(f"skipped: {error}", err=True)
             continue
         golds[name] = [(p.id, gold_of(p)) for p in _distinct(problems)]
     if not golds:
-        raise click.UsageError("no dataset can be read: give --data-dir")
-    report = [(name, check(found, workers)) for name, found in golds.items()]
+        raise click.UsageError("no dataset can be read; set --data-dir")
+    report = [(name, check(problem_golds, workers)) for name, problem_golds in golds.items()]
     _print(report)
-    return int(any(one.kind == "rejected" for _, checked in report for one in checked))
+    return int(any(item.kind == "rejected" for _, checked in report for item in checked))
 
 
 def _distinct(problems: Sequence[Problem]) -> Iterator[Problem]:
@@ -163,16 +169,18 @@ def _print(report: Sequence[tuple[str, list[Checked]]]) -> None:
 
     listed = table("dataset", "problem", "finding", "gold", "reason")
     for name, checked in report:
-        for one in sorted(checked, key=lambda c: c.kind != "rejected"):
-            if one.kind in ("rejected", "only a string"):
-                finding = f"REJECTED: {one.grade.verdict}" if one.kind == "rejected" else one.kind
-                reason = one.grade.detail if one.kind == "rejected" else "no other way of writing it is recognised"
-                listed.add_row(*(plain(cell) for cell in (name, one.problem_id, finding, one.boxed[:80], reason[:120])))
+        for item in sorted(checked, key=lambda item: item.kind != "rejected"):
+            if item.kind in ("rejected", "only a string"):
+                is_rejected = item.kind == "rejected"
+                finding = f"REJECTED: {item.grade.verdict}" if is_rejected else item.kind
+                reason = item.grade.detail if is_rejected else "no equivalent form is recognized"
+                row = (name, item.problem_id, finding, item.boxed[:80], reason[:120])
+                listed.add_row(*(plain(cell) for cell in row))
     if listed.row_count:
         print_table(listed, sys.stdout)
     totals = table("dataset", "golds", "accepted", "REJECTED", "words", "only a string")
     for name, checked in report:
-        numbers = {kind: sum(one.kind == kind for one in checked) for kind in ("rejected", "words", "only a string")}
+        numbers = {kind: sum(item.kind == kind for item in checked) for kind in ("rejected", "words", "only a string")}
         accepted = len(checked) - numbers["rejected"]
         totals.add_row(name, *(str(n) for n in (len(checked), accepted, *numbers.values())))
     print_table(totals, sys.stdout)

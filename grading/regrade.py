@@ -1,10 +1,10 @@
-"""`python -m grading.regrade RUN…`: grade stored traces with this grader, keep every older version's grades, and say
-what moved. Needs no GPU and no engine."""
+"""`python -m grading.regrade RUN…`: grade stored traces with this grader, keep the grades of every older version, and
+list the verdicts that changed. This needs no GPU and no engine."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,30 +14,49 @@ import click
 from harness.command import OneLineErrors
 
 if TYPE_CHECKING:
+    from grading.grade import Verdict
     from jobs.run.folder import RunFolder
     from jobs.run.grades import Change, GradeFile
 
 SHOWN = 50
-"""Samples that are listed unless --all is given; the counts are always over all of them."""
+"""Samples that are listed without --all; the counts always cover all samples."""
 UNREADABLE = (OSError, ValueError, TypeError, KeyError)
-"""What reading a damaged run folder raises, or one of another version of the harness."""
+"""Exceptions from reading a run folder that is damaged or of another version of the harness."""
+UNDECIDED: frozenset[Verdict] = frozenset({"unparsable", "grader_timeout", "bad_gold"})
+"""Verdicts of the second grader that do not judge the answer."""
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
 @click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--database", type=click.Path(path_type=Path), help="Load the runs into this warehouse afterwards.")
-@click.option("--diff", "is_diff", is_flag=True, help="Show what moved: by default to the newest version.")
-@click.option("--old", metavar="VERSION", help="With --diff: from this version.  [default: the one before]")
-@click.option("--new", metavar="VERSION", help="With --diff: to this version, and grade nothing.")
+@click.option("--database", type=click.Path(path_type=Path), help="Load the graded runs into this warehouse.")
 @click.option(
-    "--versions", "--version", "is_listing", is_flag=True, help="List the grader versions there are, and stop."
+    "--diff",
+    "is_diff",
+    is_flag=True,
+    help="List the verdicts that differ between two grader versions.",
+)
+@click.option("--old", metavar="VERSION", help="With --diff, compare from this version.  [default: the one before]")
+@click.option("--new", metavar="VERSION", help="With --diff, compare to this version and grade nothing.")
+@click.option(
+    "--versions",
+    "--version",
+    "is_listing",
+    is_flag=True,
+    help="List the grader versions of each run and grade nothing.",
 )
 @click.option(
-    "--second-grader", "is_second", is_flag=True, help="Also grade with the independent grader; list disagreements."
+    "--second-grader",
+    "is_second",
+    is_flag=True,
+    help="Grade with the independent grader as well, and list the disagreements.",
 )
-@click.option("--all", "is_all", is_flag=True, help=f"List all samples that moved or are in dispute, not {SHOWN}.")
-@click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
+@click.option(
+    "--all", "is_all", is_flag=True, help=f"List all changed or disputed samples instead of the first {SHOWN}."
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
+)
 def main(
     paths: Sequence[Path],
     database: Path | None,
@@ -49,40 +68,49 @@ def main(
     is_all: bool,
     workers: int | None,
 ) -> int:
-    """Grade run folders (or folders of them) with this grader version; grades of other versions stay.
+    """Grade run folders, or folders of run folders, with this grader version and keep the grades of other versions.
 
-    VERSION is a version's name, its first word or its beginning. Exit code 1: a run was left out and named; 2: a
-    mistake, or nothing could be done.
+    VERSION is the name of a grader version, its first word or its beginning. The exit code is 1 if a run could not be
+    read and was skipped, and 2 if an option is wrong or no run was found.
     """
     from jobs.run.folder import run_folders
-    from jobs.run.grades import GradesError
 
     if (old or new) and not is_diff:
-        raise click.UsageError("--old and --new go with --diff")
+        raise click.UsageError("--old and --new need --diff")
     folders = run_folders(path for path in paths if path.is_dir())
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
-    shown = None if is_all else SHOWN
-    whole: list[RunFolder] = []
-    for run in folders:
-        try:
-            if is_listing:
-                _print_versions(run)
-            elif new is None:
-                _regrade(run, workers)
-            if is_diff and not is_listing:
-                _print_diff(run, old, new, shown)
-            if is_second and not is_listing:
-                _second(run, workers, shown)
-            whole.append(run)
-        except GradesError as error:
-            raise click.UsageError(f"{run.path.name}: {error}") from error
-        except UNREADABLE as error:  # a run of another version of the harness, or damaged: the others are graded
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
+    num_shown = None if is_all else SHOWN
+
+    def process(run: RunFolder) -> None:
+        if is_listing:
+            _print_versions(run)
+        elif new is None:
+            _regrade(run, workers)
+        if is_diff and not is_listing:
+            _print_diff(run, old, new, num_shown)
+        if is_second and not is_listing:
+            _grade_again(run, workers, num_shown)
+
+    readable = [run for run in folders if _is_processed(run, process)]
     if database is not None and not is_listing:
-        _load(whole, database)
-    return int(len(whole) < len(folders))
+        _load(readable, database)
+    return int(len(readable) < len(folders))
+
+
+def _is_processed(run: RunFolder, process: Callable[[RunFolder], None]) -> bool:
+    """Process a run, or warn that it cannot be read, so that the other runs are graded."""
+    from jobs.run.grades import GradesError
+
+    try:
+        process(run)
+    except GradesError as error:
+        raise click.UsageError(f"{run.path.name}: {error}") from error
+    except UNREADABLE as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        click.echo(f"WARNING: {run.path.name} cannot be read and is LEFT OUT: {reason}", err=True)
+        return False
+    return True
 
 
 def _regrade(run: RunFolder, workers: int | None) -> None:
@@ -95,22 +123,22 @@ def _regrade(run: RunFolder, workers: int | None) -> None:
     if not files:
         click.echo(f"{run.path.name}: no finished sample to grade")
         return
-    here = find(files, grader_version())
+    current = find(files, grader_version())
     total = sum(len(shard) for shard in run.shards())
-    verdicts = _counts(read_grades(here), total)
-    click.echo(f"{run.path.name}: {graded} graded now by {here.version}; {verdicts}")
-    if files[-1] is not here:
+    verdicts = _counts(read_grades(current), total)
+    click.echo(f"{run.path.name}: {graded} graded now by {current.version}; {verdicts}")
+    if files[-1] is not current:
         click.echo(f"{run.path.name}: the newest version, which the warehouse counts, is {files[-1].version}")
 
 
 def _counts(grades: Mapping[str, Mapping[str, Any]], total: int) -> str:
-    """The verdicts of a run in one line; what has no grade counts as not run, so they sum to problems × samples."""
+    """Return the counts of verdicts in one line. Samples without a grade count as not run, so the sum is `total`."""
     from grading import VERDICTS
 
-    found = Counter(str(row["verdict"]) for row in grades.values())
-    found["not_run"] += total - found.total()
-    parts = [f"{verdict} {found[verdict]}" for verdict in VERDICTS if found[verdict]]
-    return ", ".join([*parts, f"sum {found.total()}"])
+    counts = Counter(str(row["verdict"]) for row in grades.values())
+    counts["not_run"] += total - counts.total()
+    nonzero = [f"{verdict} {counts[verdict]}" for verdict in VERDICTS if counts[verdict]]
+    return ", ".join([*nonzero, f"sum {counts.total()}"])
 
 
 def _print_versions(run: RunFolder) -> None:
@@ -126,22 +154,22 @@ def _print_versions(run: RunFolder) -> None:
             click.echo(f"{run.path.name}: not graded yet")
 
 
-def _print_diff(run: RunFolder, old: str | None, new: str | None, shown: int | None) -> None:
+def _print_diff(run: RunFolder, old: str | None, new: str | None, num_shown: int | None) -> None:
     from jobs.run.grades import changes, read_grades
 
     before, after = _two_versions(run, old, new)
     if before is None or after is None:
-        click.echo(f"{run.path.name}: one grader version only, nothing to compare")
+        click.echo(f"{run.path.name}: only one grader version, nothing to compare")
         return
-    moved = changes(run, read_grades(before), read_grades(after))
+    changed = changes(run, read_grades(before), read_grades(after))
     total = sum(len(shard) for shard in run.shards())
-    click.echo(f"\n{run.path.name}: {len(moved)} of {total} verdicts moved")
+    click.echo(f"\n{run.path.name}: {len(changed)} of {total} verdicts changed")
     click.echo(f"  from {before.version}\n  to   {after.version}")
-    _print_changes(moved, shown, ("old verdict", "new verdict"))
+    _print_changes(changed, num_shown, ("old verdict", "new verdict"))
 
 
 def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[GradeFile | None, GradeFile | None]:
-    """The files to compare: the newest, and the newest of the others, unless they are named."""
+    """Return the older and the newer file to compare: by default this version, or the newest, and the newest other."""
     from grading import grader_version
     from jobs.run.grades import find, grade_files
 
@@ -155,7 +183,8 @@ def _two_versions(run: RunFolder, old: str | None, new: str | None) -> tuple[Gra
     return before, after
 
 
-def _second(run: RunFolder, workers: int | None, shown: int | None) -> None:
+def _grade_again(run: RunFolder, workers: int | None, num_shown: int | None) -> None:
+    """Grade with the second grader and list the samples on which the two graders disagree."""
     from grading.second import second_grade, second_grader_version
     from jobs.after.grading import grade_into
     from jobs.run.grades import changes, find, grade_files, read_grades
@@ -168,34 +197,31 @@ def _second(run: RunFolder, workers: int | None, shown: int | None) -> None:
         click.echo(f"{run.path.name}: no finished sample to compare")
         return
     second = find(seconds, second_grader_version())
-    found = changes(run, read_grades(first), read_grades(second))
-    undecided = [c for c in found if c.verdicts[1] in UNDECIDED]
-    disputed = [c for c in found if c not in undecided and "correct" in c.verdicts]
-    others = len(found) - len(undecided) - len(disputed)
+    differences = changes(run, read_grades(first), read_grades(second))
+    undecided = [change for change in differences if change.verdicts[1] in UNDECIDED]
+    disputed = [change for change in differences if change not in undecided and "correct" in change.verdicts]
+    num_others = len(differences) - len(undecided) - len(disputed)
     click.echo(f"\n{run.path.name}: {graded} graded now by the second grader {second.version}")
     click.echo(
-        f"  against {first.version}\n  {len(disputed)} disagreements that move the score, {others} about the way of "
-        f"not being correct, {len(undecided)} that the second grader cannot decide, of {len(read_grades(second))}"
+        f"  against {first.version}\n  {len(disputed)} disagreements that change the score, {num_others} between "
+        f"verdicts other than correct, {len(undecided)} that the second grader cannot decide, "
+        f"of {len(read_grades(second))}"
     )
-    ordered = [*disputed, *(c for c in found if c not in disputed)]
-    _print_changes(ordered, shown, ("first grader", "second grader"))
+    ordered = [*disputed, *(change for change in differences if change not in disputed)]
+    _print_changes(ordered, num_shown, ("first grader", "second grader"))
 
 
-UNDECIDED = frozenset({"unparsable", "grader_timeout", "bad_gold"})
-"""Verdicts of the second grader that say nothing about the answer."""
-
-
-def _print_changes(found: Sequence[Change], shown: int | None, graders: tuple[str, str]) -> None:
-    """Counts by pair of verdicts, then the samples with both answers and both reasons."""
-    if not found:
+def _print_changes(changed: Sequence[Change], num_shown: int | None, graders: tuple[str, str]) -> None:
+    """Print the counts by pair of verdicts, then the samples with both answers and both reasons."""
+    if not changed:
         return
     _print_table(
         (*graders, "samples"),
-        ((*pair, str(number)) for pair, number in Counter(change.verdicts for change in found).most_common()),
+        ((*pair, str(number)) for pair, number in Counter(change.verdicts for change in changed).most_common()),
     )
-    _print_table(_COLUMNS, (_row(change) for change in found[:shown]))
-    if shown is not None and len(found) > shown:
-        click.echo(f"… and {len(found) - shown} more: --all lists them")
+    _print_table(_COLUMNS, (_row(change) for change in changed[:num_shown]))
+    if num_shown is not None and len(changed) > num_shown:
+        click.echo(f"… and {len(changed) - num_shown} more: --all lists them")
 
 
 def _row(change: Change) -> tuple[str, ...]:

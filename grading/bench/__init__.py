@@ -1,1 +1,1 @@
-"""How fast the grader is, against bare math-verify in the same session: `python -m grading.bench`."""
+"""Benchmark of the grader against bare math-verify in the same session: `python -m grading.bench`."""

@@ -1,4 +1,4 @@
-"""Ordinary answers to a benchmark, made from its golds: right ones, rewritten ones, and other problems' golds."""
+"""Ordinary answers to a benchmark, made from its golds: correct, rewritten, and those of other problems."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SPACED = re.compile(r"(?<=[\w})])\s*([+=<>]|-(?=[\w\\({]))\s*")
 
 
 def answers(golds: Sequence[Gold], samples: int) -> Iterator[Item]:
-    """`samples` answers to each problem, sample by sample as a run has them, no two texts alike.
+    """Yield `samples` answers to each problem, sample by sample as in a run, all with different texts.
 
-    Of four samples two hold the gold, one the gold written in another way, and one the gold of another problem.
+    Of every four samples, two contain the gold, one an equivalent form of it, and one the gold of another problem.
     """
     for sample in range(samples):
         for number, gold in enumerate(golds):
@@ -44,7 +44,7 @@ def _written(gold: Gold) -> str:
 
 
 def rewritten(answer: str) -> str:
-    r"""The same answer as another writer might put it: `\dfrac`, `\left(`, spaces around signs, a decimal point."""
+    r"""Return an answer in an equivalent notation: `\dfrac`, `\left(`, spaces around signs, a decimal point."""
     text = answer.replace(r"\frac", r"\dfrac") if r"\frac" in answer else answer
     if text == answer and "(" in text and r"\left" not in text and text.count("(") == text.count(")"):
         text = text.replace("(", r"\left(").replace(")", r"\right)")

@@ -1,4 +1,4 @@
-"""math-verify as its own documentation calls it: the baseline. The only other importer of math_verify."""
+"""The baseline: math-verify, called as in its own documentation. Only `grading.reading.symbolic` imports it, too."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def load() -> None:
 
 
 def grade_bare(items: Iterable[Item], remembers_golds: bool) -> int:
-    """How many answers math-verify accepts, each parsed and verified with its default limits.
+    """Return how many answers math-verify accepts, each parsed and verified with its default limits.
 
-    `remembers_golds`: parse each gold once, which makes the baseline faster than its usual use.
+    With `remembers_golds` each gold is parsed once, which makes the baseline faster than in its usual use.
     """
     from math_verify import parse, verify
 

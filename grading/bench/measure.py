@@ -1,4 +1,4 @@
-"""The measurements, each in a process of its own: `python -m grading.bench.measure NAME`, JSON on stdin and stdout."""
+"""The measurements. `python -m grading.bench.measure NAME` runs one, with JSON on its standard input and output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAMPLING_SECONDS = 0.2
 
 
 def bare(golds: Sequence[Gold], samples: int, remembers_golds: bool) -> dict[str, Any]:
-    """Bare math-verify in this process. Processor seconds change little where the machine is busy with other work."""
+    """Measure bare math-verify in this process, in processor seconds, which depend little on other load."""
     from grading.bench.bare import grade_bare, load
 
     load()
@@ -29,7 +29,7 @@ def bare(golds: Sequence[Gold], samples: int, remembers_golds: bool) -> dict[str
 
 
 def in_process(golds: Sequence[Gold], samples: int) -> dict[str, Any]:
-    """`grading.grade` in this process."""
+    """Measure `grading.grade` in this process."""
     from grading.reading import symbolic
 
     symbolic.load()
@@ -42,27 +42,26 @@ def in_process(golds: Sequence[Gold], samples: int) -> dict[str, Any]:
 
 
 def pool(golds: Sequence[Gold], samples: int, workers: int, time_limit_seconds: float) -> dict[str, Any]:
-    """`grading.grade_many`: throughput, the workers' processor time, memory, the longest wait for a next grade."""
+    """Measure `grading.grade_many`: throughput, processor time of the workers, memory, and the longest gap."""
     from grading.pool import grade_many
 
     items = answers(golds, samples)
     memory = _Memory()
     verdicts: Counter[str] = Counter()
-    worked = longest = 0.0
+    cpu_seconds = longest_gap_seconds = 0.0
     grades = grade_many(items, workers, time_limit_seconds, grade_one=timed)
     next_grade = next(grades)  # the workers have started
     verdicts[next_grade.verdict] += 1
     started = last = time.perf_counter()
     for next_grade in grades:
         now = time.perf_counter()
-        longest, last = max(longest, now - last), now
+        longest_gap_seconds, last = max(longest_gap_seconds, now - last), now
         verdicts[next_grade.verdict] += 1
-        worked += next_grade.seconds
-    found = _spent(verdicts.total() - 1, last - started, worked)
-    return found | {
+        cpu_seconds += next_grade.seconds
+    return _spent(verdicts.total() - 1, last - started, cpu_seconds) | {
         "verdicts": dict(verdicts),
         "correct": verdicts["correct"],
-        "longest_gap_seconds": longest,
+        "longest_gap_seconds": longest_gap_seconds,
         **memory.stop(),
     }
 
@@ -72,7 +71,7 @@ def _spent(number: int, wall_seconds: float, cpu_seconds: float) -> dict[str, An
 
 
 class _Memory:
-    """Watches this process and everything under it: the peak of each and of their sum, shared pages counted once."""
+    """Watches the memory of this process and its descendants: the peaks of each and of the sum, shared pages once."""
 
     def __init__(self) -> None:
         import psutil
@@ -111,11 +110,11 @@ def _gold(fields: dict[str, Any]) -> Gold:
 
 
 def main() -> None:
-    """Prints one JSON object."""
-    given = json.load(sys.stdin)
-    golds = [_gold(fields) for fields in given.pop("golds")]
+    """Read golds and parameters from standard input and print the measurement as one JSON object."""
+    parameters = json.load(sys.stdin)
+    golds = [_gold(fields) for fields in parameters.pop("golds")]
     measure: Any = MEASUREMENTS[sys.argv[1]]
-    print(json.dumps(measure(golds, **given)))
+    print(json.dumps(measure(golds, **parameters)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmark's workers run. A module of its own: workers import it by name, and a main module has none."""
+"""The function that the workers of the benchmark run, in a module that they can import by name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from grading.grade import Gold, Grade, Submission, grade
 
 
 def timed(submission: Submission, gold: Gold) -> Grade:
-    """A grade with the processor time that it took in the place of its wall time.
+    """Grade one submission and return the processor time of the thread in place of the wall-clock time.
 
-    Of the thread: under a limit of processor time the kernel counts that of the process in whole ticks.
+    The thread's time is used because the kernel counts the time of a process under a limit in whole ticks.
     """
     used = time.thread_time()
     result = grade(submission, gold)

@@ -37,7 +37,7 @@ def test_a_small_benchmark_prints_both_tables(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     ratio, scaling = json.loads(output.read_text())["tables"]
     assert next(row["of bare"] for row in ratio["rows"]) == 1
-    assert all(row["answers a processor second"] > 0 for row in ratio["rows"])
+    assert all(row["answers per processor second"] > 0 for row in ratio["rows"])
     assert "4 problems × 4 = 16 answers" in scaling["title"]
     [row] = scaling["rows"]
     counts = [int(part.split()[-1]) for part in row["verdicts"].split(", ")]

@@ -149,7 +149,7 @@ def test_what_moved_is_counted_and_listed_with_both_reasons(run: RunFolder) -> N
     graded_by(run, "0 older", {first: "wrong", second: "unparsable"}, at=1.0)
     result = regrade(run.path, "--diff")
     assert result.exit_code == 0, result.output
-    assert "2 of 12 verdicts moved" in result.output
+    assert "2 of 12 verdicts changed" in result.output
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
     assert "wrong correct 1" in lines
     assert "unparsable correct 1" in lines
@@ -178,7 +178,7 @@ def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_s
     trace_files.write_table(path, trace_files.GRADES, rows)
     result = regrade(run.path, "--second-grader", "--database", database)
     assert result.exit_code == 0, result.output
-    assert "1 disagreements that move the score" in result.output
+    assert "1 disagreements that change the score" in result.output
     assert "wrong → correct" in result.output
     assert "\x1b" not in result.output
     with reader(database) as connection:
@@ -193,7 +193,7 @@ def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_s
     [
         (["{folder}/nowhere"], "does not exist"),
         (["{folder}"], "no run folder"),
-        (["{run}", "--old", "1"], "go with --diff"),
+        (["{run}", "--old", "1"], "need --diff"),
         (["{run}", "--diff", "--old", "77"], "no grades of grader version '77'; there are: "),
         (["{run}", "--diff", "--new", "77"], "no grades of grader version '77'; there are: "),
         (["{run}", "--nothing"], "No such option"),
