@@ -1,4 +1,4 @@
-"""Proposals for a step, as they are offered to a verdict and recorded."""
+"""The candidates for a step: what a verdict is asked about, and what is recorded of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from harness.trace import Candidate, Verdict
 
 
 def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
-    """The record of proposals; equal texts share an option, so a verdict never splits its probability between them."""
+    """Return the record of each completion as a candidate.
+
+    Texts that are equal up to surrounding whitespace share an option, so that a verdict never splits its probability
+    between them.
+    """
     options: dict[str, int] = {}
     return [
         Candidate(
@@ -23,22 +27,25 @@ def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
     ]
 
 
-def mean_score(verdict: Verdict) -> float:
-    """Probability-weighted mean of a score verdict's digits (the second mode of SpecReason's code)."""
-    return sum(int(digit) * p for digit, p in zip(verdict.options, verdict.probabilities, strict=True))
-
-
-def take(candidates: Sequence[Candidate], option: int) -> int:
-    """Mark the first candidate that stands behind an option as accepted; returns its index."""
-    index = next(i for i, c in enumerate(candidates) if c.option == option)
-    candidates[index].accepted = True
-    return index
-
-
-def offer(candidates: Sequence[Candidate]) -> list[str]:
-    """The distinct texts that a verdict is asked about, in the order of their options."""
+def offered_texts(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the distinct texts that a verdict is asked about, in the order of their options."""
     texts: dict[int, str] = {}
     for candidate in candidates:
         if candidate.option is not None:
             texts.setdefault(candidate.option, candidate.text)
     return [texts[i] for i in sorted(texts)]
+
+
+def mark_accepted(candidates: Sequence[Candidate], option: int) -> int:
+    """Mark the first candidate of an option as accepted and return its index.
+
+    Raises StopIteration where no candidate has that option.
+    """
+    index = next(i for i, c in enumerate(candidates) if c.option == option)
+    candidates[index].accepted = True
+    return index
+
+
+def mean_score(verdict: Verdict) -> float:
+    """Return the probability-weighted mean of a score verdict's digits (the SpecReason code's second mode)."""
+    return sum(int(digit) * p for digit, p in zip(verdict.options, verdict.probabilities, strict=True))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from harness import prompts
-from harness.candidates import offer
+from harness.candidates import offered_texts
 from harness.ending import WHOLE_REPLY_ROLES, ends_chain, ends_thought, is_repeat
 from harness.engine import Choice, Completion, Role, Sampling
 from harness.problem import Problem
@@ -155,7 +155,7 @@ class Chain:
 
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
         """SpecCoT's verdict: one of the candidates or reject, in one forward pass (equation 4)."""
-        question = prompts.step_choice_question(model.tokenizer, offer(candidates))
+        question = prompts.step_choice_question(model.tokenizer, offered_texts(candidates))
         return await self._ask(model, self._contexts[model.role], question, "choice")
 
     async def score_each(
@@ -167,7 +167,7 @@ class Chain:
         """
         question = prompts.short_score_question(model.tokenizer)
         context, prompt_ids = self._contexts[model.role], []
-        for option in range(len(offer(candidates))):
+        for option in range(len(offered_texts(candidates))):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
             prompt_ids.append([*context, *self._read(proposed.token_ids, proposed.text, author, model), *question.ids])
         if max(map(len, prompt_ids)) >= model.engine.context_tokens:
@@ -177,7 +177,7 @@ class Chain:
 
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
         """SCoT's verdict: the best of whole chains or «all wrong», in one forward pass (section 3.4)."""
-        texts = offer(candidates)
+        texts = offered_texts(candidates)
         question = prompts.chain_choice_question(model.tokenizer, self.problem, texts, may_reject=may_reject)
         return await self._ask(model, [], question, "choice")
 

@@ -10,27 +10,30 @@ WHOLE_REPLY_ROLES: tuple[StepRole, ...] = ("chain", "rethink", "answer")
 
 
 def ends_thought(step: Step) -> bool:
-    """Whether nothing is reasoned behind it."""
+    """Return True where no reasoning follows the step."""
     return THINK_END in step.text or step.finish == "eos" or step.role in WHOLE_REPLY_ROLES
 
 
 def ends_chain(step: Step, *, in_thought: bool) -> bool:
-    """Whether it holds the final answer; inside a thought nothing does that does not close it."""
+    """Return True where the step holds the final answer.
+
+    Inside a thought (`in_thought`) a boxed result is an intermediate one, unless the step also closes the thought.
+    """
     if step.role in WHOLE_REPLY_ROLES:
         return True
     if in_thought and THINK_END not in step.text:
         return False
-    said = step.text.rpartition(THINK_END)[2]
-    return has_boxed(said) or (step.finish == "eos" and bool(said.strip() or not in_thought))
+    reply = step.text.rpartition(THINK_END)[2]
+    return has_boxed(reply) or (step.finish == "eos" and bool(reply.strip() or not in_thought))
 
 
-def is_repeat(step: Step, before: Step) -> bool:
-    """Whether a step repeats the one before it."""
-    return step.text.strip() == before.text.strip()
+def is_repeat(step: Step, previous: Step) -> bool:
+    """Return True where a step's text equals the previous one's, up to surrounding whitespace."""
+    return step.text.strip() == previous.text.strip()
 
 
 def has_boxed(text: str) -> bool:
-    """Whether the text holds a `\\boxed{…}` with balanced braces."""
+    """Return True where the last `\\boxed{…}` of the text has balanced braces."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return False

@@ -109,7 +109,7 @@ class Choice:
     @property
     def probabilities(self) -> tuple[float, ...]:
         """Probabilities normalised over the options."""
-        return normalised(self.logprobs)
+        return normalized(self.logprobs)
 
     @property
     def best(self) -> int:
@@ -117,7 +117,7 @@ class Choice:
         return max(range(len(self.logprobs)), key=lambda i: self.logprobs[i])
 
 
-def normalised(logprobs: Sequence[float]) -> tuple[float, ...]:
+def normalized(logprobs: Sequence[float]) -> tuple[float, ...]:
     """Probabilities that sum to 1, from log-probabilities (nats)."""
     top = max(logprobs)
     weights = [math.exp(x - top) for x in logprobs]

@@ -1,10 +1,10 @@
-"""How long a sample takes: a sum over its calls, linear in token counts, with a handful of speeds per model.
+"""The latency of a sample as a sum over its calls, linear in token counts, with a handful of speeds per model.
 
-A call waits for its prompt's tokens that no cache holds, then for the tokens of its longest completion; each of both
-takes longer the more requests are under way. Calls of one sample run in turn (DESIGN.md: critical path), so a sample's
-latency is the sum of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4
-count a verdict in the same way: one short prefill and one token. A draft that was begun under a verdict (specreason's
-`--lookahead`) adds what it takes beyond that verdict.
+A call waits for its prompt's tokens that no cache holds, then for the tokens of its longest completion. Both take
+longer the more requests are running. The calls of one sample run one after the other, so a sample's latency is the sum
+of its calls and of what the harness itself adds. SpecReason section 4.1 and SpecCoT section 3.4 count a verdict in the
+same way: one short prefill and one token. A draft that was started under a verdict (specreason's `--lookahead`) adds
+what it takes beyond that verdict.
 
 The speeds are fitted to recorded calls (warehouse/latency.py), or written down by hand for other hardware
 (harness/hardware.py), or taken from a paper (warehouse/papers/speed_ups.py).
@@ -20,23 +20,23 @@ from harness.engine import Role
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One call, or several of one model added up: everything in the model is linear, so sums are as good."""
+    """One call, or the sum of several calls of one model: the latency model is linear, so both are treated alike."""
 
     model: Role
     calls: float
     new_prompt_tokens: float
     """Prompt tokens that the prefix cache did not hold."""
     output_tokens: float
-    """Of the longest completion: the critical path."""
+    """Tokens of the longest completion, which are on the critical path."""
     further_completions: float = 0.0
     """Completions of the call beyond the first."""
     further_requests: float = 0.0
-    """Requests of this engine under way beyond this one."""
+    """Further requests of this engine that run at the same time."""
     begun_under: Work | None = None
-    """What the sample waits for meanwhile; None: the work begins in its turn."""
+    """The work that the sample waits for meanwhile; None where this work starts after all earlier work."""
 
     def features(self) -> tuple[float, ...]:
-        """What `ModelSpeed`'s numbers are multiplied by, in the order of its fields."""
+        """Return the factors of `ModelSpeed`'s numbers, in the order of its fields."""
         crowd = self.further_requests
         return (
             self.calls,
@@ -51,7 +51,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """Speeds of one model on one machine, all in seconds and none below zero."""
+    """Speeds of one model on one machine, in seconds and non-negative."""
 
     call: float = 0.0
     """Fixed cost of a call."""
@@ -60,26 +60,26 @@ class ModelSpeed:
     output_token_per_completion: float = 0.0
     """Added to an output token by every further completion of the call."""
     call_per_request: float = 0.0
-    """Added to a call by every further request under way."""
+    """Added to a call by every further running request."""
     prompt_token_per_request: float = 0.0
     output_token_per_request: float = 0.0
 
     def seconds(self, work: Work) -> float:
-        """Wall time of the work."""
+        """Return the wall time of the work."""
         speeds: tuple[float, ...] = astuple(self)
         return sum(speed * cause for speed, cause in zip(speeds, work.features(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
-    """What a sample takes on one machine."""
+    """Predicts the latency of samples on one machine."""
 
     speeds: Mapping[Role, ModelSpeed]
     sample_overhead_seconds: float = 0.0
-    """Time of a sample outside of its calls."""
+    """Time that a sample spends outside of its calls."""
 
     def sample_seconds(self, work: Iterable[Work]) -> float:
-        """Predicted latency of one sample. Raises KeyError where a model has no speeds."""
+        """Return the predicted latency of one sample. Raises KeyError where a model has no speeds."""
         return self.sample_overhead_seconds + sum(self._waited(w) for w in work)
 
     def _waited(self, work: Work) -> float:
@@ -90,16 +90,16 @@ class LatencyModel:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What an average sample of a method emits, and how often the target follows the draft."""
+    """Token counts of an average sample of a method, and how often the target accepts the draft."""
 
     draft: float
-    """Emitted tokens by the draft."""
+    """Emitted tokens written by the draft."""
     target: float
-    """Emitted tokens by the target."""
+    """Emitted tokens written by the target."""
     step: float = 50.0
     """Tokens of a step."""
     refused_share: float = 0.0
-    """Share of the verdicts that refused every candidate (fallback rate)."""
+    """Share of the verdicts that rejected every candidate (fallback rate)."""
     prompt: float = 150.0
     """Tokens of problem and instructions."""
     question: float = 70.0
@@ -107,7 +107,7 @@ class Tokens:
 
 
 def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> list[Work]:
-    """The calls of an average sample, from its token counts, where no calls are recorded.
+    """Return the calls of an average sample, from its token counts, where no calls are recorded.
 
     Longest completions are taken to be as long as the average one, and prompts to be cached but for what is new to the
     model that reads them. Raises ValueError for a method without a rule here.
@@ -123,9 +123,9 @@ def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> 
 
 
 def _steps(drafts: int, tokens: Tokens, *, lookahead: bool) -> list[Work]:
-    """SpecCoT and SpecReason: every step but the opening is drafted and judged, the refused ones are written twice.
+    """Return the calls of SpecCoT and SpecReason, where every step but the guidance is drafted and judged.
 
-    With lookahead, drafts behind an accepted one are begun under its verdict.
+    Rejected steps are written twice. With lookahead, drafts behind an accepted one are started under its verdict.
     """
     accepted = max(0.0, tokens.draft) / tokens.step
     refused = accepted * tokens.refused_share / max(1e-9, 1 - tokens.refused_share)
@@ -142,7 +142,7 @@ def _steps(drafts: int, tokens: Tokens, *, lookahead: bool) -> list[Work]:
 
 
 def _whole_chains(drafts: int, tokens: Tokens) -> list[Work]:
-    """SCoT: whole drafts, one choice among them, and what the target writes."""
+    """Return the calls of SCoT: whole drafts, one choice among them, and what the target writes."""
     return [
         Work("draft", 1, tokens.prompt, tokens.draft, drafts - 1),
         Work("target", 1, tokens.prompt + tokens.question + drafts * tokens.draft, 1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.engine import Finish, Role, normalised
+from harness.engine import Finish, Role, normalized
 
 TRACE_VERSION = 1
 
@@ -95,7 +95,7 @@ class Verdict:
     @property
     def probabilities(self) -> tuple[float, ...]:
         """Probability of each option, normalised over the options."""
-        return normalised(self.logprobs)
+        return normalized(self.logprobs)
 
 
 @dataclass(slots=True)

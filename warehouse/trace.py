@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from harness.engine import normalised
+from harness.engine import normalized
 from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.display import plain
 from warehouse.options import WarehouseCommand, database_option, wait_option
@@ -106,7 +106,7 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
 
 def _verdict(step: Row) -> Iterator[Text]:
     options, logprobs = step["verdict_options"], step["verdict_logprobs"]
-    shares = normalised(logprobs) if any(map(math.isfinite, logprobs)) else logprobs
+    shares = normalized(logprobs) if any(map(math.isfinite, logprobs)) else logprobs
     decision = step["verdict_decision"]
     shown = "  ".join(
         f"{'▶' if i == decision else ''}{option} {100 * share:.1f} %"

@@ -19,10 +19,10 @@ from harness.bench.bare_vllm import BareVLLM
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table, measured_on
 from harness.command import OneLineErrors
+from harness.context import required_context_tokens
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.methods import METHODS
-from harness.prompts import problem_text
 
 SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
     "verdict": verdict.measure,
@@ -32,8 +32,6 @@ SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
 }
 NAMES = ("own", *SECTIONS, "cache")
 _ROLES = ("draft", "target")
-_BYTES_PER_TOKEN = 2
-_PROMPT_RESERVE = 512
 
 
 def _names(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -100,12 +98,11 @@ async def _with_engines(chosen: dict[str, Any], begun: float) -> tuple[list[Tabl
     refs = {role: models.resolve(chosen[role]) for role in _ROLES}
     dataset = chosen["dataset"]
     problems = benchmarks.load(dataset, chosen["data_dir"])[: chosen["problems"]]
-    longest = max(len(problem_text(problem).encode()) for problem in problems)
     budget = max(chosen["tokens"], chosen["flight_tokens"])
     settings = pair_settings(
         "vllm",
         ("draft", "target"),
-        max_context=longest // _BYTES_PER_TOKEN + _PROMPT_RESERVE + budget * (1 + chosen["drafts"]),
+        max_context=required_context_tokens(problems, budget, verdict_tokens=budget * chosen["drafts"]),
         concurrency=max(*chosen["in_flight"], chosen["problems"], 16),
         candidates=chosen["drafts"],
     )

@@ -58,7 +58,7 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def why_not(kind: str, method: str, *, speculates: bool) -> str | None:
+def unsupported_reason(kind: str, method: str, *, speculates: bool) -> str | None:
     """Why an adapter cannot be used, as one line that says what would be right; None where it can."""
     if method != "scot":
         return f"--selection-adapter is for scot's choice of a draft, not for {method}"

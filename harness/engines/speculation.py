@@ -45,7 +45,7 @@ def proposer(method: str, asked: str | None) -> Proposer | None:
     return next((known for known in PROPOSERS if known == chosen), None)
 
 
-def why_not(kind: str, device: str, temperature: float) -> str | None:
+def unsupported_reason(kind: str, device: str, temperature: float) -> str | None:
     """Why token-level speculation cannot be had, as one line that says what would be right; None where it can."""
     if kind != "vllm":
         return f"token-level speculation needs --engine vllm, not {kind}"

@@ -1,8 +1,8 @@
-"""Algorithms over a draft and a target model: one file each, each reads as its paper.
+"""Algorithms over a draft and a target model: one file per method, each written to be read beside its paper.
 
 A method is a frozen dataclass: its fields are the hyper-parameters under the paper's names (and the launcher's
-flags), calling it fills a chain. It does no I/O, no retry, no logging and no batching: hundreds of samples are
-hundreds of coroutines, and the engines batch them. To add one: a new file, and a line here.
+flags), calling it fills a chain. It does no I/O, no retries, no logging and no batching: hundreds of samples are
+hundreds of coroutines, and the engines batch them. To add a method, add a file and a line in METHODS.
 """
 
 from __future__ import annotations

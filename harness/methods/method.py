@@ -1,4 +1,4 @@
-"""What the runner needs of a method, and what most methods answer alike."""
+"""What the runner needs to know about a method, with the defaults that most methods share."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _T = TypeVar("_T")
 
 
 class Method(Protocol):
-    """An algorithm over a draft and a target; a frozen dataclass that inherits from this one."""
+    """An algorithm over a draft and a target model: a frozen dataclass that inherits from this protocol."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The models that it needs."""
+        """The models that the method needs."""
         return ("draft", "target")
 
     @property
     def parallel(self) -> int:
-        """Completions of one sample drawn at once."""
+        """Number of completions of one sample that are generated at the same time."""
         return 1
 
     @property
     def rubric(self) -> bool:
-        """Whether the target's prompt has to say what a score is."""
+        """True where the target's prompt has to explain what a score is."""
         return False
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Longest verdict prompt beyond problem and chain."""
+        """Return the tokens that the longest verdict prompt holds beyond problem and chain."""
         return 0
 
     async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
-        """Fill the chain; `draft` and `target` are Models, None where not in `roles`."""
+        """Fill the chain. `draft` and `target` are Models, or None where `roles` lacks them."""
 
 
 def parameter(

@@ -1,10 +1,10 @@
-"""Checks of hyper-parameters, so that a wrong value is named before any model loads."""
+"""Range checks of hyper-parameters, so that a wrong value is reported before any model loads."""
 
 from __future__ import annotations
 
 
-def within(name: str, value: float, low: float, high: float | None) -> None:
-    """Raise ValueError, naming the flag and what would be right, where a value is out of its range."""
+def check_range(name: str, value: float, low: float, high: float | None) -> None:
+    """Raise ValueError, naming the flag and the valid range, where a value is outside [low, high]. None: no limit."""
     if value < low or (high is not None and value > high):
-        wanted = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise ValueError(f"--{name.replace('_', '-')} must be {wanted}, not {value}")
+        valid = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"--{name.replace('_', '-')} must be {valid}, not {value}")

@@ -1,25 +1,25 @@
 """SCoT: speculative chain of thought (Wang et al., arXiv 2504.19095, section 3).
 
-The draft writes N whole chains in parallel (3.2); the target picks the best by the most probable of N + 1 numbers in
-one forward pass, the last one meaning that all are wrong (3.4, equation 3). It then answers from question and chosen
-chain, or, where all are wrong, thinks about the question again and answers.
+The draft writes N whole chains in parallel (3.2). In one forward pass the target picks the most probable of N + 1
+numbers, the last of which means that all chains are wrong (3.4, equation 3). It then answers from the question and the
+chosen chain or, where all are wrong, thinks about the question again and answers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.candidates import as_candidates, offer, take
+from harness.candidates import as_candidates, mark_accepted, offered_texts
 from harness.chain import Chain, Stop
 from harness.engine import Completion
 from harness.methods.method import Method, parameter
-from harness.methods.ranges import within
+from harness.methods.ranges import check_range
 from harness.prompts import THINK_END
 from harness.recording import Model
 from harness.trace import Candidate
 
 SELECTION_RESERVE = 1024
-"""Tokens of a selection prompt that are no draft: the question, the instructions, the labels."""
+"""Tokens of a selection prompt besides the drafts: the question, the instructions and the labels."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class SCoT(Method):
     )
 
     def __post_init__(self) -> None:
-        within("drafts", self.drafts, 1, 25)
-        within("draft_tokens", self.draft_tokens, 1, None)
+        check_range("drafts", self.drafts, 1, 25)
+        check_range("draft_tokens", self.draft_tokens, 1, None)
 
     @property
     def parallel(self) -> int:
-        """Completions of one sample drawn at once."""
+        """See Method.parallel."""
         return self.drafts
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Longest verdict prompt beyond problem and chain."""
+        """See Method.verdict_tokens."""
         return self.drafts * min(self.draft_tokens, token_budget) + SELECTION_RESERVE
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """Fill the chain."""
+        """See Method.__call__."""
         temperature = 0.0 if self.greedy_target else None
         if not chain.steps:
             await self._think(chain, draft, target, temperature)
@@ -69,8 +69,8 @@ class SCoT(Method):
         )
         candidates = as_candidates(drafts)
         self._withdraw_unfinished(drafts, candidates)
-        texts = offer(candidates)
-        if not texts:  # nothing to choose from: every chain was cut off, so all are wrong without asking
+        texts = offered_texts(candidates)
+        if not texts:  # every chain was cut off, so there is nothing to choose from
             await chain.write(
                 target,
                 "rethink",
@@ -83,7 +83,7 @@ class SCoT(Method):
         verdict = await chain.choose_chain(target, candidates, may_reject=self.error_correction)
         verdict.accepted = verdict.decision < len(texts)
         if verdict.accepted:
-            chosen = drafts[take(candidates, verdict.decision)]
+            chosen = drafts[mark_accepted(candidates, verdict.decision)]
             chain.accept(draft, "draft", chosen, candidates, verdict, closing=True)
         else:
             await chain.write(
@@ -97,17 +97,20 @@ class SCoT(Method):
             )
 
     def _withdraw_unfinished(self, drafts: list[Completion], candidates: list[Candidate]) -> None:
-        """A chain cut off at the limit has come to no conclusion; it is offered only where nothing may be rejected."""
+        """Take chains that were cut off at the limit out of the choice, because they have reached no conclusion.
+
+        They stay where every chain was cut off and the target may not reject all of them.
+        """
         if not self.error_correction and all(d.finish == "length" for d in drafts):
             return
         finished: dict[int, int] = {}
         for completion, candidate in zip(drafts, candidates, strict=True):
             assert candidate.option is not None
-            cut = completion.finish == "length"
-            candidate.option = None if cut else finished.setdefault(candidate.option, len(finished))
+            is_cut_off = completion.finish == "length"
+            candidate.option = None if is_cut_off else finished.setdefault(candidate.option, len(finished))
 
     def _draft_tokens(self, target: Model) -> int:
-        """The limit of the paper, or less where N chains would not fit in one prompt of the target."""
+        """Return the configured limit, or less where N chains would not fit in one target prompt. Raises Stop."""
         room = (target.engine.context_tokens - SELECTION_RESERVE) // self.drafts
         if room < 1:
             raise Stop("context")

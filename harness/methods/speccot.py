@@ -1,8 +1,8 @@
 """SpecCoT: speculative exploration (Shi et al., Findings of EMNLP 2025, section 3).
 
 The target opens with k guidance tokens (3.2). For every further step the draft proposes N continuations in parallel
-(3.3); the target chooses one or rejects them all in one forward pass with one token, and on a rejection writes the
-step itself (3.4).
+(3.3). In one forward pass and one token the target chooses one of them or rejects them all; after a rejection it writes
+the step itself (3.4).
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.candidates import as_candidates, mean_score, offer, take
+from harness.candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.chain import Chain
 from harness.engine import Completion
 from harness.methods.method import Method, parameter
-from harness.methods.ranges import within
+from harness.methods.ranges import check_range
 from harness.recording import Model
 from harness.trace import Candidate, Verdict
 
 
 @dataclass(frozen=True)
 class SpecCoT(Method):
-    """Guidance, N drafts a step, choice or rejection, fallback."""
+    """SpecCoT's hyper-parameters. Calling it writes guidance, then drafts N candidates per step and judges them."""
 
     drafts: int = parameter(
         5,
@@ -51,59 +51,60 @@ class SpecCoT(Method):
     """Steps on which samples of one model agree are more often right, and a verdict takes a third of a step's time."""
 
     def __post_init__(self) -> None:
-        within("drafts", self.drafts, 1, 25)
-        within("guidance_tokens", self.guidance_tokens, 0, None)
-        within("step_tokens", self.step_tokens, 1, None)
-        within("threshold", self.threshold, 0, 9)
+        check_range("drafts", self.drafts, 1, 25)
+        check_range("guidance_tokens", self.guidance_tokens, 0, None)
+        check_range("step_tokens", self.step_tokens, 1, None)
+        check_range("threshold", self.threshold, 0, 9)
         if self.verdict == "joint" and self.threshold != SpecCoT.threshold:
             raise ValueError("--threshold belongs to --verdict separate: a joint verdict rejects by choice")
 
     @property
     def parallel(self) -> int:
-        """Completions of one sample drawn at once."""
+        """See Method.parallel."""
         return self.drafts
 
     @property
     def rubric(self) -> bool:
-        """Separate verdicts ask with two words; what they mean stands in the target's prompt."""
+        """True for separate verdicts: their question is one word, which the target's prompt explains."""
         return self.verdict == "separate"
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Longest verdict prompt beyond problem and chain."""
+        """See Method.verdict_tokens."""
         return (self.drafts if self.verdict == "joint" else 1) * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """Fill the chain."""
+        """See Method.__call__."""
         if self.guidance_tokens and not chain.steps:
             await chain.write(target, "guidance", max_tokens=self.guidance_tokens, stop=())
 
         while chain.reasoning and not chain.answered:
             proposed = await chain.propose(draft, self.drafts, max_tokens=self.step_tokens)
             candidates = as_candidates(proposed)
-            if self.skip_agreed and self.drafts > 1 and len(offer(candidates)) == 1:
-                chain.accept(draft, "draft", proposed[take(candidates, 0)], candidates)
+            if self.skip_agreed and self.drafts > 1 and len(offered_texts(candidates)) == 1:
+                chain.accept(draft, "draft", proposed[mark_accepted(candidates, 0)], candidates)
                 continue
-            judge = self._joint if self.verdict == "joint" else self._separate
-            verdict, option = await judge(chain, draft, target, proposed, candidates)
+            if self.verdict == "joint":
+                verdict, option = await self._joint(chain, target, candidates)
+            else:
+                verdict, option = await self._separate(chain, target, candidates, proposed, draft)
             if verdict.accepted:
-                chain.accept(draft, "draft", proposed[take(candidates, option)], candidates, verdict)
+                chain.accept(draft, "draft", proposed[mark_accepted(candidates, option)], candidates, verdict)
             else:
                 await chain.write(target, "fallback", max_tokens=self.step_tokens, refused=candidates, verdict=verdict)
 
         if not chain.answered:
             await chain.answer(target)
 
-    async def _joint(
-        self, chain: Chain, draft: Model, target: Model, proposed: list[Completion], candidates: list[Candidate]
-    ) -> tuple[Verdict, int]:
+    async def _joint(self, chain: Chain, target: Model, candidates: list[Candidate]) -> tuple[Verdict, int]:
+        """Return the verdict among all candidates and the option that it chose."""
         verdict = await chain.choose(target, candidates)
-        verdict.accepted = verdict.decision < len(offer(candidates))
+        verdict.accepted = verdict.decision < len(offered_texts(candidates))
         return verdict, verdict.decision
 
     async def _separate(
-        self, chain: Chain, draft: Model, target: Model, proposed: list[Completion], candidates: list[Candidate]
+        self, chain: Chain, target: Model, candidates: list[Candidate], proposed: list[Completion], draft: Model
     ) -> tuple[Verdict, int]:
-        """The verdict on the best candidate; the scores of all are kept with them."""
+        """Return the verdict on the best candidate and its option; every candidate keeps its own score."""
         verdicts = await chain.score_each(target, candidates, proposed, draft)
         for verdict in verdicts:
             verdict.score = mean_score(verdict)

@@ -1,7 +1,7 @@
-"""Token-level speculative decoding: the target alone, checking tokens that are proposed to it.
+"""Token-level speculative decoding: the target alone, verifying tokens that are proposed to it.
 
-A baseline of SpecReason (section 5.1: the draft proposes five tokens at a time). The proposing happens inside the
-target's engine (`--spec-decode`, `--spec-tokens`), so the text is drawn as the target alone would draw it.
+A baseline of SpecReason (section 5.1: the draft proposes five tokens at a time). Tokens are proposed inside the
+target's engine (`--spec-decode`, `--spec-tokens`), so the text has the target's own distribution.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from harness.recording import Model
 
 @dataclass(frozen=True)
 class SpecDecode(Method):
-    """The target writes chain and answer in one go, several tokens a pass where the proposals are right."""
+    """The target writes chain and answer in one completion, several tokens per forward pass where proposals hold."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The draft lives in the target's engine; it is none of its own."""
+        """Only the target: the draft runs inside the target's engine and has no engine of its own."""
         return ("target",)
 
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
-        """Fill the chain."""
+        """See Method.__call__."""
         await Vanilla("target")(chain, None, target)

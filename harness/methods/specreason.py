@@ -1,8 +1,8 @@
 """SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
 
-The small model (draft) speculates one step; the base model (target) scores it from 0 to 9 in one prefill-only pass;
-at or above the threshold the step stays, below it the base model writes the step again. Whoever writes the step that
-holds the answer ends the chain, as in the authors' code.
+The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
+At or above the threshold the step is accepted, below it the base model rewrites the step. The chain ends with the step
+that holds the answer, whichever model wrote it, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 from harness.candidates import as_candidates, mean_score
 from harness.chain import Chain
 from harness.methods.method import Method, parameter
-from harness.methods.ranges import within
+from harness.methods.ranges import check_range
 from harness.recording import Model
 from harness.trace import Verdict
 
 
 @dataclass(frozen=True)
 class SpecReason(Method):
-    """One draft a step, a score against a threshold, fallback."""
+    """SpecReason's hyper-parameters. Calling it drafts, scores and accepts or rewrites one step after the other."""
 
     threshold: float = parameter(
         7.0,
@@ -51,21 +51,21 @@ class SpecReason(Method):
     more drafts on every guess."""
 
     def __post_init__(self) -> None:
-        within("threshold", self.threshold, 0, 9)
-        within("first_steps", self.first_steps, 0, None)
-        within("step_tokens", self.step_tokens, 1, None)
+        check_range("threshold", self.threshold, 0, 9)
+        check_range("first_steps", self.first_steps, 0, None)
+        check_range("step_tokens", self.step_tokens, 1, None)
 
     @property
     def parallel(self) -> int:
-        """Completions of one sample drawn at once: a discarded one may still go on beside the next."""
+        """See Method.parallel. With lookahead a discarded completion may still run beside the next one."""
         return 2 if self.lookahead else 1
 
     def verdict_tokens(self, token_budget: int) -> int:
-        """Longest verdict prompt beyond problem and chain."""
+        """See Method.verdict_tokens."""
         return min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
-        """Fill the chain."""
+        """See Method.__call__."""
         while not chain.answered:
             if len(chain.steps) < self.first_steps:
                 await chain.write(target, "guidance", max_tokens=self.step_tokens)
@@ -84,7 +84,7 @@ class SpecReason(Method):
                 await chain.write(target, "fallback", max_tokens=self.step_tokens, refused=[candidate], verdict=verdict)
 
     def threshold_at(self, step: int) -> float:
-        """Lowest accepted score of step number `step`, from 0."""
+        """Return the lowest accepted score of a step, whose number is counted from 0."""
         return min(9.0, max(0.0, self.threshold + self.threshold_slope * step))
 
     def _score(self, verdict: Verdict) -> float:

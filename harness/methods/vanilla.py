@@ -1,4 +1,4 @@
-"""Vanilla inference: one model alone. Every paper's accuracy baseline (the target) and latency baseline (the draft)."""
+"""Vanilla inference: one model alone. The papers' accuracy baseline (the target) and latency baseline (the draft)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from harness.recording import Model
 
 @dataclass(frozen=True)
 class Vanilla(Method):
-    """One model writes chain and answer in one go."""
+    """One model writes the chain and the answer in a single completion."""
 
     model: Role = parameter("target", help="The model of the pair that runs alone.")
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The models that this method needs."""
+        """See Method.roles."""
         return (self.model,)
 
     async def __call__(self, chain: Chain, draft: Model | None, target: Model | None) -> None:
-        """Fill the chain."""
+        """See Method.__call__."""
         model = target if self.model == "target" else draft
         assert model is not None
         if not chain.steps:

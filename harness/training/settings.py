@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, get_args, get_type_hints
 
-from harness.methods.ranges import within
+from harness.methods.ranges import check_range
 
 Task = Literal["align", "select"]
 """align: the draft learns to think as the target does (3.3). select: the target learns to choose a draft (3.4)."""
@@ -59,12 +59,12 @@ class Settings:
     def __post_init__(self) -> None:
         """Raises ValueError that names the flag and what would be right."""
         for name in ("epochs", "batch", "accumulation", "alpha", "save_every", "max_tokens"):
-            within(name, getattr(self, name), 1, None)
+            check_range(name, getattr(self, name), 1, None)
         if self.rank not in RANKS:
             raise ValueError(f"--rank must be one of {', '.join(map(str, RANKS))}, not {self.rank}")
         if not 0 < self.learning_rate < 1:
             raise ValueError(f"--learning-rate must be above 0 and below 1, not {self.learning_rate}")
-        within("gradient_norm", self.gradient_norm, 0, None)
+        check_range("gradient_norm", self.gradient_norm, 0, None)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"--dropout must be at least 0 and below 1, not {self.dropout}")
 

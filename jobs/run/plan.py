@@ -10,7 +10,7 @@ from pathlib import Path
 from harness import benchmarks, environment, models
 from harness.engine import Role
 from harness.engines import adapter
-from harness.engines.speculation import proposer, why_not
+from harness.engines.speculation import proposer, unsupported_reason
 from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.problem import Problem, dataset_hash
@@ -87,7 +87,7 @@ def _engine(launch: Launch, cluster: Cluster) -> EngineSpec:
     proposing = proposer(launch.method, launch.spec_decode)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    if proposing and (reason := why_not(kind, device, launch.temperature)):
+    if proposing and (reason := unsupported_reason(kind, device, launch.temperature)):
         raise ValueError(reason)
     return EngineSpec(
         kind=kind,
@@ -130,7 +130,7 @@ def _selection(launch: Launch, engine: EngineSpec) -> AdapterSpec | None:
     """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
     if launch.selection_adapter is None:
         return None
-    if reason := adapter.why_not(engine.kind, launch.method, speculates=engine.spec_decode is not None):
+    if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=engine.spec_decode is not None):
         raise ValueError(reason)
     weights = adapter.read(launch.selection_adapter)
     folder = Path(weights.path)

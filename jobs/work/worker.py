@@ -22,14 +22,14 @@ import psutil
 from filelock import Timeout
 
 from harness import environment
+from harness.context import required_context_tokens
 from harness.engine import Engine, Role
 from harness.engines import adapter, factory
 from harness.engines.settings import EngineSettings, Kind, pair_settings
-from harness.engines.speculation import Speculation, why_not
+from harness.engines.speculation import Speculation, unsupported_reason
 from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.problem import Problem
-from harness.prompts import problem_text
 from jobs.run import state as run_state
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
@@ -42,10 +42,6 @@ from jobs.work.shard_run import ShardRun
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Environment variable: the process that the worker must not outlive, because it started it (local runs)."""
 
-_BYTES_PER_TOKEN = 2
-"""Fewer than any benchmark's text has on average, so that a context is large enough before a tokenizer is loaded."""
-_PROMPT_RESERVE_TOKENS = 512
-"""Tokens of chat template, instructions and a verdict's question."""
 _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
 _SHUTDOWN_SECONDS = 60.0
@@ -188,14 +184,13 @@ def _requeue(worker: _Worker) -> None:
 
 def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
     engine = spec.engine
-    prompt_bytes = max(len(problem_text(p).encode()) for p in problems)
-    needed = prompt_bytes // _BYTES_PER_TOKEN + _PROMPT_RESERVE_TOKENS
-    needed += spec.token_budget + method.verdict_tokens(spec.token_budget)
+    verdict_tokens = method.verdict_tokens(spec.token_budget)
+    required_context = required_context_tokens(problems, spec.token_budget, verdict_tokens)
     return pair_settings(
         cast(Kind, engine.kind),
         method.roles,
         dtype=engine.dtype,
-        max_context=engine.max_context or needed,
+        max_context=engine.max_context or required_context,
         tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
         memory={"draft": engine.draft_memory, "target": engine.target_memory},
         concurrency=spec.concurrency,
@@ -211,7 +206,7 @@ def _speculation(spec: RunSpec) -> Speculation | None:
     engine = spec.engine
     if engine.spec_decode is None or engine.spec_tokens is None:
         return None
-    if reason := why_not(engine.kind, environment.accelerator(), spec.temperature):
+    if reason := unsupported_reason(engine.kind, environment.accelerator(), spec.temperature):
         raise ValueError(reason)
     if engine.spec_decode == "ngram":
         return Speculation("ngram", engine.spec_tokens)

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from harness.engine import normalised
+from harness.engine import normalized
 from warehouse.database import Connection, rows
 from warehouse.report.samples import Samples, cut
 
@@ -173,7 +173,7 @@ def _probabilities(logprobs: list[float] | None) -> list[float | None]:
     defined = [x for x in logprobs or () if x is not None and not math.isnan(x)]
     if logprobs is None or len(defined) < len(logprobs) or not any(map(math.isfinite, defined)):
         return [None] * len(logprobs or ())
-    return [round(p, 4) for p in normalised(logprobs)]
+    return [round(p, 4) for p in normalized(logprobs)]
 
 
 def _rounded(value: float | None, digits: int = 4) -> float | None:

@@ -95,5 +95,5 @@ def test_a_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_models: dict
 def test_where_an_adapter_cannot_be_used_one_line_says_why(
     kind: str, method: str, speculates: bool, says: str | None
 ) -> None:
-    reason = adapter.why_not(kind, method, speculates=speculates)
+    reason = adapter.unsupported_reason(kind, method, speculates=speculates)
     assert reason is None if says is None else says in str(reason)

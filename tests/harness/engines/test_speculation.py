@@ -11,7 +11,7 @@ import pytest
 from harness.engine import Completion, Generation, Role, Sampling, Timing
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.speculation import Proposer, Speculation, why_not
+from harness.engines.speculation import Proposer, Speculation, unsupported_reason
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.recording import Model
@@ -24,10 +24,10 @@ SAMPLING = Sampling(48, 0.0)
 
 
 def test_it_is_refused_where_it_cannot_be_had() -> None:
-    assert why_not("vllm", "cpu", 0.0) is None
-    assert why_not("vllm", "gpu", 0.6) is None
-    assert "--temperature 0" in str(why_not("vllm", "cpu", 0.6))
-    assert "--engine vllm" in str(why_not("transformers", "gpu", 0.0))
+    assert unsupported_reason("vllm", "cpu", 0.0) is None
+    assert unsupported_reason("vllm", "gpu", 0.6) is None
+    assert "--temperature 0" in str(unsupported_reason("vllm", "cpu", 0.6))
+    assert "--engine vllm" in str(unsupported_reason("transformers", "gpu", 0.0))
 
 
 async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of_a_call() -> None:
