@@ -1,20 +1,21 @@
-"""The run folder: every path in it, and the only writers of its files.
+"""The run folder: every path in it, and the only functions that write its plan.
 
     runs/<run_id>/spec.json          the frozen specification
     runs/<run_id>/problems.parquet   the problems themselves: nodes need no internet
-    runs/<run_id>/shards.parquet     which units each worker is given
+    runs/<run_id>/shards.parquet     which units each worker is assigned
     runs/<run_id>/journal/*.jsonl    append-only, one file per worker attempt
-    runs/<run_id>/parts/*.parquet    finished samples, compacted from one journal each
+    runs/<run_id>/parts/*.parquet    trace files: finished samples, compacted from one journal each
     runs/<run_id>/grades/*.parquet   one file per grader version
-    runs/<run_id>/second_grades/     likewise, of the independent second grader; these never count
-    runs/<run_id>/candidate_grades/  likewise, of candidates that are whole chains
+    runs/<run_id>/second_grades/     grades of the independent second grader, for comparison only
+    runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
-    runs/<run_id>/retries.jsonl      which failed samples may be run once more
-    runs/<run_id>/submissions.jsonl  which task of which Slurm job was given which shards
+    runs/<run_id>/retries.jsonl      which failed samples may be retried
+    runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
     runs/<run_id>/code-*.zip         the code that was submitted
 
-Files other than journals appear whole or not at all: written to a temporary name, then renamed.
+Journals and the two .jsonl files are appended to. All other files are written under a temporary name and then renamed,
+so that they are complete or absent.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from jobs.run.spec import RunSpec, Unit
 
 
 class RunBusyError(ValueError):
-    """Workers are at a run whose plan was to change."""
+    """The plan of a run cannot change because workers hold its shards."""
 
 
 @dataclass(frozen=True)
@@ -56,89 +57,92 @@ class RunFolder:
 
     @property
     def shards_path(self) -> Path:
-        """The plan."""
+        """The plan: the units of each shard."""
         return self.path / "shards.parquet"
 
     @property
     def journal_dir(self) -> Path:
-        """Journals of all attempts."""
+        """Folder of the journals of all attempts."""
         return self.path / "journal"
 
     @property
     def trace_files_dir(self) -> Path:
-        """Trace files."""
+        """Folder of the trace files."""
         return self.path / "parts"
 
     @property
     def grades_dir(self) -> Path:
-        """Grades by grader version."""
+        """Folder of the grades, one file per grader version."""
         return self.path / "grades"
 
     @property
     def second_grades_dir(self) -> Path:
-        """Grades of the second grader by its version."""
+        """Folder of the second grader's grades, one file per version of it."""
         return self.path / "second_grades"
 
     @property
     def candidate_grades_dir(self) -> Path:
-        """Grades of candidates that are whole chains, by grader version."""
+        """Folder of the grades of candidates that are whole chains, one file per grader version."""
         return self.path / "candidate_grades"
 
     @property
     def scores_dir(self) -> Path:
-        """Scores of steps and candidates by process reward models."""
+        """Folder of the scores of steps and candidates, one file per process reward model."""
         return self.path / "scores"
 
     @property
     def logs_dir(self) -> Path:
-        """Output of workers and engines."""
+        """Folder of the output of workers, engines and Slurm."""
         return self.path / "logs"
 
     @property
     def locks_dir(self) -> Path:
-        """Locks that keep two workers off one shard."""
+        """Folder of the locks, which keep two workers from running the same shard."""
         return self.path / "locks"
 
     @property
     def retries_path(self) -> Path:
-        """Which failed samples may be run once more."""
+        """The list of failed samples that may be retried."""
         return self.path / "retries.jsonl"
 
     @property
     def submissions_path(self) -> Path:
-        """What was handed to Slurm."""
+        """The list of submissions to Slurm."""
         return self.path / "submissions.jsonl"
 
     def submission_lock(self) -> FileLock:
-        """Held while it is decided and done what is submitted; waits for its turn."""
+        """Return the lock that is held while shards are chosen and submitted; acquiring it waits."""
         return FileLock(self.locks_dir / "submission.lock")
 
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> FileLock:
-        """Held by the one worker of a shard; raises filelock.Timeout where another holds it beyond the wait."""
+        """Return the lock of a shard, held by its worker.
+
+        Acquiring it raises filelock.Timeout where another process holds it for longer than `wait_seconds`.
+        """
         return FileLock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
 
     def compaction_lock(self) -> FileLock:
-        """Held by whoever turns journals into trace files or writes grades; waits for its turn."""
+        """Return the lock that is held while journals are compacted or grades are written; acquiring it waits."""
         return FileLock(self.locks_dir / "compaction.lock")
 
     def journals(self) -> list[Path]:
-        """The journals that there are, in the order of their names, which begin with their time."""
+        """Return the journals that exist, sorted by name, that is by the time of their attempt."""
         return sorted(self.journal_dir.glob("*.jsonl"))
 
     def trace_files(self) -> list[Path]:
-        """The trace files that there are, in the order of their names, which begin with their time."""
+        """Return the trace files that exist, sorted by name, that is by the time of their attempt."""
         return sorted(self.trace_files_dir.glob("*.parquet"))
 
     def trace_file_of(self, journal: Path) -> Path:
-        """The trace file that a journal is compacted into, whether or not it exists."""
+        """Return the path of the trace file that a journal is compacted into, whether or not it exists."""
         return self.trace_files_dir / f"{journal.stem}.parquet"
 
     def exists(self) -> bool:
-        """Whether a complete plan lies here: shards.parquet is written last."""
+        """Whether the folder holds a complete plan; shards.parquet is written last."""
         return self.shards_path.exists()
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
-        """Write the plan of a new run; the last file is the mark that it is whole."""
+        """Write the plan of a new run; its last file marks it as complete."""
         for folder in (self.journal_dir, self.trace_files_dir, self.grades_dir, self.logs_dir, self.locks_dir):
             folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.spec_path, spec.to_json().encode())
@@ -154,48 +158,48 @@ class RunFolder:
         )
 
     def assign_again(self, shards: list[list[Unit]]) -> None:
-        """Change which units each shard holds. Raises RunBusyError while a worker is at one of the old shards."""
-        with contextlib.ExitStack() as held:
+        """Change which units each shard holds. Raises RunBusyError while a worker holds one of the old shards."""
+        with contextlib.ExitStack() as locks:
             try:
                 for shard in range(self.num_shards()):
-                    held.enter_context(self.shard_lock(shard))
-            except Timeout as busy:
+                    locks.enter_context(self.shard_lock(shard))
+            except Timeout as timeout:
                 raise RunBusyError(
-                    f"--shards {len(shards)}: workers are at {self.path.name} in {self.num_shards()} shards; "
+                    f"--shards {len(shards)}: workers are running {self.path.name} with {self.num_shards()} shards; "
                     "wait for them or cancel them first, or leave the number of shards as it is"
-                ) from busy
+                ) from timeout
             self.write_shards(shards, self.assignment() + 1)
 
     def spec(self) -> RunSpec:
-        """The run's specification."""
+        """Read the run's specification."""
         return RunSpec.read(self.spec_path)
 
     def problems(self) -> list[Problem]:
-        """The run's problems in order."""
+        """Read the run's problems, in order."""
         return read_problems(self.problems_path)
 
     def shards(self) -> list[list[Unit]]:
-        """The units of each shard."""
+        """Read the units of each shard, in shard order."""
         shards: list[list[Unit]] = [[] for _ in range(self.num_shards())]
         for row in trace_files.read_rows(self.shards_path):
             shards[row.pop("shard")].append(Unit(**row))
         return shards
 
     def shard(self, number: int) -> list[Unit]:
-        """The units of one shard, without reading the others."""
+        """Read the units of one shard, without reading the others."""
         rows = trace_files.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
         return [Unit(**row) for row in rows]
 
     def units_by_shard(self) -> pa.Table:
-        """Columns `shard` and `sample_id` of all units: what is counted, without an object per unit."""
+        """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
         return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
 
     def num_shards(self) -> int:
-        """How many shards the plan has."""
+        """Return how many shards the plan has."""
         return int(self._shards_metadata()["shards"])
 
     def assignment(self) -> int:
-        """How often the units were assigned to shards before this plan.
+        """Return how often the units were assigned to shards before this plan.
 
         Trace files of another assignment may hold samples of any shard.
         """
@@ -206,9 +210,9 @@ class RunFolder:
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
-    """Run folders among the given paths and directly below them; a plan that is not yet whole is left out."""
-    found = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if RunFolder(p).exists()]
-    return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in found}.values())
+    """Return the run folders among the given paths and directly below them; incomplete plans are left out."""
+    folders = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if RunFolder(p).exists()]
+    return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in folders}.values())
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
@@ -217,7 +221,7 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Read what `write_problems` wrote."""
-    many = ("answers", "alternatives", "choices")
+    """Read the problems that `write_problems` wrote; raises TypeError where the file has an unknown column."""
+    list_fields = ("answers", "alternatives", "choices")
     rows: list[dict[str, Any]] = trace_files.read_rows(path)
-    return [Problem(**{**row, **{name: tuple(row[name]) for name in many}}) for row in rows]
+    return [Problem(**{**row, **{name: tuple(row[name]) for name in list_fields}}) for row in rows]

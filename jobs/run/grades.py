@@ -1,6 +1,6 @@
-"""Grades as they lie in a run folder: one file per grader version, none ever written over another's.
+"""The grades in a run folder: one file per grader version, so that versions never overwrite each other's grades.
 
-The version that graded last is the newest and counts by default, here and in the warehouse.
+By default the version that graded last counts, here and in the warehouse.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 
 MAX_NAME_CHARACTERS = 200
-"""Of a file; most filesystems allow 255 bytes."""
+"""Longest name of a file without its extension; most filesystems allow 255 bytes."""
 
 
 class GradesError(LookupError):
-    """Grades that are not there or cannot be read; the message is one line."""
+    """Grades are missing or cannot be read; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,74 +35,77 @@ class GradeFile:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One sample of which two graders say different things. Rows have the columns of trace_files.GRADES."""
+    """One sample that two grader versions grade differently. Rows have the columns of trace_files.GRADES."""
 
     sample_id: str
     problem_id: str
     sample_index: int
     gold: str
     old: Mapping[str, Any] | None
-    """None: the sample has no grade of this version."""
+    """The grade of the old version; None where it has not graded the sample."""
     new: Mapping[str, Any] | None
 
     @property
     def verdicts(self) -> tuple[str, str]:
-        """Old and new verdict; `not graded` where there is none."""
+        """The old and the new verdict; `not graded` where there is none."""
         old, new = ("not graded" if row is None else str(row["verdict"]) for row in (self.old, self.new))
         return old, new
 
 
 def file_name(version: str) -> str:
-    """The name of a grader version's file."""
+    """Return the name of a grader version's file."""
     plain = "".join(c if c.isalnum() or c in ".-" else "_" for c in version)
     return f"{plain[:MAX_NAME_CHARACTERS]}.parquet"
 
 
 def grade_files(folder: Path) -> list[GradeFile]:
-    """The grader versions in a folder, oldest first. Raises GradesError."""
-    found = []
+    """Return the grade files of a folder, the one that was graded first coming first. Raises GradesError."""
+    files = []
     for path in sorted(folder.glob("*.parquet")):
         rows = _rows(path, ["grader_version"])
         if rows:
-            found.append(GradeFile(rows[0]["grader_version"], path, len(rows), graded_at(path)))
-    return sorted(found, key=lambda file: file.changed_at)
+            files.append(GradeFile(rows[0]["grader_version"], path, len(rows), graded_at(path)))
+    return sorted(files, key=lambda file: file.changed_at)
 
 
 def graded_at(path: Path) -> float:
-    """When a file of grades was last written, as it says itself, else by the file system; a copy keeps the former."""
+    """Return when a file of grades was last written, in seconds since the epoch.
+
+    The file's metadata says so, also in a copy; where it does not, the filesystem's modification time counts.
+    """
     try:
         return float(json.loads(trace_files.read_metadata(path)["grader"])["graded_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return path.stat().st_mtime
 
 
-def find(files: list[GradeFile], given: str) -> GradeFile:
-    """The version that is named in full, by its first word, or by its beginning. Raises GradesError."""
-    exact = [file for file in files if file.version == given]
-    first_words = [file for file in files if file.version.partition(" ")[0] == given]
-    beginnings = [file for file in files if file.version.startswith(given)]
+def find(files: list[GradeFile], name: str) -> GradeFile:
+    """Return the file of the version with this name, first word or beginning. Raises GradesError."""
+    exact = [file for file in files if file.version == name]
+    first_words = [file for file in files if file.version.partition(" ")[0] == name]
+    beginnings = [file for file in files if file.version.startswith(name)]
     for matches in (exact, first_words, beginnings):
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise GradesError(f"grader version {given!r} is ambiguous: {_names(matches)}")
-    raise GradesError(f"no grades of grader version {given!r}; there are: {_names(files)}")
+            raise GradesError(f"grader version {name!r} is ambiguous: {_names(matches)}")
+    raise GradesError(f"no grades of grader version {name!r}; there are: {_names(files)}")
 
 
 def read_grades(file: GradeFile) -> dict[str, dict[str, Any]]:
-    """Rows of trace_files.GRADES by sample id. Raises GradesError."""
+    """Read rows of trace_files.GRADES by sample id. Raises GradesError."""
     return {row["sample_id"]: row for row in _rows(file.path)}
 
 
 def changes(run: RunFolder, old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]]) -> list[Change]:
-    """The planned samples whose verdicts differ, in the order of problems and sample indexes.
+    """Return the planned samples whose verdicts differ, in the order of problems and sample indexes.
 
-    A sample that neither has graded is no change.
+    A sample that neither version has graded is not a change.
     """
-    places = {problem.id: place for place, problem in enumerate(run.problems())}
+    order = {problem.id: place for place, problem in enumerate(run.problems())}
     answers = {problem.id: problem.answer for problem in run.problems()}
     units = sorted(
-        (unit for shard in run.shards() for unit in shard), key=lambda u: (places[u.problem_id], u.sample_index)
+        (unit for shard in run.shards() for unit in shard), key=lambda u: (order[u.problem_id], u.sample_index)
     )
     pairs = (
         Change(

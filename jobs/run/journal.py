@@ -1,15 +1,15 @@
-"""The journal: what a worker has done so far, append-only, one file per worker attempt, JSON lines.
+"""The journal: what a worker has done so far, append-only, as JSON lines, one file per worker attempt.
 
-    {"event": "attempt", …}                       first line: who writes here
+    {"event": "attempt", …}                       the first line: the attempt that writes this file
     {"event": "start", "trace": {…}}              a sample begins; steps of an earlier attempt are carried over
     {"event": "step", "sample_id", "step", "num_steps", "calls"}
                                                 an accepted step with the calls since the step before
     {"event": "end", "sample_id", "num_steps", "calls", "stop_reason", "error", "latency_seconds", "num_attempts"}
 
-A line is handed to the operating system before the next step begins, so a killed process loses at most the step in
-flight; the disk is synced once a second, so a dead machine loses at most a second more. A torn last line is normal
-and skipped; behind a lost line the count of steps no longer fits, and what is known of that sample ends there.
-Because earlier steps are carried over, every finished sample is whole in the journal that holds its end.
+A line is written to the operating system before the next step begins, so a killed process loses at most the step in
+flight; the disk is synced once a second, so a machine that dies loses at most one second more. A torn last line is
+normal and skipped. After a lost line the count of steps no longer matches, and the sample's later lines are ignored.
+Because earlier steps are carried over, every finished sample is complete in the journal that holds its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SYNC_SECONDS = 1.0
 
 
 class JournalWriter:
-    """Appends events of one attempt. Raises FileExistsError where another attempt has the same name."""
+    """Appends the events of one attempt. Raises FileExistsError where another attempt has the same name."""
 
     def __init__(self, path: Path, attempt: Attempt) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,12 +45,12 @@ class JournalWriter:
         self._append({"event": "attempt", **asdict(attempt)})
 
     def start(self, trace: Trace) -> None:
-        """A sample begins, with whatever steps it already has."""
+        """Record that a sample begins, with the steps that it already has."""
         self._written_calls[trace.sample_id] = len(trace.calls)
         self._append({"event": "start", "trace": trace})
 
     def step(self, trace: Trace, step: Step) -> None:
-        """A step was accepted."""
+        """Record an accepted step, with the calls since the step before."""
         self._append(
             {
                 "event": "step",
@@ -62,7 +62,7 @@ class JournalWriter:
         )
 
     def end(self, trace: Trace) -> None:
-        """A sample ended."""
+        """Record that a sample ended."""
         self._append(
             {
                 "event": "end",
@@ -78,7 +78,7 @@ class JournalWriter:
         del self._written_calls[trace.sample_id]
 
     def close(self) -> None:
-        """Sync and close; may be called twice."""
+        """Sync and close the file; may be called twice."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -90,12 +90,12 @@ class JournalWriter:
             os.close(self._handle)
 
     def _new_calls(self, trace: Trace) -> list[Call]:
-        known = self._written_calls[trace.sample_id]
+        num_written = self._written_calls[trace.sample_id]
         self._written_calls[trace.sample_id] = len(trace.calls)
-        return trace.calls[known:]
+        return trace.calls[num_written:]
 
     def _append(self, event: dict[str, Any]) -> None:
-        if self._failure is not None:  # nothing may be written behind a torn line
+        if self._failure is not None:  # nothing may be written after a torn line
             raise OSError(f"{self.path}: an earlier write failed: {self._failure}")
         line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
         try:
@@ -114,7 +114,7 @@ class JournalWriter:
             if not self._closed.is_set():
                 try:
                     os.fsync(self._handle)
-                except OSError as failure:  # said once by the system; the next write says it to the worker
+                except OSError as failure:  # the system reports it once; the next write reports it to the worker
                     self._failure = failure
                     return
                 self._closed.wait(_SYNC_SECONDS)
@@ -122,19 +122,19 @@ class JournalWriter:
 
 @dataclass
 class Journal:
-    """What one journal holds."""
+    """The content of one journal."""
 
     attempt: dict[str, Any] | None = None
     finished: dict[str, Trace] = field(default_factory=dict)
-    """Samples with their end, by sample id, in the order in which they ended."""
+    """Finished samples by sample id, in the order in which they ended."""
     unfinished: dict[str, Trace] = field(default_factory=dict)
-    """Samples that were interrupted, up to their last accepted step."""
+    """Interrupted samples by sample id, up to their last accepted step."""
     bad_lines: int = 0
-    """Lines that could not be read; one torn last line is not counted."""
+    """Number of lines that could not be read, without a torn last line."""
 
 
 def read_journal(path: Path) -> Journal:
-    """Read a journal, whatever state its writer left it in."""
+    """Read a journal, whatever its writer left of it."""
     journal = Journal()
     for event in events(path, journal):
         apply(journal, event)
@@ -142,7 +142,7 @@ def read_journal(path: Path) -> Journal:
 
 
 def apply(journal: Journal, event: dict[str, Any]) -> None:
-    """Add one event to what is known."""
+    """Add one event to a journal's content."""
     kind = event["event"]
     if kind == "attempt":
         journal.attempt = {k: v for k, v in event.items() if k != "event"}
@@ -164,7 +164,7 @@ def apply(journal: Journal, event: dict[str, Any]) -> None:
 
 
 def events(path: Path, journal: Journal) -> Iterator[dict[str, Any]]:
-    """The readable lines of a journal."""
+    """Yield the readable lines of a journal as events, and count the others in `journal.bad_lines`."""
     with path.open("rb") as lines:
         for line in lines:
             try:
@@ -176,13 +176,13 @@ def events(path: Path, journal: Journal) -> Iterator[dict[str, Any]]:
 
 
 def trace_from_dict(data: dict[str, Any]) -> Trace:
-    """The inverse of a trace's JSON; raises TypeError where fields are missing or unknown."""
+    """Build a trace from its JSON object; raises TypeError where fields are missing or unknown."""
     steps = [step_from_dict(step) for step in data["steps"]]
     return Trace(**{**data, "steps": steps, "calls": [Call(**call) for call in data["calls"]]})
 
 
 def step_from_dict(data: dict[str, Any]) -> Step:
-    """The inverse of a step's JSON."""
+    """Build a step from its JSON object; raises TypeError where fields are missing or unknown."""
     verdict = data["verdict"]
     if verdict is not None:
         verdict = Verdict(**{**verdict, "options": tuple(verdict["options"]), "logprobs": tuple(verdict["logprobs"])})

@@ -26,9 +26,9 @@ def assign_to_shards(
         load, num_units, shard = lightest[0]
         assigned[shard].append(unit)
         heapq.heapreplace(lightest, (load + cost[unit.problem_id], num_units + 1, shard))
-    # Round by round, and longest first only within a round: a run cut short has then seen every problem about equally
-    # often, which its numbers depend on. Longest first over the whole shard would leave it without any easy problem,
-    # and gain little: a shard ends with the shortest problems of its last round either way.
+    # Round by round, and longest first only within a round: then a run that is cut short has run every problem about
+    # equally often, which its results depend on. Longest first over the whole shard would leave out the easy problems
+    # and gain little, because a shard ends with the shortest problems of its last round either way.
     for shard_units in assigned:
         shard_units.sort(key=lambda unit: (unit.sample_index, -cost[unit.problem_id]))
     return [shard_units for shard_units in assigned if shard_units]

@@ -1,4 +1,4 @@
-"""What a run folder says has been done: the union of its trace files and journals.
+"""What has been done of a run: the union of its trace files and journals.
 
 jobs.run.records says which record of a sample counts.
 """

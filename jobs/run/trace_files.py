@@ -1,7 +1,7 @@
-"""Trace files: finished samples as Parquet, one row per sample, its steps, candidates and calls nested in it.
+"""Trace files: finished samples as Parquet, one row per sample, with its steps, candidates and calls nested in it.
 
-One file per worker attempt, not one per sample: shared filesystems hate small files. The columns are the fields of
-harness.trace, so the two cannot drift apart unnoticed: a test compares them.
+There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
+columns are the fields of harness.trace; a test compares them, so that the two cannot drift apart unnoticed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 DAMAGED = (pa.ArrowException, OSError)
-"""What reading a file raises that a disk or a kill has damaged."""
+"""What reading a damaged file raises."""
 _logger = logging.getLogger(__name__)
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 
@@ -136,20 +136,23 @@ CANDIDATE_GRADES = pa.schema(
     }
 )
 SCORES = pa.schema({"sample_id": _text, "step_index": _int, "candidate_index": _int, "scorer": _text, "score": _real})
-"""Quality from 0 to 1 by a process reward model; candidate_index is null for the step itself."""
+"""Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself."""
 
 
 def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write rows to `path` so that the file is whole or absent."""
+    """Write rows to `path`, so that the file is complete or absent."""
     _write(path, pa.Table.from_pylist(list(rows), schema=schema.with_metadata(dict(metadata or {}))))
 
 
 def write_columns(
     path: Path, schema: pa.Schema, columns: Mapping[str, Sequence[Any]], metadata: Mapping[str, str]
 ) -> None:
-    """The same from columns: several times faster where rows are many and short."""
+    """Write a table given as columns, so that the file is complete or absent.
+
+    This is several times faster than from rows where they are many and short.
+    """
     _write(path, pa.Table.from_pydict(dict(columns), schema=schema.with_metadata(dict(metadata))))
 
 
@@ -165,7 +168,7 @@ def _write(path: Path, table: pa.Table) -> None:
 def read_rows(
     path: Path, columns: list[str] | None = None, where: list[tuple[str, str, Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """All rows of a Parquet file as dictionaries, or those that fulfil every condition of `where`."""
+    """Read all rows of a Parquet file as dictionaries, or those that satisfy every condition of `where`."""
     if where is None:  # reading with conditions imports pandas
         with pq.ParquetFile(path) as file:
             return list(file.read(columns=columns).to_pylist())
@@ -173,33 +176,33 @@ def read_rows(
 
 
 def read_columns(path: Path, columns: list[str]) -> pa.Table:
-    """Columns of a Parquet file as they lie there; one may be a nested field's path."""
+    """Read columns of a Parquet file in its row order; a column may be the path of a nested field."""
     with pq.ParquetFile(path) as file:
         return file.read(columns=columns)
 
 
 def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file one after the other, a few in memory; a column may be a nested field's path."""
+    """Yield the rows of a Parquet file, a few in memory at a time; a column may be the path of a nested field."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
             yield from batch.to_pylist()
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The file's own metadata."""
+    """Read the file's own metadata."""
     raw = pq.read_schema(path).metadata or {}
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
 
 
 def check_columns(path: Path, schema: pa.Schema) -> None:
-    """Raises ValueError where a file lacks a column of the schema; what columns hold is not looked at."""
-    lacking = sorted(set(schema.names) - set(pq.read_schema(path).names))
-    if lacking:
-        raise ValueError(f"no column {', '.join(lacking)} in {path.name}")
+    """Raise ValueError where a file lacks a column of the schema; types and values are not checked."""
+    missing = sorted(set(schema.names) - set(pq.read_schema(path).names))
+    if missing:
+        raise ValueError(f"no column {', '.join(missing)} in {path.name}")
 
 
 def endings(path: Path) -> pa.Table:
-    """Columns `sample_id` and `stop_reason` of a trace file; a damaged one has no rows."""
+    """Read the columns `sample_id` and `stop_reason` of a trace file; a damaged file has no rows."""
     try:
         return read_columns(path, ["sample_id", "stop_reason"])
     except DAMAGED:
@@ -208,5 +211,5 @@ def endings(path: Path) -> pa.Table:
 
 
 def finished_ids(paths: Iterable[Path]) -> set[str]:
-    """Sample ids that the given trace files hold."""
+    """Return the ids of the samples in these trace files."""
     return {sample_id for path in paths for sample_id in endings(path)["sample_id"].to_pylist()}

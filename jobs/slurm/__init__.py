@@ -1,1 +1,1 @@
-"""What is asked of Slurm and what a cluster profile says."""
+"""Slurm: queries through its commands, cluster profiles, and checks that it works."""

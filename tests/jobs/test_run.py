@@ -219,7 +219,7 @@ def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path)
     run = plan(tmp_path, shards=2)
     before = run.shards()
     fewer = assign_to_shards([unit for shard in before for unit in shard], 1)
-    with run.shard_lock(1), pytest.raises(RunBusyError, match="--shards 1: workers are at"):
+    with run.shard_lock(1), pytest.raises(RunBusyError, match="--shards 1: workers are running"):
         run.assign_again(fewer)
     assert run.shards() == before
     run.assign_again(fewer)
