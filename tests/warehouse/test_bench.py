@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: whole runs, the same rows, every view."""
+"""The benchmark's synthetic runs are complete and reproducible, and it measures loading and every view."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_the_benchmark_reports_every_size_and_leaves_nothing(tmp_path: Path) -> 
         main, ["--steps", "1000,1500", "--output", str(output), "--folder", str(tmp_path / "x")]
     )
     assert result.exit_code == 0, result.output
-    found = json.loads(output.read_text())["found"]
-    assert list(found) == ["1000", "1500"]
-    for size in found.values():
+    sizes = json.loads(output.read_text())["sizes"]
+    assert list(sizes) == ["1000", "1500"]
+    for size in sizes.values():
         assert size["unchanged"]["num_unchanged"] == size["num_runs"] == 4
         assert size["views"]["rows"]["step"] > 0
         assert {"pass_at_1", "threshold_replay", "flips"} <= set(size["views"]["views"])

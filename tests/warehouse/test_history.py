@@ -78,9 +78,11 @@ def test_a_warehouse_that_is_missing_broken_or_outdated_is_no_history(tmp_path: 
 
 def test_history_balances_heavy_tailed_lengths_better_than_equal_slices() -> None:
     problems = [Problem(f"d/{i}", "d", str(i), "1") for i in range(30)]
-    like = makespan.Lengths(problems, {(p.id, s): 100.0 + 7 * i + s for i, p in enumerate(problems) for s in (0, 1)})
-    found = makespan.makespans(makespan.drawn(like, 1.0), 64)
-    assert 1 <= found["by the truth"] <= found["by history"] < found["equal slices"]
+    recorded = makespan.Lengths(
+        problems, {(p.id, s): 100.0 + 7 * i + s for i, p in enumerate(problems) for s in (0, 1)}
+    )
+    results = makespan.makespans(makespan.draw_lengths(recorded, 1.0), 64)
+    assert 1 <= results["true means"] <= results["history"] < results["equal slices"]
 
 
 def test_the_comparison_is_printed_for_every_run_with_several_samples(tmp_path: Path) -> None:

@@ -1,1 +1,2 @@
-"""Measures of the warehouse itself: how fast it loads and answers as it grows."""
+"""Benchmarks of the warehouse: loading and views as it grows (`python -m warehouse.bench`), and the balance of shards
+on recorded samples (`python -m warehouse.bench.makespan`)."""

@@ -1,4 +1,4 @@
-"""`python -m warehouse.bench`: measure the warehouse on this machine, as Markdown on stdout."""
+"""Measure loading and views of the warehouse on this machine: `python -m warehouse.bench`, Markdown on stdout."""
 
 from __future__ import annotations
 
@@ -37,70 +37,73 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> lis
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--steps", default="1e5,1e6", callback=_sizes, help="About so many step rows, with commas.")
-@click.option("--cores", type=click.IntRange(1), default=2, help="Cores that may be used.")
+@click.option("--steps", default="1e5,1e6", callback=_sizes, help="Approximate numbers of step rows, comma-separated.")
+@click.option("--cores", type=click.IntRange(1), default=2, help="Number of cores to use.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Where runs and databases go and stay.  [default: a temporary folder]",
+    help="Folder for runs and databases, which are kept.  [default: a temporary folder]",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers as JSON too.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
 def main(steps: list[int], cores: int, folder: Path | None, output: Path | None) -> None:
-    """Measure loading against bare DuckDB, and every view, as the warehouse grows."""
+    """Measure loading, relative to bare DuckDB, and every view, as the warehouse grows.
+
+    See also python -m warehouse.bench.makespan, which measures the balance of shards on recorded samples.
+    """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     load_before = os.getloadavg()[0]
-    where = folder or Path(tempfile.mkdtemp(prefix="warehouse-bench-"))
+    work_folder = folder or Path(tempfile.mkdtemp(prefix="warehouse-bench-"))
     try:
-        found = {size: _measured(where / f"steps-{size}", size) for size in steps}
+        sizes = {size: _measure(work_folder / f"steps-{size}", size) for size in steps}
     finally:
         if folder is None:
-            shutil.rmtree(where, ignore_errors=True)
+            shutil.rmtree(work_folder, ignore_errors=True)
     heading = _heading(cores, load_before)
-    tables = [_loading(found), _growth(found), _slowest(found)]
+    tables = [_loading(sizes), _growth(sizes), _slowest(sizes)]
     click.echo("\n".join([heading, *(table.markdown() for table in tables)]))
     if output is not None:
-        output.write_text(json.dumps({"heading": heading, "found": found}, indent=2), encoding="utf-8")
+        output.write_text(json.dumps({"heading": heading, "sizes": sizes}, indent=2), encoding="utf-8")
 
 
-def _measured(folder: Path, size: int) -> dict[str, Any]:
+def _measure(folder: Path, size: int) -> dict[str, Any]:
     runs = folder / "runs"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         runs.mkdir(parents=True)
-        began = time.monotonic()
+        started_at = time.monotonic()
         create(runs, size)
         (folder / "complete").touch()
-        _say(f"{size} steps: written in {time.monotonic() - began:.0f} s")
-    found: dict[str, Any] = {
+        _log(f"{size} steps: written in {time.monotonic() - started_at:.0f} s")
+    measurements: dict[str, Any] = {
         "num_runs": len(run_folders([runs])),
         "file_bytes": sum(path.stat().st_size for path in runs.glob("*/parts/*.parquet")),
     }
-    for what, database in (
+    for name, database in (
         ("bare", "bare.duckdb"), ("load", "warehouse.duckdb"), ("bare_kept", "bare.duckdb"),
         ("unchanged", "warehouse.duckdb"), ("views", "warehouse.duckdb"),
     ):  # fmt: skip
-        command = [sys.executable, "-m", "warehouse.bench.measure", what, str(runs), str(folder / database)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            raise click.ClickException(f"the measurement {what} at {size} steps ended with {done.returncode}")
-        found[what] = json.loads(done.stdout)
-        _say(f"{size} steps: {what} {found[what]['seconds']:.1f} s")
-    return found
+        command = [sys.executable, "-m", "warehouse.bench.measure", name, str(runs), str(folder / database)]
+        process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if process.returncode != 0:
+            raise click.ClickException(f"measurement {name!r} with {size} steps failed: exit code {process.returncode}")
+        measurements[name] = json.loads(process.stdout)
+        _log(f"{size} steps: {name} {measurements[name]['seconds']:.1f} s")
+    return measurements
 
 
-def _loading(found: dict[int, dict[str, Any]]) -> Table:
+def _loading(sizes: dict[int, dict[str, Any]]) -> Table:
     table = Table(
-        "Loading, against bare `CREATE TABLE AS SELECT * FROM read_parquet` of the same trace files",
-        ["step rows", "runs", "files, MB", "bare, s", "load, s", "step rows a second", "rate of bare",
+        "Loading, relative to bare `CREATE TABLE AS SELECT * FROM read_parquet` of the same trace files",
+        ["step rows", "runs", "files, MB", "bare, s", "load, s", "step rows per second", "rate of bare",
          "by processor time", "rate of bare without token ids", "by processor time", "peak memory, MB",
-         "bare's, MB", "database, MB", "bare's, MB", "nothing new, s"],
-        notes=[f"Goal: a rate of at least {GOAL_RATIO} of bare. Loading checks and fingerprints every file, takes the "
-               "traces apart into steps, candidates and calls, and sums them up for the views. It reads token ids with "
-               "the steps, as bare does, but leaves them in the trace files; «without token ids» is a bare statement "
-               "that does so, too. Nothing new: the same load once more. From the third cycle of methods on, runs are "
-               "the first two under other names."],
+         "of bare, MB", "database, MB", "of bare, MB", "nothing new, s"],
+        notes=[f"Goal: at least {GOAL_RATIO} of the rate of bare. Loading checks and fingerprints every file, splits "
+               "the traces into steps, candidates and calls, and aggregates them for the views. Like bare, it reads "
+               'the token ids with the steps, but it leaves them in the trace files. "Without token ids" is a bare '
+               'statement that also omits them. "Nothing new" repeats the same load. From the third cycle of methods '
+               "on, the runs are copies of those of the first two under other names."],
     )  # fmt: skip
-    for size in found.values():
+    for size in sizes.values():
         bare, kept, load, rows = size["bare"], size["bare_kept"], size["load"], size["views"]["rows"]
         table.rows.append([
             rows["step"], size["num_runs"], size["file_bytes"] / 1e6, bare["seconds"], load["seconds"],
@@ -112,14 +115,14 @@ def _loading(found: dict[int, dict[str, Any]]) -> Table:
     return table
 
 
-def _growth(found: dict[int, dict[str, Any]]) -> Table:
+def _growth(sizes: dict[int, dict[str, Any]]) -> Table:
     table = Table(
         "All views, all rows fetched",
-        ["step rows", "candidates", "calls", "samples", "views", "slowest", "its seconds", "median of the views, s",
+        ["step rows", "candidates", "calls", "samples", "views", "slowest", "slowest, s", "median of the views, s",
          "over 2 s", "peak memory, MB"],
         notes=[f"Goal: every view under {GOAL_SECONDS:g} s with ten million step rows on two cores."],
     )  # fmt: skip
-    for size in found.values():
+    for size in sizes.values():
         rows, views = size["views"]["rows"], size["views"]["views"]
         ordered = sorted(views, key=views.__getitem__)
         slow = [name for name in ordered if views[name] > GOAL_SECONDS]
@@ -130,22 +133,23 @@ def _growth(found: dict[int, dict[str, Any]]) -> Table:
     return table
 
 
-def _slowest(found: dict[int, dict[str, Any]]) -> Table:
-    largest = found[max(found)]["views"]["views"]
+def _slowest(sizes: dict[int, dict[str, Any]]) -> Table:
+    largest = sizes[max(sizes)]["views"]["views"]
     names = sorted(largest, key=lambda name: -largest[name])[:_SLOWEST]
-    table = Table("The slowest views, seconds", ["view", *(str(f["views"]["rows"]["step"]) for f in found.values())])
-    table.rows += [[name, *(f["views"]["views"][name] for f in found.values())] for name in names]
+    table = Table("The slowest views, seconds", ["view", *(str(f["views"]["rows"]["step"]) for f in sizes.values())])
+    table.rows += [[name, *(f["views"]["views"][name] for f in sizes.values())] for name in names]
     return table
 
 
 def _heading(cores: int, load_before: float) -> str:
     return (
         f"{measured_on(cores)}, DuckDB {environment.versions().get('duckdb', '?')} limited to "
-        f"{memory_mebibytes()} MiB or less; load average of the machine {load_before:.1f} before. Synthetic runs.\n"
+        f"at most {memory_mebibytes()} MiB; load average of the machine before the benchmark {load_before:.1f}. "
+        "Synthetic runs.\n"
     )
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 

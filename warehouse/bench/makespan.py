@@ -1,8 +1,9 @@
-"""What balancing shards is worth on recorded samples: `python -m warehouse.bench.makespan DATABASE --shards 4`.
+"""Measure the balance of shards on recorded samples: `python -m warehouse.bench.makespan DATABASE --shards 4`.
 
-The odd sample indexes of each run are what is to be scheduled; the even ones are all that is known beforehand. Then
-the same with lengths drawn from a log-normal distribution that is fitted to the recorded ones (or as wide as asked).
-Lengths are spent tokens; the makespan is that of the longest shard, over the mean of all: 1 is perfect.
+The odd sample indices of each run are assigned to shards; the even ones are the history that the assignment may use.
+The same is repeated with lengths drawn from a log-normal distribution that is fitted to the recorded lengths, or that
+has another spread between problems. Lengths are spent tokens. The relative makespan is the length of the longest shard
+divided by the mean over shards; 1 is perfect balance.
 """
 
 from __future__ import annotations
@@ -12,19 +13,18 @@ import itertools
 import math
 import random
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from harness.command import OneLineErrors
 from harness.problem import Problem
 from jobs.run.expected import Recorded, expected_tokens
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import Unit
-from warehouse.database import WarehouseError, reader, rows
+from warehouse.database import reader, rows
+from warehouse.options import WarehouseCommand
 
 _SAMPLES = """
 SELECT run_id, problem_id, text, level, sample_index, sum(spent_tokens)::DOUBLE AS tokens
@@ -36,62 +36,64 @@ _DRAWN_PROBLEMS, _DRAWN_SAMPLES = 500, 16
 
 @dataclass
 class Lengths:
-    """Spent tokens of the samples of one run."""
+    """Spent tokens of the samples of a run."""
 
     problems: list[Problem]
     tokens: dict[tuple[str, int], float]
-    """By problem id and sample index."""
+    """Spent tokens by problem id and sample index."""
 
     def history(self) -> dict[str, Recorded]:
-        """Of the even sample indexes, by the problem's text."""
-        found: dict[str, Recorded] = {}
+        """Return the mean tokens of the even sample indices, by the problem's text."""
+        history: dict[str, Recorded] = {}
         for problem in self.problems:
-            known = [t for (name, index), t in self.tokens.items() if name == problem.id and index % 2 == 0]
-            if known:
-                found[problem.text] = Recorded(statistics.fmean(known), len(known))
-        return found
+            even = [t for (name, index), t in self.tokens.items() if name == problem.id and index % 2 == 0]
+            if even:
+                history[problem.text] = Recorded(statistics.fmean(even), len(even))
+        return history
 
-    def todo(self) -> list[Unit]:
-        """Units of the odd sample indexes, in the order of a plan."""
+    def units(self) -> list[Unit]:
+        """Return the units of the odd sample indices, in the order of a plan."""
         odd = [(index, name) for name, index in self.tokens if index % 2]
         order = {problem.id: place for place, problem in enumerate(self.problems)}
         return [Unit(_hash(name, index), name, index) for index, name in sorted(odd, key=lambda u: (u[0], order[u[1]]))]
 
 
 def makespans(lengths: Lengths, shards: int) -> dict[str, float]:
-    """Longest shard over the mean one, by way of dealing."""
-    units, actual = lengths.todo(), {}
+    """Return the relative makespan of each assignment policy."""
+    units, actual = lengths.units(), {}
     for name in {unit.problem_id for unit in units}:
         actual[name] = statistics.fmean(
             lengths.tokens[u.problem_id, u.sample_index] for u in units if u.problem_id == name
         )
-    ways: dict[str, Callable[[], list[list[Unit]]]] = {
+    policies: dict[str, Callable[[], list[list[Unit]]]] = {
         "equal slices": lambda: _slices(units, shards),
-        "all alike": lambda: assign_to_shards(units, shards),
-        "by level or length": lambda: assign_to_shards(units, shards, expected_tokens(lengths.problems)),
-        "by history": lambda: assign_to_shards(units, shards, expected_tokens(lengths.problems, lengths.history())),
-        "by the truth": lambda: assign_to_shards(units, shards, actual),
+        "equal lengths": lambda: assign_to_shards(units, shards),
+        "level or text length": lambda: assign_to_shards(units, shards, expected_tokens(lengths.problems)),
+        "history": lambda: assign_to_shards(units, shards, expected_tokens(lengths.problems, lengths.history())),
+        "true means": lambda: assign_to_shards(units, shards, actual),
     }
     mean = sum(lengths.tokens[unit.problem_id, unit.sample_index] for unit in units) / shards
-    return {name: _longest(way(), lengths.tokens) / mean for name, way in ways.items()}
+    return {name: _longest(policy(), lengths.tokens) / mean for name, policy in policies.items()}
 
 
-def drawn(like: Lengths, between: float | None, seed: int = 0) -> Lengths:
-    """Log-normal lengths of 500 problems × 16 samples with the recorded spread within a problem, and between problems
-    the recorded one too or `between` (standard deviation of the natural logarithm)."""
-    mean, fitted, within = spread(like)
-    draw = random.Random(seed)
+def draw_lengths(recorded: Lengths, between: float | None, seed: int = 0) -> Lengths:
+    """Draw log-normal lengths of 500 problems × 16 samples with the recorded spread within problems.
+
+    between: standard deviation of the natural logarithm between problems; None: the recorded one.
+    """
+    mean, recorded_between, within = spread(recorded)
+    generator = random.Random(seed)
     problems = [Problem(f"drawn/{i}", "drawn", f"{i:06}", "") for i in range(_DRAWN_PROBLEMS)]
     tokens = {}
     for problem in problems:
-        centre = draw.gauss(mean, fitted if between is None else between)
+        problem_mean = generator.gauss(mean, recorded_between if between is None else between)
         for index in range(_DRAWN_SAMPLES):
-            tokens[problem.id, index] = math.exp(draw.gauss(centre, within))
+            tokens[problem.id, index] = math.exp(generator.gauss(problem_mean, within))
     return Lengths(problems, tokens)
 
 
 def spread(lengths: Lengths) -> tuple[float, float, float]:
-    """Mean of the logarithm of the tokens, its standard deviation between problems, and within one."""
+    """Return the mean of the logarithm of the tokens and its standard deviations between and within problems."""
     logs: dict[str, list[float]] = {}
     for (name, _), tokens in lengths.tokens.items():
         logs.setdefault(name, []).append(math.log(max(1.0, tokens)))
@@ -103,18 +105,18 @@ def spread(lengths: Lengths) -> tuple[float, float, float]:
     return statistics.fmean(means), math.sqrt(between), math.sqrt(within)
 
 
-def recorded(database: Path) -> dict[str, Lengths]:
-    """Runs with more than one sample per problem. Raises WarehouseError."""
-    found: dict[str, Lengths] = {}
+def read_lengths(database: Path) -> dict[str, Lengths]:
+    """Read the lengths of runs with more than one sample per problem, by run id. Raises WarehouseError."""
+    lengths_by_run: dict[str, Lengths] = {}
     with reader(database) as connection:
         for row in rows(connection, _SAMPLES):
-            lengths = found.setdefault(str(row["run_id"]), Lengths([], {}))
+            lengths = lengths_by_run.setdefault(str(row["run_id"]), Lengths([], {}))
             problem, index = str(row["problem_id"]), int(str(row["sample_index"]))
             if index == 0:
                 level = None if row["level"] is None else str(row["level"])
                 lengths.problems.append(Problem(problem, "", str(row["text"]), "", level=level))
             lengths.tokens[problem, index] = float(str(row["tokens"]))
-    return {run_id: lengths for run_id, lengths in found.items() if lengths.todo()}
+    return {run_id: lengths for run_id, lengths in lengths_by_run.items() if lengths.units()}
 
 
 def _hash(problem: str, index: int) -> str:
@@ -130,29 +132,35 @@ def _longest(shards: Sequence[Sequence[Unit]], tokens: Mapping[tuple[str, int], 
     return max(sum(tokens[unit.problem_id, unit.sample_index] for unit in shard) for shard in shards)
 
 
-@click.command(cls=OneLineErrors)
+@click.command(cls=WarehouseCommand)
 @click.argument("database", type=click.Path(path_type=Path))
-@click.option("--shards", type=click.IntRange(1), multiple=True, default=(4, 8), show_default=True)
-@click.option("--between", type=click.FloatRange(0), multiple=True, help="Further spreads between drawn problems.")
+@click.option(
+    "--shards", type=click.IntRange(1), multiple=True, default=(4, 8), show_default=True, help="Numbers of shards."
+)
+@click.option(
+    "--between",
+    type=click.FloatRange(0),
+    multiple=True,
+    help="Additional spreads between problems for drawn lengths (standard deviation of the natural logarithm).",
+)
 def main(database: Path, shards: tuple[int, ...], between: tuple[float, ...]) -> None:
-    """Longest shard over the mean one, for equal slices and for balanced ones, on recorded and on drawn lengths."""
-    try:
-        runs = recorded(database)
-    except WarehouseError as wrong:
-        click.echo(f"error: {wrong}", err=True)
-        sys.exit(2)
-    for run_id, lengths in runs.items():
-        _, fitted, within = spread(lengths)
-        click.echo(f"{run_id}: spread {fitted:.2f} between problems, {within:.2f} within")
-        for number in shards:
-            _print(f"  recorded, {number} shards", makespans(lengths, number))
-            for wide in (None, *between):
-                named = "fitted" if wide is None else f"spread {wide}"
-                _print(f"  drawn ({named}), {number} shards", makespans(drawn(lengths, wide), number))
+    """Measure how well samples are balanced over shards, for recorded and for drawn lengths.
+
+    Prints the length of the longest shard divided by the mean over shards, for equal slices and for each way to
+    estimate lengths.
+    """
+    for run_id, lengths in read_lengths(database).items():
+        _, recorded_between, within = spread(lengths)
+        click.echo(f"{run_id}: spread {recorded_between:.2f} between problems, {within:.2f} within problems")
+        for num_shards in shards:
+            _print(f"  recorded, {num_shards} shards", makespans(lengths, num_shards))
+            for width in (None, *between):
+                label = "fitted" if width is None else f"spread {width}"
+                _print(f"  drawn ({label}), {num_shards} shards", makespans(draw_lengths(lengths, width), num_shards))
 
 
-def _print(name: str, results: Mapping[str, float]) -> None:
-    click.echo(f"{name:36}" + "  ".join(f"{way} {value:.3f}" for way, value in results.items()))
+def _print(label: str, results: Mapping[str, float]) -> None:
+    click.echo(f"{label:36}" + "  ".join(f"{policy} {value:.3f}" for policy, value in results.items()))
 
 
 if __name__ == "__main__":

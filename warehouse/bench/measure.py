@@ -1,6 +1,7 @@
-"""One measurement in a process of its own: `python -m warehouse.bench.measure WHAT FOLDER DATABASE`, JSON on stdout.
+"""A single measurement: `python -m warehouse.bench.measure NAME FOLDER DATABASE`, JSON on stdout.
 
-A process of its own, because peak memory is a process's, and because nothing may be warm but the disk cache.
+Every measurement runs in its own process, because peak memory is per process and because only the disk cache may be
+warm.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from warehouse.load import load_runs, rebuild
 from warehouse.loading import convert
 
 REPEATS = 3
-"""Of each view; the median counts."""
+"""Number of times each view is fetched; the median counts."""
 _ROW_TABLES = ("step", "candidate", "call", "sample")
 
 
 def bare(folder: Path, database: Path) -> dict[str, Any]:
-    """The same trace files into one table, as they are: what DuckDB can do at best on this machine."""
+    """Load the same trace files unchanged into one table, which is the best that DuckDB can do on this machine."""
     return _bare(folder, database, "*")
 
 
 def bare_kept(folder: Path, database: Path) -> dict[str, Any]:
-    """Likewise without the token ids, which the warehouse leaves in the trace files, too."""
+    """Load the trace files into one table without the token ids, which the warehouse leaves in the trace files too."""
     step = pa.struct([field for field in trace_files.STEP if field.name != "token_ids"])
     return _bare(folder, database, f"* REPLACE (steps::{convert.sql_type(pa.list_(step))} AS steps)")
 
@@ -51,7 +52,7 @@ def _bare(folder: Path, database: Path, columns: str) -> dict[str, Any]:
 
 
 def load(folder: Path, database: Path) -> dict[str, Any]:
-    """Every run into a new warehouse."""
+    """Load every run into a new warehouse."""
     for _, outcome in rebuild(run_folders([folder]), database):
         if isinstance(outcome, WarehouseError):
             raise outcome
@@ -59,13 +60,13 @@ def load(folder: Path, database: Path) -> dict[str, Any]:
 
 
 def unchanged(folder: Path, database: Path) -> dict[str, Any]:
-    """Load again what is loaded already."""
+    """Load runs again that have already been loaded."""
     outcomes = [outcome for _, outcome in load_runs(run_folders([folder]), database)]
     return {"num_unchanged": sum(1 for o in outcomes if not isinstance(o, WarehouseError) and o.unchanged)}
 
 
 def views(folder: Path, database: Path) -> dict[str, Any]:
-    """Every view, all of its rows fetched."""
+    """Fetch all rows of every view."""
     with reader(database) as connection:
         names = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
         seconds = {name: sorted(_fetched(connection, name) for _ in range(REPEATS))[REPEATS // 2] for (name,) in names}
@@ -90,14 +91,14 @@ MEASUREMENTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run a measurement and print its result."""
     name, folder, database = sys.argv[1:]
-    began, used = time.perf_counter(), time.process_time()
-    found = MEASUREMENTS[name](Path(folder), Path(database))
-    found["seconds"] = time.perf_counter() - began
-    found["processor_seconds"] = time.process_time() - used
-    found["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps(found))
+    started_at, processor_started_at = time.perf_counter(), time.process_time()
+    result = MEASUREMENTS[name](Path(folder), Path(database))
+    result["seconds"] = time.perf_counter() - started_at
+    result["processor_seconds"] = time.process_time() - processor_started_at
+    result["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

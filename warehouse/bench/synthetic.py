@@ -1,7 +1,7 @@
-"""Synthetic run folders: four methods with the shapes of real ones, any number of steps, nothing of it a result.
+"""Synthetic run folders of four methods, with any number of steps and the shape of real traces.
 
-Lengths are log-normal (about 40 tokens a step, 45 steps a chain of SpecReason, 25 of SpecCoT), refusals depend on the
-problem, texts differ from step to step. Trace files are written by DuckDB, everything else by the run folder itself.
+Lengths are log-normal (about 40 tokens per step; 45 steps per chain of SpecReason, 25 of SpecCoT), rejections depend on
+the problem, and every step has a different text. DuckDB writes the trace files, the run folder everything else.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from warehouse.database import Connection, scratch
 SAMPLES = 16
 MOST_PROBLEMS = 500
 DISTINCT_CYCLES = 2
-"""Cycles through the methods that are drawn; beyond them runs repeat under other names."""
-_SAMPLES_PER_PART = 1000
-_PART = Path(__file__).with_name("part.sql")
+"""Number of cycles through the methods with different data; the runs of further cycles are copies under other names."""
+_SAMPLES_PER_FILE = 1000
+_TRACE_FILE_SQL = Path(__file__).with_name("trace_file.sql")
 _TEXT = """
 the a so we then if value of number sum is equal to area first second total each per cost wait but hmm let me check that
 again $x$ $\\frac{a}{b}$ hours days apples triangle side angle multiply divide add subtract both therefore which gives
@@ -48,7 +48,7 @@ CREATE MACRO call_of(purpose, model, i, n, tokens, longest, moment, seconds) AS 
 
 @dataclass(frozen=True)
 class Shape:
-    """What makes one method's traces differ from another's."""
+    """The shape of a method's traces."""
 
     method: str
     mean_steps: float
@@ -56,7 +56,7 @@ class Shape:
     mean_tokens: float
     drafts: int
     repeats: int
-    """Phrases that a step's text is long, over one per 40 tokens."""
+    """Number of phrases in the text of a step, per 40 tokens."""
 
 
 SHAPES = (
@@ -69,7 +69,7 @@ _STEPS_PER_SAMPLE = sum(shape.mean_steps for shape in SHAPES)
 
 
 def create(folder: Path, num_steps: int) -> list[RunFolder]:
-    """Write run folders with about `num_steps` steps together into `folder`; returns them."""
+    """Write run folders with about `num_steps` steps in total into `folder`, and return them."""
     cycles = max(1, round(num_steps / (_STEPS_PER_SAMPLE * SAMPLES * MOST_PROBLEMS)))
     num_problems = max(2, round(num_steps / (_STEPS_PER_SAMPLE * SAMPLES * cycles)))
     problems = [
@@ -83,27 +83,27 @@ def create(folder: Path, num_steps: int) -> list[RunFolder]:
         connection.execute("CREATE TABLE phrase (id INTEGER, text VARCHAR)")
         connection.executemany("INSERT INTO phrase VALUES (?, ?)", list(_phrases(4096)))
         for cycle in range(min(cycles, DISTINCT_CYCLES)):
-            created += [_run(connection, folder, shape, problems, cycle) for shape in SHAPES]
+            created += [_write_run(connection, folder, shape, problems, cycle) for shape in SHAPES]
     originals = list(created)
     for number in range(len(originals), cycles * len(SHAPES)):
-        created.append(_under_another_name(originals[number % len(originals)], number))
+        created.append(_linked_copy(originals[number % len(originals)], number))
     return created
 
 
-def _under_another_name(run: RunFolder, number: int) -> RunFolder:
-    """The same files as another run: a database keeps them apart, and they need neither time nor room here."""
+def _linked_copy(run: RunFolder, number: int) -> RunFolder:
+    """Link the same files as another run, which takes neither time nor disk space; a database stores both runs."""
     other = run.path.with_name(f"{run.path.name}-{number}")
     shutil.copytree(run.path, other, copy_function=os.link)
     return RunFolder(other)
 
 
 def _phrases(count: int) -> Iterator[tuple[int, str]]:
-    chance, words = random.Random(0), _TEXT.split()
+    generator, words = random.Random(0), _TEXT.split()
     for number in range(count):
-        yield number, " ".join(chance.choices(words, k=chance.randint(8, 22))) + ".\n"
+        yield number, " ".join(generator.choices(words, k=generator.randint(8, 22))) + ".\n"
 
 
-def _run(connection: Connection, folder: Path, shape: Shape, problems: list[Problem], seed: int) -> RunFolder:
+def _write_run(connection: Connection, folder: Path, shape: Shape, problems: list[Problem], seed: int) -> RunFolder:
     draft, target = (ModelSpec(name, f"synthetic/{name}", None, name) for name in ("draft", "target"))
     spec = RunSpec(
         method=shape.method,
@@ -130,9 +130,9 @@ def _run(connection: Connection, folder: Path, shape: Shape, problems: list[Prob
         for place in range(count)
     ]
     run.create(spec, problems, [units])
-    for number, first in enumerate(range(0, count, _SAMPLES_PER_PART)):
-        _part(connection, run, shape, len(problems), first, min(count, first + _SAMPLES_PER_PART), number)
-    _grades(run, units)
+    for number, first in enumerate(range(0, count, _SAMPLES_PER_FILE)):
+        _write_trace_file(connection, run, shape, len(problems), first, min(count, first + _SAMPLES_PER_FILE), number)
+    _write_grades(run, units)
     return run
 
 
@@ -150,13 +150,13 @@ def _sample_id(run: RunFolder, place: int) -> str:
     return hashlib.md5(f"{run.path.name}:{place}".encode(), usedforsecurity=False).hexdigest()[:16]
 
 
-def _part(
+def _write_trace_file(
     connection: Connection, run: RunFolder, shape: Shape, num_problems: int, first: int, last: int, number: int
 ) -> None:
     path = run.trace_files_dir / f"attempt-{number:04}.parquet"
     attempt = Attempt(path.stem, run.path.name, 0, "synthetic", 1, 1_700_000_000.0, None)
     connection.execute(
-        _PART.read_text(encoding="utf-8").replace("{attempt}", json.dumps(asdict(attempt))),
+        _TRACE_FILE_SQL.read_text(encoding="utf-8").replace("{attempt}", json.dumps(asdict(attempt))),
         {
             "run": run.path.name,
             "dataset": "synthetic",
@@ -175,13 +175,13 @@ def _part(
     )
 
 
-def _grades(run: RunFolder, units: list[Unit]) -> None:
-    """Grades that depend on the problem: easy ones are right nine times in ten."""
+def _write_grades(run: RunFolder, units: list[Unit]) -> None:
+    """Write grades that depend on the problem's difficulty; answers to the easiest problems are correct in 95 %."""
     rows = []
     for unit in units:
-        chance = random.Random(unit.sample_id)
+        draw = random.Random(unit.sample_id).random()
         difficulty = random.Random(unit.problem_id).random()
-        verdict = "correct" if chance.random() < 0.95 - 0.6 * difficulty else "wrong"
+        verdict = "correct" if draw < 0.95 - 0.6 * difficulty else "wrong"
         rows.append(
             {
                 "sample_id": unit.sample_id,

@@ -1,5 +1,5 @@
--- One synthetic trace file: the samples [$first, $last) of a run, in the columns and types of jobs.run.trace_files.TRACES.
--- Every draw is a hash of what it is drawn for, so the same arguments write the same rows on any machine.
+-- A synthetic trace file with the samples [$first, $last) of a run, in the columns and types of jobs.run.trace_files.TRACES.
+-- Every random value is a hash of its key, so the same arguments write the same rows on any machine.
 COPY (
 WITH sample AS (
     SELECT place::BIGINT AS place, place % $num_problems AS problem, place // $num_problems AS sample_index,
