@@ -28,7 +28,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo train-demo test test-slurm check bench bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo train-demo test test-slurm coverage check bench bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,12 @@ test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
 	slurm/local-cluster up
 	export $$(slurm/local-cluster env); $(RUN) -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status
 
+coverage: $(STAMP) ## Measure line coverage without vLLM and Slurm
+	$(RUN) -m coverage erase
+	$(RUN) -m coverage run -m pytest -m "not vllm and not slurm" $(TESTS)
+	$(RUN) -m coverage combine --quiet
+	$(RUN) -m coverage report
+
 check: $(STAMP) ## Check lint, formatting and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -78,7 +84,7 @@ bench-warehouse: $(STAMP) ## Measure loading and views of the warehouse
 	$(RUN) -m warehouse.bench
 
 clean: ## Remove .venv and caches; keep runs
-	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache build *.egg-info
+	rm -rf "$(VENV)" .mypy_cache .pytest_cache .ruff_cache build *.egg-info .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml

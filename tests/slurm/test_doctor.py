@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from jobs.slurm import client
 from tests.harness.test_doctor import doctor
 
+pytestmark = pytest.mark.slurm
 ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")
 
 
