@@ -162,10 +162,9 @@ def nightly(suite: Path, night: datetime | None) -> None:
 def launch_suite(file: Path, tag: str | None) -> None:
     """Launch the runs of a file one after the other; where they end here, compare them and write a report."""
     from jobs import suite as suites
-    from jobs.after.conclude import conclude_together
+    from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
-    from warehouse.options import usage_errors
 
     with launch_errors_in_one_line():
         chosen = suites.read(file)
@@ -176,8 +175,8 @@ def launch_suite(file: Path, tag: str | None) -> None:
         click.echo(f"When their jobs have ended:\n  python -m warehouse.compare {folders}")
         click.echo(f"  python -m warehouse.report {folders} -o {page}")
         return
-    with usage_errors():
-        conclude_together(runs, page)
+    with launch_errors_in_one_line():
+        compare_and_report(runs, page)
     click.echo(f"Report, with a viewer of every trace: {page}")
 
 
@@ -226,8 +225,10 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
     from jobs.after.conclude import conclude
+    from jobs.command import launch_errors_in_one_line
 
-    conclude(str(_folder(run).path), str(database) if database else None)
+    with launch_errors_in_one_line():
+        conclude(str(_folder(run).path), str(database) if database else None)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import click
 
 from harness import benchmarks, models
+from jobs.after.warehouse import WarehouseFailed
 from jobs.launching import LaunchFailed
 from jobs.slurm.client import SlurmError, SlurmRejected
 
@@ -30,12 +31,15 @@ def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
 def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     """Turn the errors of planning and starting a launch into one line each.
 
-    The exit code is 2 where the input was wrong or sbatch rejected the job, 1 where Slurm or workers failed.
+    The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
+    Slurm or workers failed.
     """
     try:
         with slurm_errors_in_one_line(submitted):
             yield
     except LaunchFailed as error:
         raise click.ClickException(str(error)) from error
+    except WarehouseFailed as error:  # as the warehouse's own commands do
+        raise click.UsageError(str(error)) from error
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, models.ModelUnavailable, ValueError) as error:
         raise click.UsageError(str(error)) from error

@@ -15,6 +15,8 @@ from typing import Any
 from rich.console import Console
 
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
+from jobs.after import warehouse
+from jobs.after.conclude import report
 from jobs.run import shards
 from jobs.run.endings import by_shard
 from jobs.run.expected import expected_tokens
@@ -110,20 +112,12 @@ def _create(prepared: PlannedLaunch) -> None:
     number = prepared.launch.shards
     if run.exists() and run.num_shards() == min(number, spec.num_problems * spec.samples):
         return
-    recorded = expected_tokens(problems, _history(prepared))
+    recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
     assigned = shards.assign_to_shards(units(spec, problems), number, recorded)
     if run.exists():
         run.assign_again(assigned)
     else:
         run.create(spec, problems, assigned)
-
-
-def _history(prepared: PlannedLaunch) -> Any:
-    """Return the tokens that the problems took before, from the warehouse beside the run folder."""
-    from warehouse.history import spent_tokens
-
-    database = prepared.run.path.parent / "warehouse.duckdb"
-    return spent_tokens(database, prepared.plan.spec, [problem.text for problem in prepared.plan.problems])
 
 
 def _submit(prepared: PlannedLaunch, console: Console) -> None:
@@ -167,12 +161,9 @@ def reason_of(traceback: str) -> str:
 
 def _conclude(run: RunFolder, console: Console) -> None:
     """Grade, load and print. Raises LaunchFailed where the warehouse cannot be written."""
-    from jobs.after.conclude import report
-    from warehouse.database import WarehouseError
-
     try:
         report(run, console)
-    except WarehouseError as error:
+    except warehouse.WarehouseFailed as error:
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  python -m jobs finalize {run.path}"
         ) from error

@@ -10,13 +10,13 @@ suspicious it launches those runs once more under another tag, and a second verd
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from jobs import suite
+from jobs.after import warehouse
 from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -67,17 +67,13 @@ def conclude(path: str, night: str, confirmed: bool = False) -> None:
     """Give a night's verdict: printed, and written to `nights/<date>.md`.
 
     What is suspicious is launched once more, and the verdict given again behind that. Raises NightFailed at FAIL, so
-    that the job fails, and WarehouseError.
+    that the job fails, and WarehouseFailed.
     """
-    from warehouse import regress
-
     snapshot.require()
     chosen, evening = suite.read(Path(path)), date.fromisoformat(night)
-    verdict = regress.judged(chosen.output / "warehouse.duckdb", evening)
+    verdict = warehouse.judged(chosen.output / "warehouse.duckdb", evening)
     report = _folder(chosen) / f"{night}.md"
-    with report.open("w", encoding="utf-8") as out:
-        regress.write(verdict, out, "markdown")
-    regress.write(verdict, sys.stdout, "table")
+    warehouse.write_verdict(verdict, report)
     suspicious = {cell.run_id for cell in verdict.to_confirm}
     launched = json.loads((_folder(chosen) / f"{night}.json").read_bytes())
     again = [int(number) for number, name in launched.items() if name in suspicious]

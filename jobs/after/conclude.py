@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from jobs.after import warehouse
 from jobs.after.grading import finish
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -18,7 +17,7 @@ _WAIT_SECONDS = 3600.0
 
 
 def conclude(folder: str, database: str | None = None) -> bool:
-    """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseError."""
+    """Conclude a run for a log or a terminal; returns whether it is complete. Raises WarehouseFailed."""
     snapshot.require()
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
@@ -34,43 +33,17 @@ def conclude(folder: str, database: str | None = None) -> bool:
 
 
 def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
-    """Grade and load what is finished and print the result. Raises WarehouseError, with traces and grades safe.
+    """Grade and load what is finished and print the result. Raises WarehouseFailed, with traces and grades safe.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
     """
-    from warehouse.database import WAIT_SECONDS
-    from warehouse.load import load_run
-    from warehouse.options import database_beside
-    from warehouse.render import render
-    from warehouse.summary import summary
-
-    database = database or database_beside(run.path)
+    database = database or warehouse.database_of(run)
     with console.status("Grading …"):
         finish(run)
-    load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
-    render(summary(database, [run.path.name]), console)
+    warehouse.load_and_print(run, database, console, wait_seconds)
     console.print(f"Run folder: {run.path}    Warehouse: {database}")
     console.print("Next:", style="bold")
     console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
     console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
     problem = run.problems()[0].id
     console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)
-
-
-def conclude_together(runs: Sequence[RunFolder], page: Path) -> None:
-    """Print a comparison of finished runs with the first of them, and write an HTML report on all of them.
-
-    Raises WarehouseError and DatabaseError; the report is written although the runs cannot be compared, which needs a
-    finished sample of each.
-    """
-    from warehouse import compare
-    from warehouse.options import default_database
-    from warehouse.report.write import make_report
-
-    folders = [str(run.path) for run in runs]
-    database = default_database(folders[0])
-    try:
-        if len(folders) > 1:
-            compare.write(compare.compare_runs(folders, database), sys.stdout, "table")
-    finally:
-        Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.after.conclude import conclude_together
+from jobs.after.warehouse import WarehouseFailed, compare_and_report
 from tests.warehouse import runs
-from warehouse.database import WarehouseError
 from warehouse.load import load_run
 
 
@@ -17,13 +16,13 @@ def test_runs_that_cannot_be_compared_are_an_error_and_are_reported_nevertheless
     for folder in folders:
         load_run(folder, tmp_path / "warehouse.duckdb")
     page = tmp_path / "report.html"
-    with pytest.raises(WarehouseError, match="fewer than two runs are left to compare"):
-        conclude_together(folders, page)
+    with pytest.raises(WarehouseFailed, match="fewer than two runs are left to compare"):
+        compare_and_report(folders, page)
     assert "INCOMPLETE RUN" in page.read_text(encoding="utf-8")
 
 
 def test_one_run_is_reported_and_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = runs.create(tmp_path)
     load_run(folder, tmp_path / "warehouse.duckdb")
-    conclude_together([folder], tmp_path / "report.html")
+    compare_and_report([folder], tmp_path / "report.html")
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'report.html'}: ")

@@ -1,0 +1,100 @@
+"""The one door from jobs to the warehouse, which stands above them: imported when it is needed, and only here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from harness.problem import Problem
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
+
+if TYPE_CHECKING:
+    from jobs.run.expected import Recorded
+    from warehouse.nightly.judge import NightVerdict
+
+
+class WarehouseFailed(RuntimeError):
+    """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    from warehouse.database import DatabaseError, WarehouseError, one_line
+
+    try:
+        yield
+    except (WarehouseError, DatabaseError) as error:
+        raise WarehouseFailed(one_line(error)) from error
+
+
+def database_of(run: RunFolder) -> Path:
+    """Return the warehouse beside the run folder."""
+    from warehouse.options import database_beside
+
+    return database_beside(run.path)
+
+
+def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
+    """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
+    from warehouse import history
+
+    return history.spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
+
+
+def load_and_print(run: RunFolder, database: Path, console: Console, wait_seconds: float | None = None) -> None:
+    """Load a run and print its result.
+
+    `wait_seconds`: how long to wait for a busy warehouse; None: as long as its own commands do. Raises WarehouseFailed.
+    """
+    from warehouse.database import WAIT_SECONDS
+    from warehouse.load import load_run
+    from warehouse.render import render
+    from warehouse.summary import summary
+
+    with _errors():
+        load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
+        render(summary(database, [run.path.name]), console)
+
+
+def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
+    """Print a comparison of finished runs with the first of them, and write an HTML report on all of them.
+
+    The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
+    WarehouseFailed.
+    """
+    from warehouse import compare
+    from warehouse.options import default_database
+    from warehouse.report.write import make_report
+
+    folders = [str(run.path) for run in runs]
+    with _errors():
+        database = default_database(folders[0])
+        try:
+            if len(folders) > 1:
+                compare.write(compare.compare_runs(folders, database), sys.stdout, "table")
+        finally:
+            Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
+
+
+def judged(database: Path, night: date) -> NightVerdict:
+    """Return the verdict on a night's runs against those of the nights before. Raises WarehouseFailed."""
+    from warehouse import regress
+
+    with _errors():
+        return regress.judged(database, night)
+
+
+def write_verdict(verdict: NightVerdict, file: Path) -> None:
+    """Write a verdict to a Markdown file and print it."""
+    from warehouse import regress
+
+    with file.open("w", encoding="utf-8") as out:
+        regress.write(verdict, out, "markdown")
+    regress.write(verdict, sys.stdout, "table")
