@@ -32,7 +32,6 @@ FRONTS = {
     "harness.project",
     "harness.reproduce",
     "harness.train",
-    "jobs.__main__",
 }
 """Commands that import upward, inside functions: what `python -m` runs puts the packages together."""
 COMMANDS = "harness.command"
