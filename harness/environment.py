@@ -1,11 +1,13 @@
-"""What a run records about its machine, and one repair of the Python environment.
+"""Versions and hardware of this machine as runs record them, and one repair of the Python environment.
 
     python -m harness.environment            prints versions and hardware as JSON
     python -m harness.environment --repair   removes companions of torch that cannot be imported beside it
 
-Companions of torch (torchvision, torchaudio, torchcodec) that were built against another torch fail when they are
-imported, and transformers imports them when they are there. harness.installation leaves them out for CPUs; an
-environment that was built in another way may have them. None of them is needed for text.
+Companions of torch (torchvision, torchaudio, torchcodec) that were built against another torch fail on import, and
+transformers imports them if they are installed. harness.installation leaves them out for CPUs; an environment that was
+built in another way may have them. None of them is needed for text.
+
+Only the standard library is imported, because harness.installation runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -28,25 +30,30 @@ RECORDED = (
     "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
     "pyarrow", "numpy", "peft",
 )  # fmt: skip
-
-
+"""Packages whose versions a run records, because they can change a result."""
 GIT_COMMIT = "HARNESS_GIT_COMMIT"
 """Environment variable: the commit of code that runs outside of its checkout."""
 
 
+def installed_version(package: str) -> str | None:
+    """Return the installed version of a package, without importing it; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def versions() -> dict[str, str]:
-    """Python's version and those of the installed packages that can change a result; nothing is imported."""
-    found = {"python": platform.python_version()}
-    for package in RECORDED:
-        if version := _installed(package):
-            found[package] = version
-    return found
+    """Return the versions of Python and of the installed packages in RECORDED, without importing them."""
+    installed = {package: version for package in RECORDED if (version := installed_version(package))}
+    return {"python": platform.python_version(), **installed}
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, `-dirty` where tracked files differ; None outside of one.
+    """Return the commit of the checkout that this package runs from, with `-dirty` if tracked files differ.
 
-    A Slurm job runs an archive of the code and is told the commit that the archive was made from.
+    Outside of a checkout, as in a Slurm job, which runs from an archive of the code, it is the value of
+    HARNESS_GIT_COMMIT, or None.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
@@ -59,7 +66,7 @@ def git_commit() -> str | None:
 
 
 def hardware() -> dict[str, Any]:
-    """What latencies depend on: processor, cores, memory, GPUs."""
+    """Return what latencies depend on: CPU, cores, memory in bytes, GPUs."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "hostname": socket.gethostname(),
@@ -72,7 +79,7 @@ def hardware() -> dict[str, Any]:
 
 
 def gpus() -> list[dict[str, str]]:
-    """Name, memory and driver of each GPU as nvidia-smi tells them; empty without it."""
+    """Return name, memory and driver of each GPU as nvidia-smi reports them; empty without nvidia-smi."""
     fields = ("name", "memory.total", "driver_version")
     text = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
     rows = [[cell.strip() for cell in line.split(",")] for line in (text or "").splitlines()]
@@ -80,7 +87,7 @@ def gpus() -> list[dict[str, str]]:
 
 
 def accelerator() -> Literal["gpu", "cpu"]:
-    """Whether this process may use an NVIDIA GPU, without importing torch."""
+    """Return whether this process can use an NVIDIA GPU, without importing torch."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in {"", "-1"}:
         return "cpu"
     if any(Path("/dev").glob("nvidia[0-9]*")):
@@ -89,8 +96,11 @@ def accelerator() -> Literal["gpu", "cpu"]:
 
 
 def unusable_companions(timeout_seconds: float | None = None) -> dict[str, str]:
-    """Installed companions of torch whose import fails, with the last line of the failure; empty without torch."""
-    installed = [package for package in COMPANIONS if _installed(package)]
+    """Return the installed companions of torch whose import fails, with the last line of the error.
+
+    Empty if torch itself cannot be imported.
+    """
+    installed = [package for package in COMPANIONS if installed_version(package)]
     if not installed or _import_failure("torch", timeout_seconds) is not None:
         return {}
     failures = {package: _import_failure(package, timeout_seconds) for package in installed}
@@ -98,28 +108,24 @@ def unusable_companions(timeout_seconds: float | None = None) -> dict[str, str]:
 
 
 def repair() -> None:
-    """Uninstalls what `unusable_companions` finds and says so; on an ordinary machine that is nothing."""
+    """Uninstall the companions of torch that cannot be imported, with a message for each."""
     unusable = unusable_companions()
     if not unusable:
         return
-    torch = _installed("torch")
+    torch = installed_version("torch")
     for package, failure in unusable.items():
-        print(f"removing {package} {_installed(package)}: cannot be imported beside torch {torch} ({failure})")
+        print(f"removing {package} {installed_version(package)}: cannot be imported beside torch {torch} ({failure})")
     subprocess.run(
         [sys.executable, "-m", "pip", "uninstall", "--quiet", "--yes", "--root-user-action=ignore", *unusable],
         check=True,
     )
 
 
-def _installed(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def _import_failure(module: str, timeout_seconds: float | None = None) -> str | None:
-    """The last line of what an import prints when it fails, in a process of its own: a wrong library can crash it."""
+    """Return the last line of a failed import's error output; None if the import works.
+
+    It runs in a process of its own, because a mismatched library can crash it.
+    """
     try:
         done = subprocess.run(
             [sys.executable, "-c", f"import {module}"],
@@ -138,7 +144,7 @@ def _import_failure(module: str, timeout_seconds: float | None = None) -> str | 
 
 
 def _output(command: list[str], timeout_seconds: float = 10.0) -> str | None:
-    """What a command prints; None where it is missing, fails or hangs."""
+    """Return what a command prints; None if it is missing, fails or exceeds the timeout."""
     if shutil.which(command[0]) is None:
         return None
     try:
@@ -159,9 +165,13 @@ def _cpu_model() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="python -m harness.environment", description="Versions, hardware, repair.")
-    parser.add_argument("--repair", action="store_true", help="uninstall companions of torch that cannot be imported")
+    """Run the command; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.environment", description="Print versions and hardware as JSON."
+    )
+    parser.add_argument(
+        "--repair", action="store_true", help="uninstall companions of torch that cannot be imported, instead"
+    )
     if parser.parse_args(arguments).repair:
         repair()
     else:

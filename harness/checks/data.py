@@ -1,4 +1,4 @@
-"""The dataset is there, with as many problems as it should have, and they are the known ones."""
+"""Check of the dataset: it can be read, and has the expected number of problems and the expected hash."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KNOWN_HASHES = {
     "demo": "94fed6ccf3080869",
     "demo-train": "e6bf2b9ca3a90417",
 }
-"""Of whole datasets read from JSON Lines files whose upstream commits are known: the authors' own files for GSM8K and
-MATH, those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
+"""Hashes of whole datasets, from JSON Lines files of known upstream commits: the authors' own files for GSM8K and MATH,
+those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
 
 
 def check_dataset(question: Question) -> Iterator[Check]:
-    """Found, count, hash."""
+    """Check that the dataset can be read, and its number of problems and hash."""
     name = question.dataset
     if name is None:
         return
@@ -36,15 +36,15 @@ def check_dataset(question: Question) -> Iterator[Check]:
     except (benchmarks.DatasetNotFound, benchmarks.BadDataset, OSError) as problem:
         yield failure("dataset", str(problem))
         return
-    found = dataset_hash(loaded.problems)
-    text = f"{name}: {len(loaded.problems)} problems, hash {found}, {loaded.source}"
-    known = KNOWN_HASHES.get(name)
+    actual_hash = dataset_hash(loaded.problems)
+    text = f"{name}: {len(loaded.problems)} problems, hash {actual_hash}, {loaded.source}"
+    expected_hash = KNOWN_HASHES.get(name)
     if loaded.source.startswith("hub "):
         pinned = benchmarks.DATASETS[name].revision
         yield ok("dataset", text) if pinned else warning("dataset", f"{text}: no pinned revision, so keep this hash")
-    elif known is None:
-        yield warning("dataset", f"{text}: no hash is known for it, so compare it with that of earlier runs")
-    elif found != known:
-        yield warning("dataset", f"{text}, not {known}: problems or answers were changed; fetch the file again")
+    elif expected_hash is None:
+        yield warning("dataset", f"{text}: no hash is known for it, so compare it with the hash of earlier runs")
+    elif actual_hash != expected_hash:
+        yield warning("dataset", f"{text}, not {expected_hash}: problems or answers differ; download the file again")
     else:
-        yield ok("dataset", f"{text} as known")
+        yield ok("dataset", f"{text}, as expected")

@@ -1,4 +1,4 @@
-"""All checks of one machine at once; the slow ones wait for processes of their own."""
+"""All checks of one machine, run concurrently; the slow ones wait for processes of their own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from harness.engine import Role
 Group = Callable[[], Iterable[Check]]
 
 
-def checks(question: Question, further: dict[str, Group] | None = None) -> list[Check]:
-    """What was found, in a fixed order, `further` groups last. A check that breaks is a failure, not a traceback."""
+def checks(question: Question, additional: dict[str, Group] | None = None) -> list[Check]:
+    """Return all results in a fixed order, those of `additional` groups last.
+
+    A check that raises an exception is a failure, not a traceback.
+    """
     groups: dict[str, Group] = {
         "python": lambda: [packages.check_python()],
         "packages": packages.check_packages,
@@ -25,23 +28,23 @@ def checks(question: Question, further: dict[str, Group] | None = None) -> list[
         "models": lambda: _models(question),
         "dataset": lambda: data.check_dataset(question),
         "output": lambda: storage.check_storage(question),
-        **(further or {}),
+        **(additional or {}),
     }
     pool = ThreadPoolExecutor(len(groups))
-    asked = {name: pool.submit(_all, group) for name, group in groups.items()}
+    futures = {name: pool.submit(_results, group) for name, group in groups.items()}
     pool.shutdown(wait=False)
-    wait(asked.values(), timeout=question.limit_seconds)
-    return [check for name, future in asked.items() for check in _outcome(name, future, question)]
+    wait(futures.values(), timeout=question.limit_seconds)
+    return [check for name, future in futures.items() for check in _outcome(name, future, question)]
 
 
 def _outcome(name: str, future: Future[list[Check]], question: Question) -> list[Check]:
     if not future.done():
-        return [warning(name, f"not looked at within {question.limit_seconds:.0f} s: {packages.SLOW}")]
-    broken = future.exception()
-    return [failure(name, f"the check itself broke: {broken!r}")] if broken else future.result()
+        return [warning(name, f"not checked within {question.limit_seconds:.0f} s: {packages.SLOW}")]
+    error = future.exception()
+    return [failure(name, f"the check itself failed: {error!r}")] if error else future.result()
 
 
-def _all(group: Group) -> list[Check]:
+def _results(group: Group) -> list[Check]:
     return list(group())
 
 
@@ -49,10 +52,10 @@ def _models(question: Question) -> Iterator[Check]:
     folders: dict[Role, Path] = {}
     weights: dict[Role, int] = {}
     for role, name in question.models.items():
-        found = model_files.find(role, name, question)
-        yield from found.checks
-        if found.folder is not None:
-            folders[role], weights[role] = found.folder, found.weight_bytes
+        files = model_files.find(role, name, question)
+        yield from files.checks
+        if files.folder is not None:
+            folders[role], weights[role] = files.folder, files.weight_bytes
     if question.selection_adapter is not None:
         yield model_files.check_adapter(question.selection_adapter)
     room = hardware.check_room(weights, question)

@@ -1,4 +1,4 @@
-"""GPUs with their memory, or the processor with the instructions that matter, and whether the weights fit."""
+"""Checks of GPUs with their memory, of the CPU with its instruction sets, and of memory for the weights."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 
 _FIELDS = "name,memory.total,memory.used,driver_version"
-_SECONDS = 15.0
-_FREE_GPU = 0.1
-"""Share of a GPU's memory that may be used by others before it is worth a word."""
+_TIMEOUT_SECONDS = 15.0
+_USED_BY_OTHERS = 0.1
+"""Share of a GPU's memory that others may use without a warning."""
 
 
 def check_devices(question: Question) -> Iterator[Check]:
-    """What the engines would run on."""
+    """Check the devices that the engines would run on."""
     if environment.accelerator() == "gpu":
         yield from _gpus(question)
         return
     if not question.workers_run_here:
-        yield ok("gpu", "none here, and none is needed here: --on-node looks at a node's")
+        yield ok("gpu", "none here, and none is needed here: --on-node checks a node's")
         return
-    asked = {key for key in ("gpus-per-node", "gres", "gpus") if question.on_node and (question.sbatch or {}).get(key)}
-    if asked:
-        yield failure(
-            "gpu", f"none in this job although {', '.join(sorted(asked))} asked for some: see gres.conf, drivers"
-        )
-    yield warning("gpu", "none: engines run on the CPU, slowly") if not asked else _cpu()
-    if not asked:
-        yield _cpu()
+    sbatch = question.sbatch or {}
+    gpu_options = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and sbatch.get(key)]
+    if gpu_options:
+        yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
+    else:
+        yield warning("gpu", "none: engines run on the CPU, slowly")
+    yield _cpu()
 
 
 def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
-    """Bytes of weights against the memory they must fit in; None where nothing can be said."""
+    """Check the bytes of weights, by role, against the memory that they must fit in; None if either is unknown."""
     if not weights or not question.workers_run_here:
         return None
     needed = sum(size / question.tensor_parallel.get(role, 1) for role, size in weights.items())
@@ -60,33 +59,35 @@ def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
 def _gpus(question: Question) -> Iterator[Check]:
     rows = _nvidia_smi()
     if isinstance(rows, str):
-        yield failure("gpu", f"a GPU is there, but nvidia-smi says nothing ({rows}): ask for the driver to be mended")
+        yield failure("gpu", f"there is a GPU, but nvidia-smi fails ({rows}): have the driver repaired")
         return
     for index, (name, total, used, driver) in enumerate(rows):
         text = f"{name}, {total} MiB, driver {driver}"
-        if total.isdigit() and used.isdigit() and int(used) > _FREE_GPU * int(total):
-            yield warning(f"gpu {index}", f"{text}; {used} MiB are in use by others: nvidia-smi shows by whom")
+        if total.isdigit() and used.isdigit() and int(used) > _USED_BY_OTHERS * int(total):
+            yield warning(f"gpu {index}", f"{text}; {used} MiB are in use by others: see nvidia-smi")
         else:
             yield ok(f"gpu {index}", text)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = min(len(rows), len(visible.split(","))) if visible else len(rows)
     needed = max(question.tensor_parallel.values(), default=1)
     if question.workers_run_here and count < needed:
-        yield failure("gpu", f"{count} of {needed} that --target-tensor-parallel or --draft-tensor-parallel asks for")
+        yield failure("gpu", f"{count} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs")
 
 
 def _nvidia_smi() -> list[list[str]] | str:
-    """Rows of `_FIELDS`, or why there are none."""
+    """Return rows of `_FIELDS`, or the reason why there are none."""
     if shutil.which("nvidia-smi") is None:
         return "not installed"
     command = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         return str(problem)
     rows = [[cell.strip() for cell in row] for row in csv.reader(done.stdout.splitlines())]
-    whole = [row for row in rows if len(row) == len(_FIELDS.split(","))]
-    return whole if done.returncode == 0 and whole else f"status {done.returncode}, {done.stdout.strip()[:80]!r}"
+    complete_rows = [row for row in rows if len(row) == len(_FIELDS.split(","))]
+    if done.returncode != 0 or not complete_rows:
+        return f"status {done.returncode}, {done.stdout.strip()[:80]!r}"
+    return complete_rows
 
 
 def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:
@@ -95,10 +96,10 @@ def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:
     text = f"{cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
     if not flags:
         return warning("cpu", f"{text}; its instruction sets are unknown")
-    found = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
-    text = f"{text}, {' '.join(found) or 'no vector instructions that matter'}"
+    relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]
+    text = f"{text}, {' '.join(relevant) or 'no relevant vector instructions'}"
     if "asimd" not in flags and "avx2" not in flags:
-        return failure("cpu", f"{text}: vLLM needs AVX2: take another machine, or --engine transformers")
+        return failure("cpu", f"{text}: vLLM needs AVX2: use another machine, or --engine transformers")
     if not {"avx512_bf16", "amx_bf16", "bf16"} & flags:
         return warning("cpu", f"{text}: no bfloat16, so engines compute in float32 with twice the memory")
     return ok("cpu", text)

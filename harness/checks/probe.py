@@ -1,4 +1,4 @@
-"""A short program in a process of its own: a broken library may crash or hang there, and nowhere else."""
+"""Short Python programs in processes of their own, so that a broken library can crash or hang only there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What became of it."""
+    """The outcome of a program."""
 
     answer: Any
-    """The last line that it printed, read as JSON; None where there is none."""
+    """The last line of its output, parsed as JSON; None if it failed."""
     problem: str | None
-    """One line; None where it ended well."""
+    """One line about its failure; None if it succeeded."""
     timed_out: bool = False
 
 
 def probe(program: str, *arguments: str, seconds: float) -> Probe:
-    """Run a Python program that prints JSON last, offline, for at most so long."""
+    """Run a Python program whose last line of output is JSON, offline, with a time limit."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],

@@ -1,4 +1,4 @@
-"""The output folder: writable, durable, with locks between processes, with room, and where the nodes can see it."""
+"""Checks of the output folder: writing, fsync, locks between processes, free space, and visibility to the nodes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from filelock import FileLock, Timeout
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 
-_LEAST_BYTES, _FEW_BYTES = 100 << 20, 5 << 30
+_MIN_BYTES, _FEW_BYTES = 100 << 20, 5 << 30
 _FEW_FILES = 1000
 _SLOW_SYNC_SECONDS = 0.5
-"""Journals are synced once a second."""
+"""Longest fsync without a warning: journals are synced once a second."""
 _LOCK_SECONDS = 30.0
-_OF_ONE_MACHINE = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"}
-_OF_MEMORY = {"tmpfs", "ramfs"}
+_LOCAL_FILESYSTEMS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"}
+_MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
 _TRY_LOCK = """
 import json, sys
 from filelock import FileLock, Timeout
@@ -34,16 +34,19 @@ except Timeout:
 
 
 def check_storage(question: Question) -> Iterator[Check]:
-    """Everything about the output folder; what is written for it is removed again."""
+    """Check the output folder, with temporary files that are removed again."""
     output = Path(question.output)
-    folder = _nearest(output)
+    folder = _nearest_existing(output)
     try:
         trial = Path(tempfile.mkdtemp(prefix=".doctor-", dir=folder))
     except OSError as problem:
         yield failure("output", f"{folder} cannot be written to ({problem.strerror}): give another --output")
         return
     try:
-        yield ok("output", f"{output}" + ("" if folder == output else ", will be made") + f", on {_shown(folder)}")
+        yield ok(
+            "output",
+            f"{output}" + ("" if folder == output else ", will be created") + f", on {_filesystem_text(folder)}",
+        )
         yield from _visibility(folder, question)
         yield _durable(trial)
         yield _locks(trial)
@@ -53,7 +56,7 @@ def check_storage(question: Question) -> Iterator[Check]:
 
 
 def filesystem(folder: Path) -> tuple[str, str]:
-    """Type and mount point of the filesystem that a folder is on, `unknown` where the system does not say."""
+    """Return type and mount point of the filesystem of a folder; the type is `unknown` without /proc."""
     table = Path("/proc/self/mountinfo")
     best, kind = Path("/"), "unknown"
     if table.is_file():
@@ -66,27 +69,27 @@ def filesystem(folder: Path) -> tuple[str, str]:
 
 
 def try_lock(path: Path, seconds: float = _LOCK_SECONDS) -> str:
-    """What another process makes of a lock: `held`, `taken`, or why it cannot be tried."""
-    found = probe(_TRY_LOCK, str(path), seconds=seconds)
-    return str(found.answer) if found.problem is None else found.problem
+    """Try a lock from another process: `held`, `taken`, or the reason why it cannot be tried."""
+    result = probe(_TRY_LOCK, str(path), seconds=seconds)
+    return str(result.answer) if result.problem is None else result.problem
 
 
-def _nearest(output: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
+def _nearest_existing(output: Path) -> Path:
+    """Return the folder itself, or the nearest existing folder above it."""
     return next(folder for folder in (output, *output.parents) if folder.exists())
 
 
-def _shown(folder: Path) -> str:
+def _filesystem_text(folder: Path) -> str:
     kind, point = filesystem(folder)
     return f"{kind} at {point}"
 
 
 def _visibility(folder: Path, question: Question) -> Iterator[Check]:
     kind, _ = filesystem(folder)
-    if kind in _OF_MEMORY:
-        yield warning("output filesystem", f"{kind} is gone when this machine restarts: give another --output")
-    elif question.cluster == "slurm" and kind in _OF_ONE_MACHINE and not question.on_node:
-        yield warning("output filesystem", f"{kind} is mostly one machine's own; nodes must see it: --on-node tries")
+    if kind in _MEMORY_FILESYSTEMS:
+        yield warning("output filesystem", f"{kind} is lost when this machine restarts: give another --output")
+    elif question.cluster == "slurm" and kind in _LOCAL_FILESYSTEMS and not question.on_node:
+        yield warning("output filesystem", f"{kind} is usually local, and nodes must see it: check with --on-node")
 
 
 def _durable(trial: Path) -> Check:
@@ -99,44 +102,47 @@ def _durable(trial: Path) -> Check:
             os.fsync(file.fileno())
         seconds = time.monotonic() - started
         (trial / "part").replace(trial / "whole")
-        whole = (trial / "whole").read_bytes() == content
+        is_intact = (trial / "whole").read_bytes() == content
     except OSError as problem:
-        return failure("writing", f"write, fsync and rename fail there ({problem.strerror}): give another --output")
-    if not whole:
-        return failure("writing", "what is read is not what was written: give another --output")
+        return failure("writing", f"write, fsync or rename fails ({problem.strerror}): give another --output")
+    if not is_intact:
+        return failure("writing", "the content read back differs from what was written: give another --output")
     if seconds > _SLOW_SYNC_SECONDS:
         return warning(
-            "writing", f"fsync took {seconds:.1f} s, and journals are synced once a second: a faster --output"
+            "writing", f"fsync took {seconds:.1f} s, and journals are synced once a second: give a faster --output"
         )
     return ok("writing", f"write, fsync and rename work, fsync in {seconds * 1000:.0f} ms")
 
 
 def _locks(trial: Path) -> Check:
-    remedy = "two workers could run one shard: mount it with locks (NFS: no nolock; Lustre: flock) or another --output"
+    remedy = (
+        "two workers could run the same shard: mount it with locks (NFS: without nolock; Lustre: flock) or give "
+        "another --output"
+    )
     try:
-        # filelock takes a file's mere existence for a lock where there is no flock; a killed worker's would stay
+        # Without flock, filelock uses a file's existence as the lock, and a killed worker would leave it locked.
         with (trial / "flock").open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with FileLock(trial / "lock", timeout=5):
-            seen = try_lock(trial / "lock")
+            outcome = try_lock(trial / "lock")
     except (OSError, NotImplementedError, Timeout) as problem:
-        return failure("file locking", f"does not work there ({problem}); {remedy}")
-    if seen == "held":
-        return ok("file locking", "a second process is kept out")
-    if seen == "taken":
+        return failure("file locking", f"does not work ({problem}); {remedy}")
+    if outcome == "held":
+        return ok("file locking", "locks exclude a second process")
+    if outcome == "taken":
         return failure("file locking", f"a second process got a lock that the first one held; {remedy}")
-    return failure("file locking", f"a second process cannot try ({seen}); {remedy}")
+    return failure("file locking", f"a second process cannot try a lock ({outcome}); {remedy}")
 
 
 def _room(folder: Path) -> Iterator[Check]:
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free"
-    about = os.statvfs(folder)
-    if free < _LEAST_BYTES:
-        yield failure("room", f"{text}: make room or give another --output")
+    statistics = os.statvfs(folder)
+    if free < _MIN_BYTES:
+        yield failure("room", f"{text}: free some space or give another --output")
     elif free < _FEW_BYTES:
         yield warning("room", f"{text}: enough for a small run only")
-    elif about.f_files and about.f_favail < _FEW_FILES:
-        yield warning("room", f"{text}, but only {about.f_favail} more files may be made there")
+    elif statistics.f_files and statistics.f_favail < _FEW_FILES:
+        yield warning("room", f"{text}, but only {statistics.f_favail} more files can be created")
     else:
         yield ok("room", text)

@@ -1,4 +1,4 @@
-"""Tokenizers load, their chat templates work, and one token tells the options of a verdict apart."""
+"""Checks that tokenizers load, that their chat templates work, and that each option of a verdict is a single token."""
 
 from __future__ import annotations
 
@@ -17,76 +17,73 @@ _PROGRAM = "import sys; from harness.checks.tokenizers import answer; answer(*sy
 
 
 def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterator[Check]:
-    """One line per model, and one on whether the two share their vocabulary."""
+    """Check the tokenizer of each model, and whether the two share their vocabulary."""
     if not folders:
         return
     params = dict(question.params or {})
-    asked = json.dumps([{role: str(path) for role, path in folders.items()}, question.method, params])
-    found = probe(_PROGRAM, asked, seconds=question.probe_seconds)
-    if found.timed_out:
+    request = json.dumps([{role: str(path) for role, path in folders.items()}, question.method, params])
+    result = probe(_PROGRAM, request, seconds=question.probe_seconds)
+    if result.timed_out:
         yield warning("tokenizer", f"not loaded within {question.probe_seconds:.0f} s: {SLOW}")
         return
-    if found.problem is not None:
-        yield failure("tokenizer", f"the tokenizers cannot be tried: {found.problem}")
+    if result.problem is not None:
+        yield failure("tokenizer", f"the tokenizers cannot be checked: {result.problem}")
         return
     for role in folders:
-        yield _check(role, found.answer[role])
-    prints = {found.answer[role].get("fingerprint") for role in folders}
-    if len(folders) == 2 and None not in prints:
-        yield ok(
-            "vocabularies",
-            "draft and target share theirs"
-            if len(prints) == 1
-            else "draft and target have different ones: steps go from one to the other as text",
-        )
+        yield _check(role, result.answer[role])
+    fingerprints = {result.answer[role].get("fingerprint") for role in folders}
+    if len(folders) == 2 and None not in fingerprints:
+        is_shared = len(fingerprints) == 1
+        shared, different = "draft and target share one", "draft and target have different ones: steps pass as text"
+        yield ok("vocabularies", shared if is_shared else different)
 
 
 def _check(role: Role, answer: Mapping[str, Any]) -> Check:
     if "problem" in answer:
-        return failure(f"{role} tokenizer", f"{answer['problem']}: take another model, or fetch its tokenizer again")
+        return failure(f"{role} tokenizer", f"{answer['problem']}: use another model, or download its tokenizer again")
     kind = "reasoning model" if answer["thinks"] else "plain model"
     return ok(f"{role} tokenizer", f"{kind}; {answer['labels']}")
 
 
-def answer(asked: str) -> None:
-    """Try the tokenizers in this process and print what became of each as JSON."""
-    folders, method, params = json.loads(asked)
-    print(json.dumps({role: _tried(role, folder, method, params) for role, folder in folders.items()}))
+def answer(request: str) -> None:
+    """Try the tokenizers in this process and print the result of each as JSON."""
+    folders, method, params = json.loads(request)
+    print(json.dumps({role: _try_tokenizer(role, folder, method, params) for role, folder in folders.items()}))
 
 
-def _tried(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
-    # tokenizers raises its errors as bare Exception, which a future hands over without a blind except
+def _try_tokenizer(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
+    # The library raises bare Exceptions; a future carries them without a blind except.
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(_loaded, role, folder, method, params)
+        trial = pool.submit(_properties, role, folder, method, params)
     problem = trial.exception()
     return {"problem": f"{type(problem).__name__}: {problem}"[:300]} if problem else trial.result()
 
 
-def _loaded(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
+def _properties(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
     from harness import prompts
     from harness.problem import Problem
     from harness.tokenizer import HFTokenizer
 
     tokenizer = HFTokenizer(folder)
     prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"))
-    labels = _verdict(tokenizer, method, params) if role == "target" else "no verdict is asked of it"
+    labels = _verdict_labels(tokenizer, method, params) if role == "target" else "it gives no verdicts"
     return {"fingerprint": tokenizer.fingerprint, "thinks": tokenizer.thinks, "labels": labels}
 
 
-def _verdict(tokenizer: Any, method: str | None, params: dict[str, Any]) -> str:
-    """Ask for the verdicts of a method, or of every method; raises ValueError where one token cannot tell."""
+def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any]) -> str:
+    """Build the verdict questions of a method, or of all; raises ValueError if an option is not a single token."""
     from harness import prompts
     from harness.problem import Problem
 
     candidates = [str(i) for i in range(int(params.get("drafts", 5)))]
-    asked = []
+    questions = []
     if method in {None, "specreason"}:
-        asked.append(prompts.score_question(tokenizer))
+        questions.append(prompts.score_question(tokenizer))
     if method in {None, "speccot"}:
-        asked.append(prompts.step_choice_question(tokenizer, candidates))
+        questions.append(prompts.step_choice_question(tokenizer, candidates))
     if method in {None, "scot"}:
         problem = Problem("demo/0", "demo", "1 + 1?", "2")
         reject = bool(params.get("error_correction", True))
-        asked.append(prompts.chain_choice_question(tokenizer, problem, candidates, may_reject=reject))
-    options = sorted({label for question in asked for label in question.labels})
-    return f"one token for each of {' '.join(options)}" if options else "no verdict is asked of it"
+        questions.append(prompts.chain_choice_question(tokenizer, problem, candidates, may_reject=reject))
+    options = sorted({label for question in questions for label in question.labels})
+    return f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"

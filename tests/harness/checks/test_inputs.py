@@ -52,24 +52,24 @@ def cut(path: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 files of weights are missing (model-00002"),
+    "a shard is missing": (lambda f: (f / SECOND).unlink(), "1 of 2 weight files are missing (model-00002"),
     "a shard is empty": (lambda f: (f / SECOND).write_bytes(b""), f"{SECOND} is empty"),
-    "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is cut off at"),
+    "a shard is cut off": (lambda f: cut(f / SECOND), f"{SECOND} is truncated at"),
     "a shard is a Git LFS pointer": (
         lambda f: (f / SECOND).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
         "git lfs pull",
     ),
-    "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "no safetensors"),
+    "a shard is something else": (lambda f: (f / SECOND).write_text("<html>Not found</html>" * 9), "not a safetensors"),
     "numbered shards without their index": (
         lambda f: remove(f, SECOND, INDEX),
-        "1 of 2 files of weights are missing",
+        "1 of 2 weight files are missing",
     ),
     "no weights": (lambda f: remove(f, *(p.name for p in f.glob("model*"))), "no weights"),
-    "the index is broken": (lambda f: cut(f / INDEX), "no index of weights"),
-    "no config.json": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
-    "a broken config.json": (lambda f: cut(f / "config.json"), "is no model's configuration"),
-    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "holds no tokenizer.json"),
-    "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text(""), "holds no tokenizer.json"),
+    "the index is broken": (lambda f: cut(f / INDEX), "not a valid index of weights"),
+    "no config.json": (lambda f: (f / "config.json").unlink(), "has no config.json"),
+    "a broken config.json": (lambda f: cut(f / "config.json"), "is invalid"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json"),
+    "an empty tokenizer": (lambda f: (f / "tokenizer.json").write_text(""), "has no tokenizer.json"),
 }
 
 
@@ -88,7 +88,7 @@ def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) ->
     folder = write_model(tmp_path / "model")
     checks = model_files.find("draft", str(folder), replace(QUESTION, token_budget=40_000)).checks
     assert worst(checks) == "warning"
-    assert "less than --token-budget 40000" in said(checks)
+    assert "below --token-budget 40000" in said(checks)
 
 
 _FIND = """
@@ -127,7 +127,7 @@ def test_a_cached_model_is_whole_only_with_every_blob(tmp_path: Path) -> None:
     (folder / SECOND).unlink()
     (folder / SECOND).symlink_to(repository / "blobs" / "gone")
     checks = find_in_cache(tmp_path, "org/some")
-    assert "1 of 2 files of weights are missing" in said(checks)
+    assert "1 of 2 weight files are missing" in said(checks)
 
 
 # Tokenizers

