@@ -1,12 +1,11 @@
-"""The warehouse's file: the only importer of duckdb.
+"""Connections to the warehouse's database file; the only module that imports duckdb.
 
-One process writes at a time, on a copy (files.py), so readers go on meanwhile. Any SQL of a user goes through `reader`,
-whose connection can neither write nor reach any other file.
+One process writes at a time, to a copy of the file (files.py), so readers never wait. SQL from a user always goes
+through `reader`, whose connection can neither write nor reach any other file.
 """
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -30,9 +29,10 @@ from warehouse.files import (
     successor,
     write_lock,
 )
+from warehouse.schema import SCHEMA_VERSION, tables_digest, tables_sql, views_digest, views_sql
 
 WAIT_SECONDS = 60.0
-"""How long a busy warehouse is waited for by default."""
+"""Default time to wait for a database that another process has locked."""
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error
@@ -53,72 +53,70 @@ __all__ = [
     "reader",
     "rebuilder",
     "rows",
+    "run_tables",
     "scratch",
-    "sql_of",
     "transaction",
     "writer",
 ]
-SCHEMA_VERSION = 2
-"""For people; whether a database fits is told by the hash of the tables' definition."""
 _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
-"""Rows compressed and written together. A whole row group is written while its thread goes on reading; the rest
-of a run waits uncompressed for the commit, and with DuckDB's usual 122,880 rows most of most runs would."""
-_FORMER = "SELECT run_id, folder FROM run ORDER BY run_id"
-_FOLDER = Path(__file__).parent
-FILLING = ("loading/insert", "loading/totals")
-"""SQL that fills the tables from the staged ones of one run, in turn."""
-_TABLES = ("run", "trace", "grade", "totals")
-"""Files of tables/."""
-_VIEWS = (
-    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "judge", "replay", "drafts", "flips",
-)  # fmt: skip
-"""Files of views/, each after what it builds on."""
-_FILLED_WITH = ("macros", "replay")
-"""Those of them that filling the tables uses."""
+"""Rows that are compressed and written together. A full row group is written while its thread goes on reading; what is
+left of a run waits uncompressed for the commit. With DuckDB's default of 122,880 rows that would be most of a run."""
+_LOADED_FROM = "SELECT run_id, folder FROM run ORDER BY run_id"
+_RUN_TABLES = """
+SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND database_name = current_database()
+    AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE database_name = current_database())
+ORDER BY table_name
+"""
 _NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 @contextmanager
 def writer(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
-    """Open a copy for writing, which takes the file's place when the block ends well. Raises WarehouseError.
+    """Open a copy of the database for writing; it replaces the file when the block ends without an exception.
 
-    The file and the schema are made where they are missing. Readers are not kept waiting and see the new state when
-    they open the file the next time.
+    The file and the schema are created where they are missing. Readers do not wait; they see the new state when they
+    open the file the next time. Raises WarehouseError.
     """
-    with write_lock(database, wait_seconds), ExitStack() as held:
+    with write_lock(database, wait_seconds), ExitStack() as stack:
         if database.exists():
-            # Reading keeps off whoever would open the file itself for writing, another program for instance.
-            current = held.enter_context(closing(_connect(database, wait_seconds)))
-            if _stored_version(current, database)[0] != _tables_digest():
+            # An open reader keeps other programs from opening the file itself for writing.
+            current = stack.enter_context(closing(_connect(database, wait_seconds)))
+            if _stored_version(current, database)[0] != tables_digest():
                 raise WarehouseOutdated(_outdated(database))
-        with successor(database) as fresh:
+        with successor(database) as new_file:
             if database.exists():
-                copy(database, fresh)
-            with _open_for_writing(fresh) as connection:
+                copy(database, new_file)
+            with _open_for_writing(new_file) as connection:
                 yield connection
 
 
 @contextmanager
 def rebuilder(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
-    """Open a new database, which takes the old one's place, whatever that was, when the block ends well."""
+    """Open a new database for writing; it replaces any file there when the block ends without an exception.
+
+    Raises WarehouseError.
+    """
     with (
         write_lock(database, wait_seconds),
-        _kept_from_writers(database, wait_seconds),
-        successor(database) as fresh,
-        _open_for_writing(fresh) as connection,
+        _other_programs_kept_out(database, wait_seconds),
+        successor(database) as new_file,
+        _open_for_writing(new_file) as connection,
     ):
         yield connection
 
 
 @contextmanager
 def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Connection]:
-    """Open for reading: no writes, no other files, no network, and no setting that would allow them."""
+    """Open the database for reading: no writes, no other files, no network, and no setting that would allow them.
+
+    Raises WarehouseMissing, WarehouseOutdated, WarehouseBusy and other WarehouseErrors.
+    """
     if not database.is_file():
-        raise WarehouseMissing(f"there is no warehouse at {database}: make one with python -m warehouse.load RUNS_DIR")
+        raise WarehouseMissing(f"there is no warehouse at {database}: create it by python -m warehouse.load RUNS_DIR")
     connection = _connect(database, wait_seconds)
     try:
-        if _stored_version(connection, database) != (_tables_digest(), _digest(views_sql())):
+        if _stored_version(connection, database) != (tables_digest(), views_digest()):
             raise WarehouseOutdated(_outdated(database))
         yield connection
     finally:
@@ -127,9 +125,9 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Connection]:
-    """A database in memory, for work on files that are no warehouse; may read and write any file.
+    """Open a database in memory that may read and write any file.
 
-    What does not fit into memory goes into `folder` for the while.
+    What does not fit into memory is spilled to a temporary folder inside `folder`.
     """
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".spill-") as spill:
@@ -140,7 +138,7 @@ def scratch(folder: Path) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """All of the block or nothing of it."""
+    """Run the block in a transaction: commit at its end, roll back on an exception."""
     connection.begin()
     try:
         yield
@@ -151,10 +149,13 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def former_runs(database: Path, wait_seconds: float = WAIT_SECONDS) -> dict[str, Path]:
-    """The run folders that a database of any version was loaded from, by run id; empty where it does not say."""
+    """Return the run folders, by run id, that a database of any schema was loaded from.
+
+    Empty where the file does not tell, for instance because it is not a database. Raises WarehouseBusy.
+    """
     try:
         with closing(_connect(database, wait_seconds)) as connection:
-            return {run_id: Path(folder) for run_id, folder in connection.execute(_FORMER).fetchall()}
+            return {run_id: Path(folder) for run_id, folder in connection.execute(_LOADED_FROM).fetchall()}
     except WarehouseBusy:
         raise
     except (WarehouseError, duckdb.Error):
@@ -162,23 +163,28 @@ def former_runs(database: Path, wait_seconds: float = WAIT_SECONDS) -> dict[str,
 
 
 def rows(connection: Connection, sql: str, parameters: dict[str, object] | None = None) -> list[dict[str, object]]:
-    """Rows of a query by column name."""
+    """Run a query and return its rows as dictionaries by column name."""
     result = connection.execute(sql, parameters)
     names = [column[0] for column in result.description or ()]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
+def run_tables(connection: Connection) -> list[str]:
+    """Return the names of the tables that hold rows of runs: those with a column `run_id`."""
+    return [name for (name,) in connection.execute(_RUN_TABLES).fetchall()]
+
+
 def columns(connection: Connection, sql: str, parameters: dict[str, object]) -> dict[str, NDArray[Any]]:
-    """The answer to a query as arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
-    found = connection.execute(sql, parameters).fetchnumpy()
+    """Run a query and return arrays (rows,) by column name; NULL becomes NaN, so only a DOUBLE may be NULL."""
+    arrays = connection.execute(sql, parameters).fetchnumpy()
     return {
         name: values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
-        for name, values in found.items()
+        for name, values in arrays.items()
     }
 
 
 def arrow(connection: Connection, sql: str) -> pa.Table:
-    """The answer to a query as an Arrow table. Raises DatabaseError, and WarehouseError where there is no answer."""
+    """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError where the SQL returns nothing."""
     relation = connection.sql(sql)
     if relation is None:
         raise WarehouseError("the SQL asks for no rows")
@@ -186,29 +192,14 @@ def arrow(connection: Connection, sql: str) -> pa.Table:
 
 
 def one_line(error: Exception) -> str:
-    """An error's message without its further lines."""
+    """Return the first line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def literal(text: str) -> str:
-    """A text as SQL writes it, where no parameter may stand."""
+    """Return a text as an SQL literal, for places where a parameter is not allowed."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def sql_of(name: str) -> str:
-    """One of this package's SQL files by name."""
-    return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
-
-
-def tables_sql() -> str:
-    """The tables' definition."""
-    return "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
-
-
-def views_sql() -> str:
-    """The definition of macros and views, in the order in which they build on each other."""
-    return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
 
 
 def _connect(database: Path, wait_seconds: float) -> Connection:
@@ -229,26 +220,29 @@ def _connect(database: Path, wait_seconds: float) -> Connection:
 
 
 def memory_mebibytes() -> int:
-    """What loading may use: half of what is free, within a bound. It runs on login nodes and beside engines, too."""
+    """Return the memory limit of a connection that writes: half of what is free, within bounds.
+
+    Loading also runs on login nodes and beside engines.
+    """
     return max(256, min(_MOST_MEMORY_MEBIBYTES, int(psutil.virtual_memory().available) // 2**21))
 
 
 @contextmanager
-def _open_for_writing(fresh: Path) -> Iterator[Connection]:
+def _open_for_writing(path: Path) -> Iterator[Connection]:
     config: dict[str, str | bool | int | float | list[str]] = dict(_NO_EXTENSIONS)
     config |= {
         "memory_limit": f"{memory_mebibytes()}MiB",
-        "temp_directory": f"{fresh}.tmp",
+        "temp_directory": f"{path}.tmp",
         "preserve_insertion_order": False,
     }
-    if not fresh.exists():
-        # Nothing is deleted from a new file, and joining small row groups costs a rewrite.
+    if not path.exists():
+        # Nothing is deleted from a new file, and merging small row groups would rewrite them.
         config["max_vacuum_tasks"] = 0
     with closing(duckdb.connect(":memory:", config=config)) as connection:
         try:
-            connection.execute(f"ATTACH {literal(str(fresh))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
+            connection.execute(f"ATTACH {literal(str(path))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
         except duckdb.Error as error:
-            raise WarehouseError(f"{fresh} cannot be opened: {one_line(error)}") from error
+            raise WarehouseError(f"{path} cannot be opened: {one_line(error)}") from error
         connection.execute("USE warehouse")
         _create_or_check(connection)
         yield connection
@@ -260,12 +254,12 @@ def _is_locked(error: BaseException) -> bool:
 
 
 @contextmanager
-def _kept_from_writers(database: Path, wait_seconds: float) -> Iterator[None]:
-    """Keep other programs from writing a file that may be missing, outdated or no database at all."""
-    with ExitStack() as held:
+def _other_programs_kept_out(database: Path, wait_seconds: float) -> Iterator[None]:
+    """Keep other programs from writing to a file that may be missing, outdated or not a database at all."""
+    with ExitStack() as stack:
         try:
             if database.exists():
-                held.enter_context(closing(_connect(database, wait_seconds)))
+                stack.enter_context(closing(_connect(database, wait_seconds)))
         except WarehouseBusy:
             raise
         except WarehouseError:
@@ -274,8 +268,8 @@ def _kept_from_writers(database: Path, wait_seconds: float) -> Iterator[None]:
 
 
 def _create_or_check(connection: Connection) -> None:
-    """Make the schema in an empty database; else bring the views up to date."""
-    tables, views = _tables_digest(), _digest(views_sql())
+    """Create the schema in an empty database; in any other, bring the views up to date."""
+    tables, views = tables_digest(), views_digest()
     if not connection.execute("SELECT 1 FROM duckdb_tables() LIMIT 1").fetchall():
         with transaction(connection):
             connection.execute(tables_sql())
@@ -298,15 +292,5 @@ def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
 def _outdated(database: Path) -> str:
     return (
         f"{database} was made by another version of the warehouse (this one has schema {SCHEMA_VERSION}): "
-        f"python -m warehouse.load RUNS_DIR --database {database} makes it anew from its run folders"
+        f"rebuild it from its run folders with python -m warehouse.load RUNS_DIR --database {database}"
     )
-
-
-def _tables_digest() -> str:
-    """Of the tables' definition and of what fills them."""
-    using = [f"views/{name}" for name in _FILLED_WITH]
-    return _digest("\n".join([tables_sql(), *(sql_of(name) for name in (*FILLING, *using))]))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

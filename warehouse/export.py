@@ -1,6 +1,6 @@
-"""One run for other tools: `python -m warehouse.export RUN --format parquet|inspect`.
+"""Export one run for other tools: `python -m warehouse.export RUN --format parquet|inspect`.
 
-parquet: every table's rows of the run, one file a table, in a new folder. inspect: a log for Inspect's viewer and its
+parquet: the run's rows of every table, one file per table, in a new folder. inspect: a log for Inspect's viewer and
 readers (needs the extra `inspect`).
 """
 
@@ -14,28 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from warehouse.comparison.outcomes import resolve
-from warehouse.database import Connection, reader
+from warehouse.database import Connection, reader, run_tables
 from warehouse.inspect_log import ExportImpossible, export_inspect
 from warehouse.options import WarehouseCommand, database_option, format_option, wait_option
 
-_ROWS_AT_ONCE = 50_000
-_TABLES = """
-SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND NOT internal
-    AND table_name IN (SELECT table_name FROM duckdb_tables()) ORDER BY table_name
-"""
+_ROWS_PER_BATCH = 50_000
 
 
 def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Path]:
-    """Write every table's rows of one run into a new folder; returns the files. Raises ExportImpossible."""
+    """Write one run's rows of every table into a new folder, one Parquet file per table, and return the files.
+
+    Raises ExportImpossible where the folder exists.
+    """
     if folder.exists():
-        raise ExportImpossible(f"{folder} exists already: give another with -o")
+        raise ExportImpossible(f"{folder} exists already: name another with -o")
     folder.mkdir(parents=True)
     connection.execute("SET VARIABLE exported_run = $run_id", {"run_id": run_id})
     written = []
-    for (table,) in connection.execute(_TABLES).fetchall():
+    for table in run_tables(connection):
         path = folder / f"{table}.parquet"
-        found = connection.sql(f"FROM {table} WHERE run_id = getvariable('exported_run')")
-        batches: pa.RecordBatchReader = found.to_arrow_reader(_ROWS_AT_ONCE)
+        relation = connection.sql(f"FROM {table} WHERE run_id = getvariable('exported_run')")
+        batches: pa.RecordBatchReader = relation.to_arrow_reader(_ROWS_PER_BATCH)
         with pq.ParquetWriter(path, batches.schema, compression="zstd") as out:
             for batch in batches:
                 out.write_batch(batch)

@@ -1,7 +1,7 @@
-"""One run as a log of Inspect (inspect.aisi.org.uk): the only importer of inspect_ai.
+"""Write one run as a log of Inspect (inspect.aisi.org.uk); the only module that imports inspect_ai.
 
-A sample becomes an epoch of its problem, a step an event, the grade a score. Samples that have not been run are not in
-the log; its totals count them, and the accuracy is the warehouse's pass@1, to which they count as not correct.
+A sample becomes an epoch of its problem, a step an event, and the grade a score. Samples that have not been run are not
+in the log. Its totals count them, and its accuracy is the warehouse's pass@1, which counts them as not correct.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class ExportImpossible(WarehouseError):
 
 
 def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
-    """Write a run's finished samples as an Inspect log (.eval or .json); returns how many. Raises ExportImpossible."""
+    """Write a run's finished samples as an Inspect log (.eval or .json) and return their number.
+
+    Raises ExportImpossible where inspect-ai is not installed, the file exists or its ending is another.
+    """
     try:
         from inspect_ai import log
     except ImportError as error:
@@ -55,13 +58,13 @@ def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
     if path.suffix not in {".eval", ".json"}:
         raise ExportImpossible(f"{path}: an Inspect log ends in .eval or .json")
     if path.exists():
-        raise ExportImpossible(f"{path} exists already: give another with -o")
+        raise ExportImpossible(f"{path} exists already: name another with -o")
     [run] = rows(connection, _RUN, {"run_id": run_id})
     samples = list(_samples(connection, run))
-    is_whole = not run["num_not_run"]
+    is_complete = not run["num_not_run"]
     log.write_eval_log(
         log.EvalLog(
-            status="success" if is_whole else "started",
+            status="success" if is_complete else "started",
             eval=_spec(run),
             results=_results(run, len(samples)),
             stats=log.EvalStats(
@@ -79,7 +82,7 @@ def _spec(run: Row) -> Any:
     from inspect_ai import log
 
     models = {role: run[f"{role}_path"] for role in ("draft", "target") if run[f"{role}_name"]}
-    facts = {name: _plain(value) for name, value in run.items() if name not in {"params"}}
+    run_columns = {name: _plain(value) for name, value in run.items() if name != "params"}
     return log.EvalSpec(
         eval_id=run["spec_id"],
         run_id=run["run_id"],
@@ -91,7 +94,7 @@ def _spec(run: Row) -> Any:
         dataset=log.EvalDataset(name=run["dataset"], samples=run["num_problems"]),
         model=models.get("target") or models["draft"],
         config=log.EvalConfig(epochs=run["samples"], epochs_reducer=["mean"]),
-        metadata={"models": models, "limited": run["limited"], "run": facts},
+        metadata={"models": models, "limited": run["limited"], "run": run_columns},
     )
 
 
@@ -101,19 +104,19 @@ def _results(run: Row, num_samples: int) -> Any:
     metrics = {"accuracy": log.EvalMetric(name="accuracy", value=run["pass_at_1"])}
     if run["standard_error"] is not None:
         metrics["stderr"] = log.EvalMetric(name="stderr", value=run["standard_error"])
-    facts = {name: run[name] for name in ("n", "k", "num_not_run", "num_ungraded", "grader_version", "limited")}
+    metadata = {name: run[name] for name in ("n", "k", "num_not_run", "num_ungraded", "grader_version", "limited")}
     return log.EvalResults(
         total_samples=run["num_samples"],
         completed_samples=num_samples,
-        scores=[log.EvalScore(name=SCORER, scorer=SCORER, metrics=metrics, metadata=facts)],
+        scores=[log.EvalScore(name=SCORER, scorer=SCORER, metrics=metrics, metadata=metadata)],
     )
 
 
 def _samples(connection: Connection, run: Row) -> Iterator[Any]:
     key: Row = {"run_id": run["run_id"]}
     usage = {
-        sample_id: list(found)
-        for sample_id, found in groupby(rows(connection, _USAGE, key), key=lambda row: str(row["sample_id"]))
+        sample_id: list(usage_rows)
+        for sample_id, usage_rows in groupby(rows(connection, _USAGE, key), key=lambda row: str(row["sample_id"]))
     }
     for sample in rows(connection, _SAMPLES, key):
         steps = rows(connection, _STEPS, {**key, "sample_id": sample["sample_id"]})
@@ -178,7 +181,7 @@ def _time(moment: datetime) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON knows it; minus infinity, as a log-probability may be, becomes null."""
+    """Return a value that JSON can hold; an infinite log-probability becomes null."""
     if isinstance(value, datetime):
         return _time(value)
     if isinstance(value, float):

@@ -1,9 +1,8 @@
-"""Run folders into the warehouse: `python -m warehouse.load RUNS_DIR`.
+"""Load run folders into the warehouse: `python -m warehouse.load RUNS_DIR`.
 
-Loading is idempotent: a run whose files have the fingerprints of the last load is left alone, any other is replaced as
-a whole in one transaction, so a loader killed at any moment leaves the old state. Of several complete records of one
-sample the first without an error counts, else the first, files in the order of their names. Runs that are still going
-on may be loaded again and again.
+Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
+replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
+counts once (jobs.run.records). Runs that are still running may be loaded any number of times.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import click
 
 from jobs.run.folder import RunFolder, run_folders
 from warehouse.database import (
-    FILLING,
-    SCHEMA_VERSION,
     WAIT_SECONDS,
     Connection,
     WarehouseError,
@@ -31,7 +28,7 @@ from warehouse.database import (
     reader,
     rebuilder,
     rows,
-    sql_of,
+    run_tables,
     transaction,
     writer,
 )
@@ -41,28 +38,24 @@ from warehouse.loading.load_report import LoadReport, describe, describe_skipped
 from warehouse.loading.run_files import LoadedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
+from warehouse.schema import FILLING, SCHEMA_VERSION, sql_of
 
-_TABLES = (
-    "run", "attempt", "problem", "sample", "step", "candidate", "call", "grade", "second_grade", "candidate_grade",
-    "step_score", "candidate_score", "grade_total", "graded_sample", "sample_tokens", "timed_sample", "step_total",
-    "sample_answer", "sample_verdicts", "position_total", "option_total", "rating_total", "replay_total", "call_total",
-    "loaded_file",
-)  # fmt: skip
 _PUBLISH_SECONDS = 60.0
-"""Readers see what is loaded after at most this time and one run more."""
+"""Readers see a loaded run after at most this time and the time of one more run."""
 __all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
 _logger = logging.getLogger(__name__)
 Outcome = LoadReport | WarehouseError
 
 
 class RunUnreadable(WarehouseError):
-    """A run's plan cannot be read, or its rows do not fit; the message is one line."""
+    """A run's plan cannot be read, or its rows do not fit the tables; the message is one line."""
 
 
 def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
-    """Bring the warehouse up to date with one run folder. Raises RunUnreadable and other WarehouseErrors.
+    """Bring the warehouse up to date with one run folder.
 
-    Damaged trace and grade files are left out and named in the report. A database of an older schema is made anew.
+    Damaged trace and grade files are left out and named in the report. A database of an older schema is rebuilt.
+    Raises RunUnreadable and other WarehouseErrors.
     """
     try:
         outcomes = list(load_runs([folder], database, wait_seconds))
@@ -70,7 +63,7 @@ def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECON
         folders, line = plan_migration([folder], database, wait_seconds)
         _logger.warning("%s", line)
         outcomes = list(rebuild(folders, database, wait_seconds))
-    [outcome] = [found for run, found in outcomes if run.path == folder.path]
+    [outcome] = [outcome for run, outcome in outcomes if run.path == folder.path]
     if isinstance(outcome, WarehouseError):
         raise outcome
     return outcome
@@ -79,9 +72,9 @@ def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECON
 def load_runs(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Bring the warehouse up to date with many runs; a run that cannot be loaded does not keep the others out.
+    """Bring the warehouse up to date with many runs; a run that cannot be loaded does not affect the others.
 
-    Where nothing has changed, nothing is written. Raises WarehouseError where the database itself is wrong.
+    Where nothing has changed, nothing is written. Raises WarehouseError where the database itself cannot be used.
     """
     waiting: deque[RunFolder] = deque()
     for folder, report in _unchanged(folders, database, wait_seconds):
@@ -96,70 +89,74 @@ def load_runs(
 def rebuild(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Make the database anew from the given runs alone; it takes the old one's place when all of them are loaded."""
+    """Rebuild the database from the given runs alone; it replaces the old one when all of them are loaded."""
     yield from _load_some(deque(folders), lambda: rebuilder(database, wait_seconds), None)
 
 
 def plan_migration(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> tuple[list[RunFolder], str]:
-    """The runs from which an outdated database is made anew, and one line that says so.
+    """Return the runs from which an outdated database is rebuilt, and one line that says so.
 
-    Those that it holds and the given ones. Raises WarehouseOutdated where folders of runs that it holds are gone.
+    These are the given runs and those that the database holds. Raises WarehouseOutdated where folders of the latter
+    no longer exist.
     """
-    known = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
-    known |= {folder.path.name: folder for folder in folders}
-    gone = sorted(name for name, folder in known.items() if not folder.exists())
-    if gone:
+    by_name = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
+    by_name |= {folder.path.name: folder for folder in folders}
+    missing = sorted(name for name, folder in by_name.items() if not folder.exists())
+    if missing:
         raise WarehouseOutdated(
-            f"{database} was made by another version of the warehouse, and the folders of {len(gone)} of its runs are "
-            f"gone ({', '.join(gone[:5])}{', …' if len(gone) > 5 else ''}): name their folders too, or do without "
-            "them with --rebuild"
+            f"{database} was made by another version of the warehouse, and the folders of {len(missing)} of its runs "
+            f"no longer exist ({', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}): name their new folders "
+            "too, or rebuild without these runs with --rebuild"
         )
     line = (
-        f"{database} was made by another version of the warehouse: made anew with schema {SCHEMA_VERSION} "
-        f"from its {len(known)} run folders"
+        f"{database} was made by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
+        f"from its {len(by_name)} run folders"
     )
-    return list(known.values()), line
+    return list(by_name.values()), line
 
 
 def _unchanged(
     folders: Iterable[RunFolder], database: Path, wait_seconds: float
 ) -> list[tuple[RunFolder, LoadReport | None]]:
-    """Each run with its report where the database holds it as it is, else with None."""
-    given = list(folders)
+    """Return each run, with its report where the database is up to date with it and with None where it is not."""
+    runs = list(folders)
     try:
         with reader(database, wait_seconds):
             pass
     except WarehouseMissing:
-        return [(folder, None) for folder in given]
-    except WarehouseOutdated:  # of the views alone, or this says so again
+        return [(folder, None) for folder in runs]
+    except WarehouseOutdated:  # opening it for writing updates the views; if the tables differ too, it raises again
         with writer(database, wait_seconds):
             pass
     with reader(database, wait_seconds) as connection:
-        return [(folder, _report_if_unchanged(connection, folder)) for folder in given]
+        return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
 
 
 def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:
     started = time.perf_counter()
     try:
         _check_folder(connection, folder)
-        known = _known_files(connection, folder.path.name)
-        if not known or _hashes(fingerprints(folder)) != _hashes(known.values()):
+        loaded_files = _loaded_files(connection, folder.path.name)
+        if not loaded_files or _hashes(fingerprints(folder)) != _hashes(loaded_files):
             return None
     except (RunUnreadable, *UNREADABLE):
         return None
-    return report_on(connection, folder.path.name, Staged(list(known.values())), started, unchanged=True)
+    return report_on(connection, folder.path.name, Staged(loaded_files), started, unchanged=True)
 
 
 def _load_some(
-    waiting: deque[RunFolder], open_it: Callable[[], AbstractContextManager[Connection]], seconds: float | None
+    waiting: deque[RunFolder], open_database: Callable[[], AbstractContextManager[Connection]], seconds: float | None
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Load from the front of `waiting` for about so long; reports only what others can see by then."""
-    began = time.monotonic()
+    """Load runs from the front of `waiting` for about `seconds`, and yield their outcomes once readers can see them.
+
+    None: load all of them.
+    """
+    started = time.monotonic()
     outcomes: list[tuple[RunFolder, Outcome]] = []
-    with open_it() as connection:
-        while waiting and (seconds is None or not outcomes or time.monotonic() < began + seconds):
+    with open_database() as connection:
+        while waiting and (seconds is None or not outcomes or time.monotonic() < started + seconds):
             folder = waiting.popleft()
             try:
                 outcomes.append((folder, load_into(connection, folder)))
@@ -169,25 +166,25 @@ def _load_some(
 
 
 def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
-    """Put a run in the place of what an open warehouse holds of it. Raises RunUnreadable."""
+    """Replace what an open warehouse holds of a run by the run's files. Raises RunUnreadable."""
     started = time.perf_counter()
     _check_folder(connection, folder)
     try:
         files, plan = fingerprints(folder), read_plan(folder)
         try:
-            staged = _replace(connection, folder, plan, files, is_wary=False)
-        except UNREADABLE:  # a trace file may be damaged: read them one by one to find out which
-            staged = _replace(connection, folder, plan, files, is_wary=True)
+            staged = _replace(connection, folder, plan, files, read_each=False)
+        except UNREADABLE:  # perhaps one trace file is damaged: read them one by one
+            staged = _replace(connection, folder, plan, files, read_each=True)
     except UNREADABLE as error:
         raise RunUnreadable(f"{folder.path} cannot be loaded: {one_line(error)}") from error
     return report_on(connection, folder.path.name, staged, started, unchanged=False)
 
 
 def _replace(
-    connection: Connection, folder: RunFolder, plan: Plan, files: list[LoadedFile], *, is_wary: bool
+    connection: Connection, folder: RunFolder, plan: Plan, files: list[LoadedFile], *, read_each: bool
 ) -> Staged:
     run_id, now = folder.path.name, convert.utc(time.time())
-    staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), is_wary=is_wary)
+    staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), read_each=read_each)
     file_rows = [convert.file_row(run_id, file, now) for file in staged.files]
     stage_rows(connection, "loaded_file", file_rows)
     with transaction(connection):
@@ -196,8 +193,8 @@ def _replace(
 
 
 def replace_run(connection: Connection, run_id: str) -> None:
-    """Put the staged run in the place of what the warehouse holds of it; the caller opens the transaction."""
-    for table in _TABLES:
+    """Replace what the warehouse holds of a run by the staged run, in the caller's transaction."""
+    for table in run_tables(connection):
         connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
     connection.execute("SET VARIABLE loading_run = $run_id", {"run_id": run_id})
     for name in FILLING:
@@ -209,43 +206,43 @@ def _hashes(files: Iterable[LoadedFile]) -> dict[str, str]:
 
 
 def _check_folder(connection: Connection, folder: RunFolder) -> None:
-    found = rows(connection, "SELECT folder FROM run WHERE run_id = $run_id", {"run_id": folder.path.name})
-    for row in found:
+    """Raise RunUnreadable where a run of this name was loaded from another folder that still exists."""
+    for row in rows(connection, "SELECT folder FROM run WHERE run_id = $run_id", {"run_id": folder.path.name}):
         other = RunFolder(Path(str(row["folder"])))
         if other.path != folder.path.resolve() and other.exists():
-            raise RunUnreadable(f"{folder.path} has the name of another run that is loaded: {other.path}")
+            raise RunUnreadable(f"{folder.path} has the name of a run that is loaded from another folder: {other.path}")
 
 
-def _known_files(connection: Connection, run_id: str) -> dict[str, LoadedFile]:
+def _loaded_files(connection: Connection, run_id: str) -> list[LoadedFile]:
     columns = ", ".join(LoadedFile.__dataclass_fields__)
-    found = connection.execute(f"SELECT {columns} FROM loaded_file WHERE run_id = ?", [run_id]).fetchall()
-    return {file.name: file for file in (LoadedFile(*row) for row in found)}
+    sql = f"SELECT {columns} FROM loaded_file WHERE run_id = ?"
+    return [LoadedFile(*row) for row in connection.execute(sql, [run_id]).fetchall()]
 
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:
-    """Say what was loaded; returns whether every file of every run was."""
-    whole = True
+    """Print what was loaded and what was left out; return whether every file of every run was loaded."""
+    is_complete = True
     for _, outcome in outcomes:
         if isinstance(outcome, WarehouseError):
             click.echo(printable(f"WARNING: {outcome}"), err=True)
-            whole = False
+            is_complete = False
             continue
         click.echo(printable(describe(outcome)))
         for file in outcome.skipped:
             click.echo(printable(describe_skipped(outcome.run_id, file)), err=True)
-            whole = False
-    return whole
+            is_complete = False
+    return is_complete
 
 
 @click.command(cls=WarehouseCommand)
 @click.argument("paths", metavar="RUNS_DIR_OR_RUN…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @database_option("Database to load into.", "beside the run folders")
-@click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the database anew from the given runs alone.")
+@click.option("--rebuild", "is_rebuild", is_flag=True, help="Rebuild the database from the given runs alone.")
 @wait_option()
 def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_seconds: float) -> int:
     """Bring the warehouse up to date with run folders.
 
-    Exit code 1: something was left out and named; 2: nothing could be done.
+    Exit code 1: something was left out, with a warning; 2: nothing was loaded.
     """
     folders = run_folders(paths)
     if not folders:

@@ -83,7 +83,7 @@ def test_the_warehouse_holds_what_the_trace_files_hold(name: str) -> None:
 # 2 and 5: the old warehouse, and a comparison
 
 
-def test_an_older_warehouse_is_read_or_made_anew_with_a_notice(tmp_path: Path) -> None:
+def test_an_older_warehouse_is_read_or_rebuilt_with_a_notice(tmp_path: Path) -> None:
     runs = [run for run in corpus.copied(CORPUS / "finished", tmp_path) if run.path.name not in REFUSED]
     database = corpus.unpack(CORPUS / "warehouse.duckdb.gz", tmp_path / "warehouse.duckdb")
     names, outdated = still_accepted(FINISHED), False

@@ -188,7 +188,7 @@ def test_an_unreadable_plan_does_not_stop_other_runs(folder: RunFolder, database
 def test_a_run_of_the_same_name_elsewhere_is_refused(folder: RunFolder, database: Path) -> None:
     load_run(folder, database)
     other = runs.create(folder.path.parent / "elsewhere")
-    with pytest.raises(RunUnreadable, match="name of another run"):
+    with pytest.raises(RunUnreadable, match="is loaded from another folder"):
         load_run(other, database)
     assert counts(database)["step"] == 6
 

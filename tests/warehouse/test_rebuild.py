@@ -1,4 +1,4 @@
-"""Whatever is derived comes out the same: a database made anew, totals, and what another version left behind."""
+"""Whatever is derived comes out the same: a rebuilt database, totals, and what another version left behind."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def previous(database: Path, folders: dict[str, Path]) -> None:
             connection.execute("INSERT INTO run (run_id, folder) VALUES (?, ?)", [name, str(path)])
 
 
-def test_a_database_of_the_previous_schema_is_made_anew_with_one_line(folder: RunFolder, database: Path) -> None:
+def test_a_database_of_the_previous_schema_is_rebuilt_with_one_line(folder: RunFolder, database: Path) -> None:
     second = runs.create(folder.path.parent / "elsewhere")
     renamed = RunFolder(second.path.rename(second.path.with_name("other")))
     previous(database, {folder.path.name: folder.path, "other": renamed.path})
@@ -107,7 +107,7 @@ def test_a_database_of_the_previous_schema_is_made_anew_with_one_line(folder: Ru
     result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
     assert result.exit_code == 0, result.output
     assert result.stderr.count("\n") == 1
-    assert "made anew with schema 2 from its 2 run folders" in result.stderr
+    assert "rebuilt with schema 2 from its 2 run folders" in result.stderr
     assert (counts(database)["run"], counts(database)["step"]) == (2, 6)
 
 

@@ -79,11 +79,11 @@ def test_another_version_of_the_schema_asks_for_a_rebuild(tmp_path: Path) -> Non
     with writer(path) as connection:
         connection.execute("UPDATE schema_version SET tables_hash = 'other'")
     for open_it in (reader, writer):
-        with pytest.raises(WarehouseOutdated, match="makes it anew"), open_it(path):
+        with pytest.raises(WarehouseOutdated, match="rebuild it from its run folders"), open_it(path):
             pass
 
 
-def test_views_of_another_version_are_made_anew_by_the_next_writer(tmp_path: Path) -> None:
+def test_views_of_another_version_are_rebuilt_by_the_next_writer(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
     with writer(path) as connection:
         connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW pass_at_1")

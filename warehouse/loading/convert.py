@@ -1,4 +1,4 @@
-"""A run folder's small files as rows of the warehouse's tables. Trace files go through SQL instead (insert.sql)."""
+"""Convert a run folder's small files to rows of the warehouse's tables. Trace files go through SQL (insert.sql)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, object]
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
-    """The row of `run`: the specification with its models and engine flattened into prefixed columns."""
+    """Return the row of `run`: the specification, with its models and engine flattened into prefixed columns."""
     nested: dict[str, type[ModelSpec | AdapterSpec | EngineSpec]] = {
         "draft": ModelSpec,
         "target": ModelSpec,
@@ -28,8 +28,8 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     }
     row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
     for prefix, kind in nested.items():
-        part = getattr(spec, prefix)
-        row |= {f"{prefix}_{field.name}": getattr(part, field.name, None) for field in fields(kind)}
+        nested_spec = getattr(spec, prefix)
+        row |= {f"{prefix}_{field.name}": getattr(nested_spec, field.name, None) for field in fields(kind)}
     return row | {
         "run_id": folder.path.name,
         "spec_id": spec.run_id,
@@ -42,18 +42,18 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
     }
 
 
-def attempt_row(run_id: str, part: Path, metadata: Mapping[str, str]) -> Row:
-    """The row of `attempt` from a trace file's metadata; only its name is known where the file does not say more."""
-    known = json.loads(metadata.get("attempt") or "null") or {}
-    row: Row = {k: v for k, v in known.items() if k in Attempt.__dataclass_fields__}
+def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> Row:
+    """Return the row of `attempt` from a trace file's metadata; without metadata it holds the name alone."""
+    attempt = json.loads(metadata.get("attempt") or "null") or {}
+    row: Row = {k: v for k, v in attempt.items() if k in Attempt.__dataclass_fields__}
     row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
-    if known.get("started_at"):
-        row["started_at"] = utc(known["started_at"])
-    return row | {"run_id": run_id, "attempt_id": part.stem}
+    if attempt.get("started_at"):
+        row["started_at"] = utc(attempt["started_at"])
+    return row | {"run_id": run_id, "attempt_id": trace_file.stem}
 
 
 def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
-    """The rows of `problem`, in the run's order."""
+    """Return the rows of `problem`, in the run's order."""
     rows: list[Row] = []
     for index, problem in enumerate(problems):
         row: Row = asdict(problem)
@@ -63,12 +63,12 @@ def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:
 
 
 def file_row(run_id: str, file: LoadedFile, loaded_at: datetime) -> Row:
-    """The row of `loaded_file`."""
+    """Return the row of `loaded_file`."""
     return {"run_id": run_id, **asdict(file), "loaded_at": loaded_at}
 
 
 def utc(seconds: float) -> datetime:
-    """Seconds since the epoch as a UTC time without a zone, as the warehouse keeps them."""
+    """Convert seconds since the epoch to a UTC time without a zone, as the warehouse stores times."""
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
 
 
@@ -82,7 +82,7 @@ _SQL_TYPES = {
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """An Arrow type in DuckDB's words. Raises KeyError for one that trace files do not use."""
+    """Return the name of an Arrow type in DuckDB. Raises KeyError for a type that trace files do not use."""
     if pa.types.is_list(kind):
         return f"{sql_type(kind.value_type)}[]"
     if pa.types.is_struct(kind):

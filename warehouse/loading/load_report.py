@@ -1,4 +1,4 @@
-"""What a load did, from the warehouse itself, and in one line for a person."""
+"""Report what loading a run did, counted in the warehouse itself."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from warehouse.loading.staging import Staged
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What loading one run did, and what is in the warehouse for it now."""
+    """What loading one run did, and what the warehouse holds of it now."""
 
     run_id: str
     unchanged: bool
-    """True where every file was already loaded with this content, so nothing was written."""
+    """Whether every file was already loaded with this content, so that nothing was written."""
     num_samples: int
     """Planned samples: problems × samples."""
     num_finished: int
@@ -25,15 +25,15 @@ class LoadReport:
     num_candidates: int
     num_calls: int
     num_duplicates: int
-    """Records of a sample that an earlier record already held, left out by this load."""
+    """Records left out because another record of the same sample counts, failed ones excepted."""
     num_unplanned: int
-    """Finished samples that are not in the plan, left out by this load."""
+    """Finished samples left out because they are not in the plan."""
     skipped: tuple[SkippedFile, ...]
     seconds: float
 
 
 def report_on(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
-    """What the warehouse holds of a run after `staged` was loaded."""
+    """Return the report on a run after `staged` was loaded. `started`: of time.perf_counter."""
     [counts] = connection.execute(
         """
         SELECT count(*), count(*) FILTER (finished), count(*) FILTER (graded),
@@ -62,12 +62,12 @@ def report_on(connection: Connection, run_id: str, staged: Staged, started: floa
 
 
 def describe(report: LoadReport) -> str:
-    """One line on a load."""
+    """Return one line that describes a load."""
     if report.unchanged:
         return f"{report.run_id}: unchanged, {report.num_finished} of {report.num_samples} samples finished"
-    extra = [
-        f"{number} {what}"
-        for number, what in (
+    remarks = [
+        f"{number} {remark}"
+        for number, remark in (
             (report.num_finished - report.num_graded, "not graded"),
             (report.num_duplicates, "duplicates left out"),
             (report.num_unplanned, "not in the plan and left out"),
@@ -77,10 +77,10 @@ def describe(report: LoadReport) -> str:
     return (
         f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
         f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
-        + "".join(f"; {part}" for part in extra)
+        + "".join(f"; {remark}" for remark in remarks)
     )
 
 
 def describe_skipped(run_id: str, file: SkippedFile) -> str:
-    """One loud line on a file that was left out."""
+    """Return one line of warning about a file that was left out."""
     return f"WARNING: {run_id}: {file.name} cannot be read and is LEFT OUT: {file.reason}"

@@ -17,7 +17,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """One file of a run folder as it was found; a row of `loaded_file`."""
+    """The fingerprint of one file of a run folder and what was read from it; a row of `loaded_file`."""
 
     name: str
     size_bytes: int

@@ -1,6 +1,6 @@
-"""A run folder's files, fingerprinted and made readable as temporary tables, outside of any transaction.
+"""Fingerprint a run folder's files and make them readable as temporary tables, outside of any transaction.
 
-A file that cannot be read is named and left out; what it held counts as not yet run.
+A file that cannot be read is named and left out; what it held counts as not run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from grading import VERDICTS
 from harness.problem import Problem
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
+from jobs.run.records import FAILED
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, DatabaseError, literal, one_line
 from warehouse.loading import convert
@@ -26,16 +28,17 @@ from warehouse.loading.convert import Row
 from warehouse.loading.run_files import LoadedFile, SkippedFile
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
-"""What reading a damaged file raises: Arrow's and JSON's errors are ValueErrors or OSErrors."""
+"""Exceptions that reading a damaged file raises; those of Arrow and JSON are ValueErrors or OSErrors."""
 _NESTED = ("steps", "calls")
 _TRACE_COLUMNS = ", ".join(
-    # Files of an earlier version lack some fields: cast by name, these are NULL.
+    # Files of an earlier version lack some fields, which are NULL when they are cast by name.
     f"{name}::{convert.sql_type(trace_files.TRACES.field(name).type)} AS {name}" if name in _NESTED else name
     for name in trace_files.TRACES.names
 )
-_GRADE_VERDICTS = "('correct', 'wrong', 'no_answer', 'unparsable', 'truncated', 'error', 'grader_timeout', 'bad_gold')"
+_GRADED_VERDICTS = tuple(verdict for verdict in VERDICTS if verdict != "not_run")
+"""What a grade file may hold."""
 _CHECKED_VERDICT = (
-    f"CASE WHEN verdict IN {_GRADE_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
+    f"CASE WHEN verdict IN {_GRADED_VERDICTS} THEN verdict ELSE error('unknown verdict ' || verdict) END AS verdict"
 )
 
 _RECORDS_IN_FILES = f"""
@@ -55,20 +58,22 @@ FROM read_parquet($file, file_row_number = true) WHERE stop_reason IS NOT NULL
 """
 _UNITS = """
 CREATE OR REPLACE TEMP TABLE staged_unit AS
-SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM dealt_unit
+SELECT $run_id AS run_id, sample_id, problem_id, sample_index, shard FROM planned_unit
 """
-_COUNTING = """
-CREATE OR REPLACE TEMP TABLE counting_record AS
-SELECT filename, file_row_number, stop_reason = 'error' AS failed,
-    row_number() OVER (PARTITION BY sample_id ORDER BY stop_reason = 'error', filename, file_row_number) = 1 AS counts,
+_RANKED_RECORDS = f"""
+CREATE OR REPLACE TEMP TABLE ranked_record AS
+SELECT filename, file_row_number, stop_reason = '{FAILED}' AS failed,
+    row_number() OVER (PARTITION BY sample_id ORDER BY failed, filename, file_row_number) = 1 AS counts,
     sample_id IN (SELECT sample_id FROM staged_unit) AS planned
 FROM staged_record
 """
+"""The rule of jobs.run.records in SQL: `counts` marks the one record of each sample that counts."""
 _TRACES = """
 CREATE OR REPLACE TEMP TABLE left_out_record AS
-SELECT filename, file_row_number FROM counting_record WHERE NOT counts OR NOT planned;
+SELECT filename, file_row_number FROM ranked_record WHERE NOT counts OR NOT planned;
 
--- The few left out and not the many kept: DuckDB may hash either side of a SEMI JOIN, and nested traces are large.
+-- An ANTI JOIN with the few records left out, because DuckDB may hash either side of a SEMI JOIN, and nested traces are
+-- large.
 CREATE OR REPLACE TEMP VIEW staged_trace AS
 SELECT {run_id} AS run_id, regexp_extract(filename, '([^/]*)[.]parquet$', 1) AS attempt_id,
     * EXCLUDE (filename, file_row_number)
@@ -89,17 +94,17 @@ _SCORE_TABLE = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run was planned as."""
+    """A run's specification, problems and units of work."""
 
     spec: RunSpec
     problems: list[Problem]
     units: pa.Table
-    """In the columns of jobs.run.trace_files.SHARDS."""
+    """One row per sample, with the columns of jobs.run.trace_files.SHARDS."""
 
 
 @dataclass
 class Staged:
-    """What staging found."""
+    """The files of a run that were staged, and the records that were left out."""
 
     files: list[LoadedFile] = field(default_factory=list)
     num_duplicates: int = 0
@@ -107,12 +112,15 @@ class Staged:
 
     @property
     def skipped(self) -> tuple[SkippedFile, ...]:
-        """The files that could not be read."""
+        """Files that could not be read."""
         return tuple(SkippedFile(f.name, f.error) for f in self.files if f.error is not None)
 
 
 def fingerprints(folder: RunFolder) -> list[LoadedFile]:
-    """Every file of a run that the warehouse reads, by name; load order is the order in which they were written."""
+    """Return the fingerprint of every file of a run that the warehouse reads, sorted by name.
+
+    Their load order is the order in which they were written.
+    """
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
     grades = [path for derived in _derived(folder) for path in derived.glob("*.parquet")]
     times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
@@ -126,7 +134,7 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
 
 
 def _derived(folder: RunFolder) -> dict[Path, str]:
-    """Folders of what was made from the traces afterwards, and the name of the staged table that they go into."""
+    """Return the folders of files derived from the traces, each with the name of the staged table it is read into."""
     return {
         folder.grades_dir: "grade",
         folder.second_grades_dir: "second_grade",
@@ -143,12 +151,12 @@ def read_plan(folder: RunFolder) -> Plan:
 
 
 def stage(
-    connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[LoadedFile], run: Row, *, is_wary: bool
+    connection: Connection, folder: RunFolder, plan: Plan, files: Iterable[LoadedFile], run: Row, *, read_each: bool
 ) -> Staged:
     """Make a run's files readable as temporary tables.
 
-    is_wary: read every trace file once by itself, so that a damaged one is found and left out. Otherwise
-    staged_trace is a view of the files, and whatever reads it raises one of UNREADABLE where one is damaged.
+    read_each: read every trace file by itself, so that a damaged one is recognized and left out. Otherwise
+    staged_trace is a view of the files, and reading it raises one of UNREADABLE where a file is damaged.
     """
     run_id = folder.path.name
     _create_tables(connection)
@@ -165,9 +173,9 @@ def stage(
             staged.files.append(replace(file, num_rows=num_rows, error=None))
         except UNREADABLE as error:
             staged.files.append(replace(file, num_rows=0, error=one_line(error)))
-    connection.register("dealt_unit", plan.units)
+    connection.register("planned_unit", plan.units)
     connection.execute(_UNITS, {"run_id": run_id})
-    attempts = (_stage_each if is_wary else _stage_together)(connection, folder, traces, staged)
+    attempts = (_stage_each if read_each else _stage_together)(connection, folder, traces, staged)
     staged.files.sort(key=lambda file: file.name)
     stage_rows(connection, "run", [run])
     stage_rows(connection, "attempt", attempts)
@@ -176,9 +184,10 @@ def stage(
 
 
 def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
-    """A few rows as staged_<table>, in the columns of the warehouse's table; a row may lack some.
+    """Create the temporary table staged_<table> with a few rows and the columns of <table>; a row may lack some.
 
-    Raises UNREADABLE. Goes through JSON: Arrow imports pandas for Python objects, which takes longer than a small run.
+    The rows go through JSON, because Arrow would import pandas, which takes longer than loading a small run. Raises one
+    of UNREADABLE.
     """
     relation = connection.table(f"main.{table}")
     columns = {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
@@ -197,7 +206,7 @@ def _create_tables(connection: Connection) -> None:
     for table in ("grade", "second_grade", "candidate_grade"):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
     connection.execute(_SCORE_TABLE)
-    for kind in ("VIEW", "TABLE"):  # of an earlier run
+    for kind in ("VIEW", "TABLE"):  # whichever the previous run left
         with contextlib.suppress(DatabaseError):
             connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")
 
@@ -205,24 +214,24 @@ def _create_tables(connection: Connection) -> None:
 def _stage_together(
     connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged
 ) -> list[Row]:
-    """All trace files as one view."""
+    """Stage all trace files as one view, and return the rows of `attempt`."""
     if not traces:
         return _stage_each(connection, folder, traces, staged)
     paths = [folder.path / file.name for file in traces]
-    for path in paths:  # the view takes files by column name, and what a file lacks would be NULL
+    for path in paths:  # the view joins files by column name: a column that a file lacks would be NULL
         trace_files.check_columns(path, trace_files.TRACES)
     files = ", ".join(literal(glob.escape(str(path))) for path in paths)
     connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
-    _settle_records(connection, folder, traces, staged)
+    _stage_traces(connection, folder, traces, staged)
     return [convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path)) for path in paths]
 
 
 def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> list[Row]:
-    """One trace file after the other into a table; a damaged one is named and left out."""
+    """Stage the trace files one by one, leaving out damaged ones, and return the rows of `attempt`."""
     connection.register("no_traces", pa.Table.from_pylist([], trace_files.TRACES))
     connection.execute(_RECORD_TABLE)
     attempts: list[Row] = []
-    whole: list[LoadedFile] = []
+    readable: list[LoadedFile] = []
     for file in traces:
         path = folder.path / file.name
         try:
@@ -232,22 +241,22 @@ def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[Load
             staged.files.append(replace(file, num_rows=0, error=one_line(error)))
         else:
             attempts.append(attempt)
-            whole.append(file)
-    _settle_records(connection, folder, whole, staged)
+            readable.append(file)
+    _stage_traces(connection, folder, readable, staged)
     return attempts
 
 
-def _settle_records(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> None:
-    """Make staged_trace: of every planned sample the first record without an error, else the first."""
-    connection.execute(_COUNTING)
-    counted = connection.execute(
+def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[LoadedFile], staged: Staged) -> None:
+    """Create the view staged_trace: the record of every planned sample that counts."""
+    connection.execute(_RANKED_RECORDS)
+    counts = connection.execute(
         "SELECT filename, count(*), count(*) FILTER (NOT counts AND NOT failed), "
-        "count(*) FILTER (counts AND NOT planned) FROM counting_record GROUP BY filename"
+        "count(*) FILTER (counts AND NOT planned) FROM ranked_record GROUP BY filename"
     ).fetchall()
     connection.execute(_TRACES.format(run_id=literal(folder.path.name)))
-    num_rows = {Path(name).name: rows for name, rows, _, _ in counted}
-    staged.num_duplicates += sum(duplicates for _, _, duplicates, _ in counted)
-    staged.num_unplanned += sum(unplanned for _, _, _, unplanned in counted)
+    num_rows = {Path(name).name: rows for name, rows, _, _ in counts}
+    staged.num_duplicates += sum(duplicates for _, _, duplicates, _ in counts)
+    staged.num_unplanned += sum(unplanned for _, _, _, unplanned in counts)
     staged.files += [replace(file, num_rows=num_rows.get(Path(file.name).name, 0), error=None) for file in traces]
 
 

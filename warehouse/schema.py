@@ -1,0 +1,50 @@
+"""The SQL files that define the database: tables, views, and what fills the tables; and digests of them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+SCHEMA_VERSION = 2
+"""Shown to people. Whether a database can be used is decided by the digests of the definitions."""
+FILLING = ("loading/insert", "loading/totals")
+"""SQL files that fill the tables from the staged tables of one run, in this order."""
+_FOLDER = Path(__file__).parent
+_TABLES = ("run", "trace", "grade", "totals")
+"""Files of tables/."""
+_VIEWS = (
+    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "judge", "replay", "drafts", "flips",
+)  # fmt: skip
+"""Files of views/, each after those that it builds on."""
+_USED_IN_FILLING = ("macros", "replay")
+"""Files of views/ that filling the tables uses."""
+
+
+def sql_of(name: str) -> str:
+    """Return the text of one of this package's SQL files, named by its path without the ending."""
+    return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def tables_sql() -> str:
+    """Return the definition of the tables."""
+    return "\n".join(sql_of(f"tables/{name}") for name in _TABLES)
+
+
+def views_sql() -> str:
+    """Return the definition of macros and views, in the order in which they build on each other."""
+    return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
+
+
+def tables_digest() -> str:
+    """Return the SHA-256 of the definition of the tables and of what fills them."""
+    used = [f"views/{name}" for name in _USED_IN_FILLING]
+    return _digest("\n".join([tables_sql(), *(sql_of(name) for name in (*FILLING, *used))]))
+
+
+def views_digest() -> str:
+    """Return the SHA-256 of the definition of macros and views."""
+    return _digest(views_sql())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
