@@ -18,13 +18,13 @@ QUESTIONS = [
     for sql in re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
 ]
 UNANSWERED = {
-    "Did the target pick",
+    "Did the target select",
     "How long are the drafts",
     "Do accepted steps score",
-    "Is a higher score",
+    "Are answers more often",
     "What would another threshold",
 }
-"""Openings of questions that need whole drafts and their grades, rewards or scores, which these runs do not have."""
+"""First words of questions about SCoT's drafts, their grades, rewards or scores, which these runs do not have."""
 
 
 @pytest.mark.parametrize(("question", "sql"), QUESTIONS, ids=[q[:40] for q, _ in QUESTIONS])

@@ -1,4 +1,4 @@
--- Samples by verdict, those not run included: steps, verdicts on drafts, how many were refused.
+-- Samples by verdict, including those that were not run: steps, verdicts on drafts, and share of rejected drafts.
 SELECT run_id, verdict, count(DISTINCT sample_id) AS num_samples,
     round(count(step_index) / count(DISTINCT sample_id), 1) AS steps_per_sample,
     count(verdict_kind) AS num_verdicts,

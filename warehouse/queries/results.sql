@@ -1,4 +1,4 @@
--- Every run: accuracy, fallback, tokens and latency side by side.
+-- Accuracy, fallback rate, tokens and latency of every run.
 SELECT p.run_id, p.method, p.dataset, run.draft_name, run.target_name, p.n, p.k,
     round(100 * p.pass_at_1, 2) AS pass_at_1_percent, round(100 * p.standard_error, 2) AS standard_error_percent,
     p.num_not_run, p.limited, round(100 * f.fallback_rate, 1) AS fallback_percent,

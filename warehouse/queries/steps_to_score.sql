@@ -1,4 +1,4 @@
--- What a process reward model needs to see: every candidate that none has scored, with its problem and the chain before it. Samples that failed may be run once more, and are left out.
+-- Input of a process reward model: every candidate that no model has scored, with its problem and the preceding chain. Failed samples are excluded, because they may run again.
 SELECT candidate.run_id, candidate.sample_id, candidate.step_index, candidate.candidate_index, problem.text AS question,
     (
         SELECT string_agg(earlier.text, '' ORDER BY earlier.step_index) FROM step AS earlier

@@ -1,4 +1,4 @@
--- How right. One problem is one observation: its samples are averaged first.
+-- Accuracy. One problem is one observation: its samples are averaged first.
 
 CREATE OR REPLACE VIEW grader_versions AS
 SELECT run_id, grader_version, num_grades, num_correct,
@@ -6,7 +6,7 @@ SELECT run_id, grader_version, num_grades, num_correct,
     CASE WHEN getvariable('grader_version') IS NULL THEN is_newest
         ELSE grader_version = getvariable('grader_version') END AS counts
 FROM grade_total;
-COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run. One counts in every other view: the newest, or the one that warehouse.query --grader names';
+COMMENT ON VIEW grader_versions IS 'The grader versions that graded a run. Only one of them counts in every other view: the newest, or the one that warehouse.query --grader names';
 
 CREATE OR REPLACE VIEW counted_version AS
 SELECT run.run_id, version.grader_version
@@ -16,7 +16,7 @@ COMMENT ON VIEW counted_version IS 'The grader version whose grades of a run cou
 CREATE OR REPLACE VIEW sample_grade AS
 SELECT graded_sample.* FROM graded_sample JOIN counted_version AS counted
     ON graded_sample.run_id = counted.run_id AND graded_sample.grader_version IS NOT DISTINCT FROM counted.grader_version;
-COMMENT ON VIEW sample_grade IS 'One verdict per planned sample, of the one grader version that counts (grader_versions). A finished sample that it has not graded is not_run with graded = false';
+COMMENT ON VIEW sample_grade IS 'The verdict on every planned sample by the grader version that counts (see grader_versions). A finished sample without a grade by that version is not_run with graded = false';
 
 CREATE OR REPLACE VIEW verdict_counts AS
 WITH kind AS (
@@ -28,7 +28,7 @@ WITH kind AS (
 SELECT run.run_id, kind.verdict, coalesce(counted.num_samples, 0) AS num_samples,
     coalesce(counted.num_samples, 0) / (run.num_problems * run.samples) AS share
 FROM run CROSS JOIN kind LEFT JOIN counted ON (counted.run_id, counted.verdict) = (run.run_id, kind.verdict);
-COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, zeros included: they sum to problems × samples';
+COMMENT ON VIEW verdict_counts IS 'All nine verdicts of a run, including those with zero samples; they sum to problems × samples';
 
 CREATE OR REPLACE VIEW stop_reasons AS
 SELECT run_id, coalesce(stop_reason, 'not_run') AS stop_reason, count(*) AS num_samples,
@@ -48,7 +48,7 @@ WITH score AS (
 SELECT run_id, problem_id, problem.level, problem.subject, num_samples, num_correct, num_graded, num_not_run,
     num_ungraded, num_correct / num_samples AS score, num_correct / nullif(num_graded, 0) AS graded_score
 FROM score JOIN problem USING (run_id, problem_id);
-COMMENT ON VIEW problem_score IS 'Mean over the samples of one problem. score: whatever is not correct counts as 0, samples not yet run included; graded_score: over graded samples only';
+COMMENT ON VIEW problem_score IS 'Mean over the samples of a problem. score: everything that is not correct counts as 0, including samples that were not run; graded_score: over graded samples only';
 
 CREATE OR REPLACE VIEW pass_at_1 AS
 WITH score AS (
@@ -72,7 +72,7 @@ SELECT run_id, run.method, run.dataset, n, k, pass_at_1, standard_error,
     rerun_standard_error, graded_pass_at_1, num_samples, num_correct, num_not_run, num_ungraded,
     version.grader_version, coalesce(version.num_grader_versions, 0) AS num_grader_versions, run.limited
 FROM score LEFT JOIN version USING (run_id) JOIN run USING (run_id);
-COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means, its standard error over problems (to new problems) and 95 % t interval. Samples not yet run count as not correct and are shown in num_not_run; graded_pass_at_1 leaves them out. rerun_standard_error: noise of running these same problems again. Grades are those of grader_version, one of num_grader_versions that graded the run';
+COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means with its standard error over problems and 95 % t interval. Samples that were not run count as not correct and are counted in num_not_run; graded_pass_at_1 leaves them out. rerun_standard_error: standard error over re-runs of the same problems. Grades are those of grader_version, one of num_grader_versions that graded the run';
 
 CREATE OR REPLACE VIEW accuracy_by_level AS
 SELECT run_id, level, count(*) AS n, avg(score) AS accuracy,

@@ -1,4 +1,4 @@
--- How good the drafts are, as graders and process reward models see them.
+-- Quality of the drafts according to graders and process reward models.
 
 CREATE OR REPLACE VIEW sample_selection AS
 WITH version AS (
@@ -25,7 +25,7 @@ SELECT run_id, sample_id, CASE WHEN has_correct THEN 1 ELSE 2 END AS class,
     CASE WHEN has_correct THEN took_correct ELSE NOT took_one END AS is_right, NOT took_one AS rejected,
     num_offered, num_correct, grader_version
 FROM offered WHERE all_graded;
-COMMENT ON VIEW sample_selection IS 'SCoT''s selection sample by sample (section 4.4): class 1 where a correct draft was offered, 2 where none was; is_right: a correct draft was taken, or all were rejected. From grades of the drafts (python -m warehouse.candidates RUN); chains that were cut off were not offered and do not count, nor do samples that failed';
+COMMENT ON VIEW sample_selection IS 'SCoT''s selection for each sample (section 4.4). class 1: a correct draft was offered; class 2: none was. is_right: a correct draft was selected (class 1), or all were rejected (class 2). Needs grades of the drafts (python -m warehouse.candidates RUN). Chains that were cut off were not offered and do not count; neither do samples that failed';
 
 CREATE OR REPLACE VIEW draft_selection_accuracy AS
 SELECT run_id, class,
@@ -35,7 +35,7 @@ SELECT run_id, class,
     avg(num_correct / num_offered) AS accuracy_of_any_draft,
     any_value(grader_version) AS grader_version
 FROM sample_selection GROUP BY run_id, class;
-COMMENT ON VIEW draft_selection_accuracy IS 'SCoT''s selection by class (section 4.4): right is to take a correct draft where one was offered, and to reject all where none was; accuracy_of_any_draft: of taking one at random. From grades of the drafts (python -m warehouse.candidates RUN); chains that were cut off were not offered and do not count, nor do samples that failed';
+COMMENT ON VIEW draft_selection_accuracy IS 'Accuracy of SCoT''s selection by class (section 4.4): it is right to select a correct draft if one was offered (class 1), and to reject all drafts otherwise (class 2). accuracy_of_any_draft: accuracy of a random draft. Needs grades of the drafts (python -m warehouse.candidates RUN). Chains that were cut off were not offered and do not count; neither do samples that failed';
 
 CREATE OR REPLACE VIEW draft_length AS
 WITH drafted AS (
@@ -47,7 +47,7 @@ SELECT run_id, count(*) AS num_samples, sum(num_drafts)::BIGINT AS num_drafts,
     sum(num_tokens) / sum(num_drafts) AS mean_tokens, avg(longest) AS mean_longest_tokens,
     sum(num_cut_off) / sum(num_drafts) AS share_cut_off
 FROM drafted GROUP BY run_id;
-COMMENT ON VIEW draft_length IS 'Tokens of SCoT''s drafts, whole chains of thought, before and after alignment (table 2), and of the longest of each sample. share_cut_off: ended by the limit, not by themselves, so the mean is too short';
+COMMENT ON VIEW draft_length IS 'Tokens of SCoT''s drafts, which are whole chains of thought, and of the longest draft of each sample; compare runs before and after alignment (table 2). share_cut_off: share of drafts that the token limit ended, which makes the mean too low';
 
 CREATE OR REPLACE VIEW step_quality AS
 WITH step_drafts AS (
@@ -69,7 +69,7 @@ WITH step_drafts AS (
 SELECT run_id, scorer, num_candidates, draft_quality, num_selected, selected_quality, gain, num_steps, step_quality, draft_step_quality, target_step_quality,
     fallback_quality
 FROM candidate_quality FULL JOIN chain_quality USING (run_id, scorer);
-COMMENT ON VIEW step_quality IS 'Mean quality by a process reward model: of all drafts, of the selected ones (SpecCoT, table 5), and of the steps of the chain by author. gain: by how much a selected draft exceeds the mean of the drafts of its own step; drafts of steps where all were refused are not in it. Empty until scores/ holds files (jobs.run.trace_files.SCORES)';
+COMMENT ON VIEW step_quality IS 'Mean quality according to a process reward model: of all drafts, of the selected drafts (SpecCoT, table 5), and of the steps of the chain by author. gain: mean difference between a selected draft and the mean of all drafts of its step; steps whose drafts were all rejected are left out. Empty without files in scores/ (jobs.run.trace_files.SCORES)';
 
 CREATE OR REPLACE VIEW score_against_reward AS
 SELECT run_id, scorer, least(floor(10 * score), 9) / 10 AS reward_from, count(*) AS num_candidates,

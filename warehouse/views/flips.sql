@@ -1,4 +1,4 @@
--- Right under one run, wrong under another, problem by problem.
+-- Problems that are right under one run and wrong under another.
 
 CREATE OR REPLACE VIEW flips AS
 WITH shown AS (
@@ -15,7 +15,7 @@ SELECT good.dataset, good.problem_id, good.run_id AS right_run_id, bad.run_id AS
     good.grader_version IS NOT DISTINCT FROM bad.grader_version AS same_grader
 FROM (FROM marked WHERE score > 0.5) AS good JOIN (FROM marked WHERE score < 0.5) AS bad
     ON good.dataset_hash = bad.dataset_hash AND good.problem_id = bad.problem_id;
-COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs over the same problems; with the first right and the first wrong sample. same_grader: one grader version graded both. Their traces: flip_traces(right_run_id, wrong_run_id)';
+COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs over the same problems, with the first right and the first wrong sample. same_grader: the same grader version graded both. See flip_traces(right_run_id, wrong_run_id) for the traces';
 
 CREATE OR REPLACE MACRO flip_traces(right_run, wrong_run) AS TABLE
 WITH pair AS (
@@ -41,4 +41,4 @@ FROM pair
 JOIN problem ON problem.run_id = pair.right_run_id AND problem.problem_id = pair.problem_id
 LEFT JOIN trace AS good ON (good.run_id, good.problem_id) = (pair.right_run_id, pair.problem_id)
 LEFT JOIN trace AS bad ON (bad.run_id, bad.problem_id) = (pair.wrong_run_id, pair.problem_id);
-COMMENT ON MACRO TABLE flip_traces IS 'The flips from one run to another with both traces, every step marked with role and author, and the index of the first draft step that the wrong one accepted';
+COMMENT ON MACRO TABLE flip_traces IS 'The flips between two runs with both traces, in which every step is marked with role and author, and with the index of the first draft step that the wrong trace accepted';

@@ -1,4 +1,4 @@
--- Two graders side by side. The second one never counts: it is there to find grades that deserve a look.
+-- Comparison of two graders. The second never counts: it serves to find grades that should be checked.
 
 CREATE OR REPLACE VIEW grader_disagreements AS
 WITH second AS (
@@ -20,4 +20,4 @@ FROM sample_grade
 JOIN second USING (run_id, sample_id)
 JOIN problem ON (problem.run_id, problem.problem_id) = (sample_grade.run_id, sample_grade.problem_id)
 WHERE sample_grade.graded AND sample_grade.verdict <> second.verdict;
-COMMENT ON VIEW grader_disagreements IS 'Samples on whose verdict the independent second grader differs, with both reasons. matter: score (one says correct, the other not), kind (another way of not being correct), undecided (the second grader cannot tell)';
+COMMENT ON VIEW grader_disagreements IS 'Samples on whose verdict the independent second grader disagrees, with both reasons. matter: score (one says correct, the other does not), kind (a different way of not being correct), undecided (the second grader cannot decide)';

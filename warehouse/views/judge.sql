@@ -1,10 +1,10 @@
--- What the target's verdicts are worth. A rating is what a verdict said: SpecReason's score from 0 to 9, or for a
--- choice the probability of the candidates together against reject.
+-- Quality of the target's verdicts. A rating is the outcome of a verdict: SpecReason's score from 0 to 9, or for a choice
+-- the total probability of the candidates, as opposed to rejection.
 
 CREATE OR REPLACE VIEW counted_rating AS
 SELECT rating_total.* FROM rating_total
 SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version);
-COMMENT ON VIEW counted_rating IS 'rating_total of the grader version that counts';
+COMMENT ON VIEW counted_rating IS 'rating_total for the grader version that counts';
 
 CREATE OR REPLACE VIEW judge_calibration AS
 SELECT run_id, verdict_kind,
@@ -14,7 +14,7 @@ SELECT run_id, verdict_kind,
     coalesce(sum(num_verdicts) FILTER (is_correct), 0) / sum(num_verdicts) AS share_correct,
     coalesce(sum(num_verdicts) FILTER (accepted), 0) / sum(num_verdicts) AS share_accepted
 FROM counted_rating GROUP BY ALL;
-COMMENT ON VIEW judge_calibration IS 'P(final answer correct | rating of a step): by score 0 to 9 (rounded), or by tenths of the acceptance probability of a choice (rating_from: where the tenth begins), both to two decimals first. Over verdicts of graded samples; verdicts of one sample are not independent';
+COMMENT ON VIEW judge_calibration IS 'P(final answer correct | rating of a step), by score from 0 to 9 (rounded) or by tenths of the acceptance probability of a choice (rating_from: lower end of the tenth); ratings are first rounded to two decimals. Over verdicts of graded samples; verdicts of the same sample are not independent';
 
 CREATE OR REPLACE VIEW judge_calibration_by_position AS
 SELECT run.dataset, run_id, verdict_kind, tenth,
@@ -36,7 +36,7 @@ SELECT run_id, verdict_kind, least(floor(10 * probability), 9) / 10 AS probabili
     coalesce(sum(num_verdicts) FILTER (is_correct), 0) / sum(num_verdicts) AS share_correct,
     sum(num_verdicts) / sum(sum(num_verdicts)) OVER (PARTITION BY run_id, verdict_kind) AS share_of_verdicts
 FROM predicted GROUP BY run_id, verdict_kind, probability_from;
-COMMENT ON VIEW judge_reliability IS 'Reliability curve: a rating read as a probability (expected score / 9, or acceptance probability of a choice) against the share of correct final answers, by tenths. Sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
+COMMENT ON VIEW judge_reliability IS 'Reliability curve: a rating interpreted as a probability (expected score / 9, or acceptance probability of a choice) against the share of correct final answers, by tenths. The sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
 
 CREATE OR REPLACE VIEW judge_auroc AS
 WITH rated AS (
@@ -64,4 +64,4 @@ WITH rated AS (
 SELECT run_id, verdict_kind, unit, sum(correct)::BIGINT AS num_correct, sum(incorrect)::BIGINT AS num_incorrect,
     sum(correct * (incorrect_below + incorrect / 2)) / nullif(sum(correct) * sum(incorrect), 0) AS auroc
 FROM ranked GROUP BY run_id, verdict_kind, unit;
-COMMENT ON VIEW judge_auroc IS 'Probability that a rating is higher where the final answer is correct than where it is not (ties count half; 0.5: the rating says nothing). Over verdicts, over verdicts by the expected rating (to two decimals), and for scores over samples by their mean and their lowest score';
+COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that a rating is higher if the final answer is correct than if it is not (ties count half; 0.5: the rating is uninformative). Over verdicts, over verdicts by the expected rating (to two decimals), and for scores over samples by their mean and their lowest score';

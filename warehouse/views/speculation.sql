@@ -1,4 +1,4 @@
--- How often the target followed the draft, and who wrote the steps. A rate here is over steps, not over problems.
+-- How often the target accepted drafts, and which model wrote the steps. Rates are over steps, not over problems.
 
 CREATE OR REPLACE VIEW fallback_rate AS
 SELECT run_id, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
@@ -6,7 +6,7 @@ SELECT run_id, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGI
     coalesce(sum(num_steps - num_verdicts) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
     sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass
 FROM step_total GROUP BY run_id;
-COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all refused. num_refused_unasked: SCoT''s rethinking where no draft chain was complete, so no verdict was asked for; not in the rate';
+COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all rejected. num_refused_unasked: SCoT''s rethinking without a verdict, because no draft chain was complete; not included in the rate';
 
 CREATE OR REPLACE VIEW fallback_rate_by_setting AS
 SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind,
@@ -15,20 +15,20 @@ SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind
     sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
     sum(num_refused) / sum(num_verdicts) AS fallback_rate
 FROM run JOIN fallback_rate USING (run_id) WHERE num_verdicts > 0 GROUP BY ALL;
-COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all verdicts of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: other hyper-parameters differ between these runs; limited: one of them leaves problems out';
+COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all verdicts of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: these runs differ in other hyper-parameters; limited: one of the runs leaves out problems';
 
 CREATE OR REPLACE VIEW fallback_by_position AS
 SELECT run_id, tenth, sum(num_verdicts)::BIGINT AS num_verdicts,
     sum(num_verdicts - num_accepted)::BIGINT AS num_refused,
     sum(num_verdicts - num_accepted) / sum(num_verdicts) AS fallback_rate
 FROM position_total GROUP BY run_id, tenth;
-COMMENT ON VIEW fallback_by_position IS 'Fallback rate by tenth of the chain (1: opening, 10: end), so that chains of unlike length compare';
+COMMENT ON VIEW fallback_by_position IS 'Fallback rate by tenth of the chain (1: start, 10: end), so that chains of different length are comparable';
 
 CREATE OR REPLACE VIEW acceptance_by_position AS
 SELECT run_id, step_index, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_accepted)::BIGINT AS num_accepted,
     sum(num_accepted) / sum(num_verdicts) AS acceptance_rate
 FROM position_total GROUP BY run_id, step_index;
-COMMENT ON VIEW acceptance_by_position IS 'Share of verdicts that accepted a candidate, by step index; later indexes only hold the longer chains';
+COMMENT ON VIEW acceptance_by_position IS 'Share of verdicts that accepted a candidate, by step index; only longer chains have later steps';
 
 CREATE OR REPLACE VIEW steps_by_author AS
 WITH author AS (
@@ -44,7 +44,7 @@ SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_
     num_tokens / num_steps AS tokens_per_step
 FROM author JOIN finished USING (run_id)
 WINDOW same_run AS (PARTITION BY run_id);
-COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by who wrote them (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share leaves final answers out';
+COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers';
 
 CREATE OR REPLACE VIEW steps_by_role AS
 SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
@@ -66,13 +66,13 @@ WITH total AS (
 SELECT run_id, author, role, word, occurrences, num_steps, num_tokens, occurrences / num_steps AS per_step,
     1000 * occurrences / nullif(num_tokens, 0) AS per_thousand_tokens
 FROM word;
-COMMENT ON VIEW reflective_words IS 'How often «wait», «but» and «hmm» stand in the accepted chains, by author and role (SpecCoT, appendix A.1). Add up occurrences and num_tokens for a coarser rate';
+COMMENT ON VIEW reflective_words IS 'How often "wait", "but" and "hmm" occur in the accepted chains, by author and role (SpecCoT, appendix A.1). For a coarser rate, sum occurrences and num_tokens';
 
 CREATE OR REPLACE VIEW draft_selection AS
 SELECT run_id, num_offered, option_index, option_index >= num_offered AS is_reject, num_verdicts, num_chosen,
     num_chosen / num_verdicts AS share, probability / num_verdicts AS mean_probability
 FROM option_total;
-COMMENT ON VIEW draft_selection IS 'How often each option of a choice was taken, by the number of distinct candidates offered; equal candidates share an option. An uneven share shows a bias of position';
+COMMENT ON VIEW draft_selection IS 'How often each option of a choice was selected, by the number of distinct candidates offered; equal candidates share an option. Unequal shares indicate a position bias';
 
 CREATE OR REPLACE VIEW token_speculation AS
 SELECT run_id, purpose, count(*) AS num_calls, sum(output_tokens)::BIGINT AS output_tokens,
@@ -80,4 +80,4 @@ SELECT run_id, purpose, count(*) AS num_calls, sum(output_tokens)::BIGINT AS out
     sum(confirmed_tokens) / nullif(sum(proposed_tokens), 0) AS acceptance_rate,
     sum(output_tokens) / nullif(sum(output_tokens) - sum(confirmed_tokens), 0) AS tokens_per_pass
 FROM call WHERE proposed_tokens IS NOT NULL GROUP BY run_id, purpose;
-COMMENT ON VIEW token_speculation IS 'Token-level speculation in the target''s engine, by what a call was for: share of the proposed tokens that the target confirmed, and tokens per pass of the target (1: none confirmed)';
+COMMENT ON VIEW token_speculation IS 'Token-level speculation in the target''s engine, by the purpose of the call: share of the proposed tokens that the target confirmed, and tokens per pass of the target (1: none confirmed)';

@@ -1,5 +1,5 @@
--- How fast. regime latency: one sample at a time (concurrency 1), so a call's time is its own. regime throughput: calls
--- share the engines, so only wall time means something. Samples that were interrupted are left out of every time.
+-- Speed. Regime latency: one sample at a time (concurrency 1), so the time of a call is its own. Regime throughput: calls
+-- share the engines, so only wall time is meaningful. Interrupted samples are excluded from all times.
 
 CREATE OR REPLACE VIEW run_conditions AS
 WITH node AS (
@@ -38,12 +38,12 @@ SELECT run_id, latency.regime, CASE part WHEN 'draft' THEN 'drafting' ELSE part 
     seconds / nullif(sum(seconds) OVER (PARTITION BY run_id), 0) AS share,
     latency.num_samples
 FROM part JOIN latency USING (run_id);
-COMMENT ON VIEW latency_split IS 'Where a sample''s wall time goes: calls by purpose without their queueing, queueing, and overhead (latency less all calls). What overlaps counts once: a draft begun under a verdict (--lookahead) counts from where it is waited for, a discarded one not at all. The parts sum to the mean latency';
+COMMENT ON VIEW latency_split IS 'Parts of a sample''s wall time: calls by purpose without their queueing, queueing, and overhead (latency minus all calls). Overlapping time counts once: a draft that begins during a verdict (--lookahead) counts from the moment when the sample waits for it, and a discarded draft does not count. The parts sum to the mean latency';
 
 CREATE OR REPLACE VIEW worker_time AS
 SELECT run_id, attempt_id, epoch(max(last_ended_at) - min(first_submitted_at)) AS wall_seconds
 FROM call_total WHERE is_timed GROUP BY run_id, attempt_id;
-COMMENT ON VIEW worker_time IS 'From a worker''s first call to the end of its last';
+COMMENT ON VIEW worker_time IS 'Time from a worker''s first call to the end of its last';
 
 CREATE OR REPLACE VIEW throughput AS
 WITH called AS (
@@ -57,7 +57,7 @@ SELECT run_id, run_conditions.regime, model, num_calls, output_tokens, call_seco
     CASE WHEN run_conditions.regime = 'latency' THEN output_tokens / nullif(call_seconds, 0) END AS tokens_per_call_second,
     output_tokens / nullif(wall_seconds, 0) AS tokens_per_wall_second
 FROM called JOIN wall USING (run_id) JOIN run_conditions USING (run_id);
-COMMENT ON VIEW throughput IS 'Output tokens a second by model: over its own calls (NULL in regime throughput, where calls overlap) and over the workers'' wall time';
+COMMENT ON VIEW throughput IS 'Output tokens per second by model: over its own calls (NULL in regime throughput, where calls overlap) and over the workers'' wall time';
 
 CREATE OR REPLACE VIEW run_throughput AS
 WITH wall AS (
@@ -71,7 +71,7 @@ SELECT run_id, run_conditions.regime, wall.num_workers, num_samples, emitted_tok
     emitted_tokens / nullif(wall_seconds, 0) AS emitted_tokens_per_second,
     spent_tokens / nullif(wall_seconds, 0) AS spent_tokens_per_second
 FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id);
-COMMENT ON VIEW run_throughput IS 'Tokens a second of one worker, averaged over the workers'' wall time (the sum of wall_seconds over workers)';
+COMMENT ON VIEW run_throughput IS 'Tokens per second of a worker, averaged over the workers'' wall time (the sum of wall_seconds over workers)';
 
 CREATE OR REPLACE VIEW engine_overlap AS
 WITH work AS (
@@ -97,4 +97,4 @@ SELECT run_id, sum(seconds) AS wall_seconds,
     coalesce(sum(seconds) FILTER (drafting AND targeting), 0) / nullif(sum(seconds), 0) AS share_both,
     coalesce(sum(seconds) FILTER (NOT drafting AND NOT targeting), 0) / nullif(sum(seconds), 0) AS share_idle
 FROM span GROUP BY run_id;
-COMMENT ON VIEW engine_overlap IS 'Which engines are at work, as shares of the time from a worker''s first work to the end of its last, over timed samples; requests that wait in an engine''s queue do not count, and where samples were resumed or failed, what they did counts as idle';
+COMMENT ON VIEW engine_overlap IS 'Which engines are busy, as shares of the time from a worker''s first call to the end of its last, over timed samples. Requests that wait in an engine''s queue do not count. The work of samples that were resumed or failed counts as idle time';

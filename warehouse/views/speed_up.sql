@@ -1,11 +1,11 @@
--- Speed against the target alone. A table of its own, because it says what may be compared with what.
+-- Speed relative to the target alone, with the rules for which runs are comparable.
 
 CREATE OR REPLACE VIEW problem_speed AS
 SELECT run_id, problem_id, count(*) AS num_samples, avg(latency_seconds) AS latency_seconds,
     avg(emitted_tokens) AS emitted_tokens
 FROM timed_sample GROUP BY ALL
 HAVING avg(latency_seconds) > 0 AND avg(emitted_tokens) > 0;
-COMMENT ON VIEW problem_speed IS 'Mean latency and emitted tokens of one problem''s samples';
+COMMENT ON VIEW problem_speed IS 'Mean latency and emitted tokens of the samples of a problem';
 
 CREATE OR REPLACE VIEW comparable_baseline AS
 SELECT run.run_id, baseline.run_id AS baseline_run_id,
@@ -26,7 +26,7 @@ JOIN run AS baseline ON
 JOIN run_conditions AS run_condition ON run_condition.run_id = run.run_id
 JOIN run_conditions AS base_condition ON base_condition.run_id = baseline.run_id
 WHERE run_condition.devices = base_condition.devices;
-COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone that a run''s speed may be compared with: same target, problems, concurrency, sampling, engine and devices. same_versions: the same packages as well';
+COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the speed of a run may be compared: same target, problems, concurrency, sampling, engine and devices. same_versions: also the same packages';
 
 CREATE OR REPLACE VIEW speed_up AS
 WITH ratio AS (
@@ -47,4 +47,4 @@ SELECT run_id, baseline_run_id, regime, n, exp(speed) AS speed_up,
     exp(speed - t_quantile(n - 1) * error) AS low_95, exp(speed + t_quantile(n - 1) * error) AS high_95,
     exp(rate) AS rate_ratio, exp(length) AS chain_length_ratio, same_versions
 FROM mean;
-COMMENT ON VIEW speed_up IS 'Latency of the target alone over latency of the run, paired by problem, geometric mean over n problems with 95 % t interval on the logarithm. speed_up = rate_ratio / chain_length_ratio: emitted tokens a second against tokens a chain';
+COMMENT ON VIEW speed_up IS 'Latency of the target alone divided by the latency of the run, paired by problem: geometric mean over n problems with 95 % t interval on logarithms. speed_up = rate_ratio / chain_length_ratio (emitted tokens per second and tokens per chain)';

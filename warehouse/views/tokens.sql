@@ -1,4 +1,4 @@
--- How much was written and by whom. Emitted, spent and critical path always stand together.
+-- Tokens by model. Emitted, spent and critical-path tokens are always reported together.
 
 CREATE OR REPLACE VIEW token_split AS
 WITH total AS (
@@ -24,7 +24,7 @@ SELECT run_id, model, purpose, sum(num_calls)::BIGINT AS num_calls,
     sum(cached_tokens)::BIGINT AS cached_tokens, sum(prompt_tokens)::BIGINT AS prompt_tokens,
     sum(cached_tokens) / nullif(sum(prompt_tokens), 0) AS cache_hit_rate
 FROM call_total GROUP BY run_id, model, purpose;
-COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that the prefix cache held, by model and purpose; sum the two counts for a coarser rate';
+COMMENT ON VIEW cache_hit_rate IS 'Share of the prompt tokens that were in the prefix cache, by model and purpose; for a coarser rate, sum the two counts';
 
 CREATE OR REPLACE VIEW answer_length AS
 WITH answer AS (
@@ -34,4 +34,4 @@ WITH answer AS (
 SELECT run_id, count(*) AS num_answers, avg(num_tokens) AS mean_tokens, median(num_tokens) AS median_tokens,
     count(*) FILTER (is_estimated) AS num_estimated
 FROM answer GROUP BY run_id;
-COMMENT ON VIEW answer_length IS 'Tokens of the final answer, behind </think> or as a step of its own (SCoT, table 3), over the samples that have one. num_estimated: where thought and answer share a step, the answer''s tokens are the share of its characters';
+COMMENT ON VIEW answer_length IS 'Tokens of the final answer, after </think> or as a separate step (SCoT, table 3), over the samples that have an answer. num_estimated: if thought and answer share a step, the answer''s tokens are estimated by its share of the characters';
