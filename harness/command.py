@@ -30,7 +30,8 @@ class OneLineErrors(click.Command):
         super().__init__(*arguments, **settings)
         self.headings = tuple(headings)
         self.help_without_arguments = help_without_arguments
-        self.params.append(_version_option())
+        if not any("--version" in parameter.opts for parameter in self.params):  # grading.regrade has its own
+            self.params.append(_version_option())
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run and return what the command returns; a number is the exit code."""

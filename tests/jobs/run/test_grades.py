@@ -197,7 +197,6 @@ def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_s
         (["{run}", "--diff", "--old", "77"], "no grades of grader version '77'; there are: "),
         (["{run}", "--diff", "--new", "77"], "no grades of grader version '77'; there are: "),
         (["{run}", "--nothing"], "No such option"),
-        ([], "Missing argument"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(run: RunFolder, tmp_path: Path, arguments: list[str], says: str) -> None:
