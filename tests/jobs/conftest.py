@@ -1,5 +1,15 @@
 """Fixtures of the tests of jobs."""
 
+from __future__ import annotations
+
+import pytest
+
 from tests.jobs.slurm.fake import slurm
 
 __all__ = ["slurm"]
+
+
+@pytest.fixture
+def journals_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a worker was killed at its very end: nothing has become a trace file yet."""
+    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from harness import benchmarks
 from harness.methods import defaults
 from harness.problem import dataset_hash
 from harness.prompts import prompt_hash
+from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.watch.progress import Follower
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 ENGINES = EngineSpec("scripted")
@@ -52,3 +55,34 @@ def plan(
 
 def planned_ids(run: RunFolder) -> list[str]:
     return sorted(unit.sample_id for shard in run.shards() for unit in shard)
+
+
+def finished_ids(run: RunFolder) -> list[str]:
+    return sorted(sample["sample_id"] for sample in finished_samples(run))
+
+
+def texts(run: RunFolder) -> dict[str, str]:
+    return {sample["sample_id"]: sample["text"] for sample in finished_samples(run)}
+
+
+SLOW_WORKER = """
+import sys
+from harness.engines import factory, scripted, simulated_model
+from jobs.work.worker import run_shard
+slow = factory._scripted
+def slowly(role, settings):
+    engine = slow(role, settings)
+    engine.seconds_per_call = 0.02
+    return engine
+factory._scripted = slowly
+run_shard(sys.argv[1], 0)
+"""
+"""Python code of a worker process that takes 20 ms a call; its argument is a run folder."""
+
+
+def wait_for_steps(run: RunFolder, steps: int) -> None:
+    follower = Follower(run)
+    deadline = time.monotonic() + 60
+    while follower.poll().steps < steps:
+        assert time.monotonic() < deadline, "the worker made no progress"
+        time.sleep(0.02)

@@ -1,0 +1,46 @@
+"""Files are replaced whole, and records are appended so that a torn line costs only itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.run.files import append_record, read_records, write_atomically
+
+
+def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    write_atomically(path, b"old")
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def fail(handle: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_records_are_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    assert list(read_records(path)) == []
+    for number in range(3):
+        append_record(path, {"number": number})
+    assert list(read_records(path)) == [{"number": 0}, {"number": 1}, {"number": 2}]
+
+
+def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"number": 0})
+    path.write_bytes(path.read_bytes() + b'{"number": 1, "na')
+    append_record(path, {"number": 2})
+    assert list(read_records(path)) == [{"number": 0}, {"number": 2}]

@@ -1,0 +1,77 @@
+"""What has been done of a run while journals become trace files, some of them damaged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from jobs.after.grading import finish
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.journal import JournalWriter
+from jobs.run.spec import Attempt
+from jobs.run.state import compact, read_state
+from jobs.work.worker import run_shard
+from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids
+
+
+def test_a_damaged_trace_file_costs_its_samples_and_nothing_else(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    damaged = run.trace_files()[0]
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert by_shard(run, read_endings(run)).num_unfinished == 12
+    assert len(finished_ids(run)) == 12
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    assert finish(run) == 24
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    while worker.poll() is None:
+        compact(run)
+        time.sleep(0.05)
+    assert worker.returncode == 0
+    compact(run)
+    assert finished_ids(run) == planned_ids(run)
+    assert run.journals() == []
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_compactions_and_readers_at_once_agree(tmp_path: Path) -> None:
+    """Whoever reads while journals become trace files sees every finished sample all the time."""
+    run = plan(tmp_path, samples=8, shards=4)
+    for shard in range(4):
+        run_shard(str(run.path), shard)
+    with ThreadPoolExecutor(6) as pool:
+        compacted = [pool.submit(compact, run) for _ in range(3)]
+        states = [pool.submit(read_state, run) for _ in range(20)]
+        assert sum(job.result() for job in compacted) == 64, "each sample was written by one of them"
+        assert all(len(state.result().finished) == 64 for state in states)
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, "host", 1, 0.0, None)).close()
+    assert compact(run) == 0
+    assert list(run.journal_dir.iterdir()) == []
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    [journal] = run.journals()
+    journal.with_name("29990101-second.jsonl").write_bytes(journal.read_bytes())
+    compact(run)
+    assert len(run.trace_files()) == 2
+    assert finished_ids(run) == planned_ids(run)

@@ -1,0 +1,75 @@
+"""What `harness.doctor` says of Slurm: each problem in one line, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.checks.check import Question
+from jobs.slurm.checks import check_slurm
+from tests.jobs.slurm.fake import SACCT_DOWN, FakeSlurm
+
+UP = "case $1 in ping) echo 'Slurmctld(primary) at c is UP';; show) echo 'MaxArraySize = 101';; esac"
+
+
+def question(**fields: Any) -> Question:
+    return Question(engine="scripted", output="/runs", models={}, tensor_parallel={}, **{"cluster": "slurm", **fields})
+
+
+def statuses(asked: Question) -> dict[str, tuple[str, str]]:
+    return {check.subject: (check.status, check.text) for check in check_slurm(asked)}
+
+
+@pytest.fixture
+def cluster(slurm: FakeSlurm) -> FakeSlurm:
+    slurm.prints(sbatch="slurm 24.11.3", squeue="", sacct="", scancel="")
+    slurm.answers(scontrol=UP)
+    return slurm
+
+
+def test_a_cluster_that_answers_is_ok(cluster: FakeSlurm) -> None:
+    answers = statuses(question(tasks=100, sbatch={"partition": "gpu", "exclusive": True, "setup": ["x"]}))
+    assert {status for status, _ in answers.values()} == {"ok"}
+    assert "slurm 24.11.3" in answers["slurm"][1]
+    assert answers["slurm arrays"][1] == "at most 100 tasks per array"
+    tested = cluster.calls()[-1]
+    assert "--test-only --time=240 --partition=gpu --exclusive --wrap=true" in tested
+
+
+def test_more_tasks_than_fit_into_an_array_are_several_arrays(cluster: FakeSlurm) -> None:
+    assert statuses(question(tasks=201))["slurm arrays"][1].endswith("submitted as 3 arrays")
+
+
+def test_options_that_sbatch_would_reject_are_a_failure(cluster: FakeSlurm) -> None:
+    cluster.answers(sbatch="echo 'sbatch: error: invalid partition specified: moon' >&2; exit 1")
+    status, text = statuses(question(sbatch={"partition": "moon"}))["sbatch"]
+    assert status == "failure"
+    assert text.startswith("would reject the job: error: invalid partition specified: moon; see --partition")
+
+
+def test_without_accounting_submitit_sees_no_states(cluster: FakeSlurm) -> None:
+    cluster.answers(sacct=SACCT_DOWN)
+    status, text = statuses(question())["slurm accounting"]
+    assert status == "failure"
+    assert text.startswith("sacct: Problem talking to the database: Connection refused; submitit")
+
+
+@pytest.mark.parametrize(("cluster_flag", "status"), [("slurm", "failure"), ("local", "ok")])
+def test_a_controller_that_is_down_matters_only_where_slurm_is_used(
+    cluster: FakeSlurm, cluster_flag: str, status: str
+) -> None:
+    cluster.prints(scontrol="Slurmctld(primary) at c is DOWN")
+    answers = statuses(question(cluster=cluster_flag))
+    assert list(answers) == ["slurm"]
+    assert answers["slurm"][0] == status
+    assert "no controller answers (scontrol ping: DOWN)" in answers["slurm"][1]
+
+
+@pytest.mark.parametrize(("cluster_flag", "status"), [("slurm", "failure"), ("local", "ok")])
+def test_missing_commands_matter_only_where_slurm_is_used(
+    monkeypatch: pytest.MonkeyPatch, cluster_flag: str, status: str
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    [(subject, answer)] = statuses(question(cluster=cluster_flag)).items()
+    assert (subject, answer[0]) == ("slurm", status)

@@ -1,0 +1,98 @@
+"""Options of sbatch: a profile, pairs and flags, later ones over earlier ones; mistakes are named before a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.slurm import profiles
+
+NO_FLAGS: dict[str, Any] = {}
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        'partition = "gpu"\ntime = "4:00:00"\ngpus_per_node = 2\nsetup = ["module load cuda"]\nsrun = ["--label"]\n'
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("time", "minutes"),
+    [("90", 90), ("0:30", 1), ("90:01", 91), ("1:30:00", 90), ("1:30:01", 91), ("1-2", 1560), ("1-2:30", 1590)],
+)
+def test_a_time_limit_in_any_of_sbatchs_forms_is_rounded_up_to_minutes(time: str, minutes: int) -> None:
+    assert profiles.minutes(time) == minutes
+
+
+@pytest.mark.parametrize("time", ["", "soon", "4h", "1:2:3:4", "-5"])
+def test_any_other_time_limit_is_rejected(time: str) -> None:
+    with pytest.raises(ValueError, match="--time"):
+        profiles.minutes(time)
+
+
+def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> None:
+    options = profiles.sbatch_options(profile, ["partition=short", "account=a", "mail_user=me"], {"account": "b"})
+    assert options["partition"] == "short"
+    assert options["account"] == "b"
+    assert options["mail-user"] == "me", "underscores are as good as dashes"
+    assert options["gpus-per-node"] == 2
+
+
+def test_a_flag_that_is_not_given_does_not_override(profile: str) -> None:
+    assert profiles.sbatch_options(profile, [], {"partition": None})["partition"] == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "flags", "message"),
+    [
+        (["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
+        (["gpus-per-node=two"], NO_FLAGS, "--gpus-per-node two: expected a number"),
+        ([], {"time": "soon"}, "--time soon"),
+    ],
+)
+def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        profiles.sbatch_options(None, pairs, flags)
+
+
+def test_a_profile_that_does_not_exist_or_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--profile nowhere: .*available profiles are: .*example"):
+        profiles.load("nowhere")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("partition = ")
+    with pytest.raises(ValueError, match=r"broken\.toml: not a readable TOML file"):
+        profiles.load(str(broken))
+
+
+def test_the_profiles_of_the_repository_are_valid() -> None:
+    for path in (Path(__file__).parents[3] / "slurm" / "clusters").glob("*.toml"):
+        assert profiles.submitit_parameters(profiles.load(path.stem))["time"] > 0
+
+
+def test_submitit_gets_its_own_parameters_and_sbatch_the_rest(profile: str) -> None:
+    parameters = profiles.submitit_parameters(profiles.sbatch_options(profile, ["mail-user=me"], {}))
+    assert (parameters["partition"], parameters["time"], parameters["gpus_per_node"]) == ("gpu", 240, 2)
+    assert parameters["setup"][-1] == "module load cuda"
+    assert parameters["srun_args"] == ["--label"]
+    assert parameters["additional_parameters"] == {"requeue": True, "mail-user": "me"}
+
+
+@pytest.mark.parametrize(("time", "seconds"), [("1", 10), ("10", 60), ("4:00:00", 120)])
+def test_the_signal_comes_early_enough_to_record_and_late_enough_to_work(time: str, seconds: int) -> None:
+    assert profiles.submitit_parameters({"time": time})["signal_delay_s"] == seconds
+
+
+def test_a_job_that_grades_needs_no_gpu_and_few_cores() -> None:
+    parameters = profiles.submitit_parameters(
+        {"gpus-per-node": 8, "cpus-per-task": 64, "mem": "900G", "partition": "gpu", "array-parallelism": 5}
+    )
+    light = profiles.light(parameters)
+    assert light["cpus_per_task"] == 4
+    assert light["partition"] == "gpu"
+    assert not {"gpus_per_node", "mem", "array_parallelism"} & light.keys()
+    assert "cpus_per_task" not in profiles.light(profiles.submitit_parameters({}))
