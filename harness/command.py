@@ -17,9 +17,9 @@ _DISTRIBUTION = "speculative-reasoning-harness"
 class OneLineErrors(click.Command):
     """A command that exits with code 2 on a wrong input and with 1 on other trouble, with one line on stderr.
 
-    It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order
-    of `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
-    argument prints its help.
+    It has `-h` and, unless it declares another, `--version`. Options with an attribute `heading` are listed by `--help`
+    under it, in the order of `headings`. With `help_without_arguments`, or where an argument or option is required, the
+    command without any argument prints its help.
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class OneLineErrors(click.Command):
 
 class OneLineGroup(OneLineErrors, click.Group):
     """A command with subcommands; without any it prints its help."""
+
+    command_class = OneLineErrors
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, help_without_arguments=True, **settings)

@@ -77,9 +77,7 @@ def _configuration(role: Role, folder: Path, question: Question) -> Iterator[Che
         yield failure(role, f"{folder} has no config.json, so it is not a model in Hugging Face format")
         return
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        yield failure(
-            role, f"{folder}/config.json is invalid ({problem!r}): download the model again"
-        )
+        yield failure(role, f"{folder}/config.json is invalid ({problem!r}): download the model again")
         return
     text = config.get("text_config") or config
     context = text.get("max_position_embeddings")

@@ -180,7 +180,9 @@ def test_a_vllm_that_cannot_be_used_is_found_out(
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
     checks = [
-        c for c in packages.check_engine(replace(QUESTION, probe_seconds=5)) if "imported" in c.text or "lacks" in c.text
+        c
+        for c in packages.check_engine(replace(QUESTION, probe_seconds=5))
+        if "imported" in c.text or "lacks" in c.text
     ]
     assert (worst(checks), says in said(checks)) == (status, True), checks
 

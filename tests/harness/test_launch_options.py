@@ -1,0 +1,103 @@
+"""A launch is validated once, from wherever it comes, and equal launches are equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from harness.launch_options import BadLaunch, Launch, PartialLaunch
+from harness.methods import defaults
+from harness.options import arguments, launch_from, parsed_flags
+
+SPECCOT = {"method": "speccot", "dataset": "demo"}
+
+
+def test_the_parameters_of_a_launch_are_complete() -> None:
+    launch = launch_from({**SPECCOT, "drafts": 2})
+    assert launch.parameters == {**defaults("speccot"), "drafts": 2}
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "value"),
+    [
+        ({"samples": "3"}, "samples", 3),
+        ({"top-p": 1}, "top_p", 1.0),
+        ({"problems": 7}, "problems", "7"),
+        ({"slurm": "a=1"}, "slurm", ("a=1",)),
+        ({"slurm": ["a=1", "b=2"]}, "slurm", ("a=1", "b=2")),
+        ({"output": "elsewhere"}, "output", Path("elsewhere")),
+        ({"gpus-per-node": 2}, "sbatch", {"gpus-per-node": "2"}),
+        (
+            {"threshold": 4, "verdict": "separate"},
+            "parameters",
+            {**defaults("speccot"), "threshold": 4.0, "verdict": "separate"},
+        ),
+    ],
+)
+def test_values_of_a_file_are_read_as_those_of_a_command_line(flags: dict[str, Any], field: str, value: object) -> None:
+    from_file = launch_from({**SPECCOT, **flags})
+    assert getattr(from_file, field) == value
+    assert launch_from(parsed_flags(arguments({**SPECCOT, **flags}))) == from_file
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"dataset": "demo"}, "--method is missing; choose from vanilla"),
+        ({"method": "speccot"}, "--dataset is missing; choose from gsm8k"),
+        ({**SPECCOT, "method": "specot"}, "--method specot: unknown; valid: vanilla"),
+        ({**SPECCOT, "dataset": "dmeo"}, "--dataset dmeo: unknown; valid: gsm8k"),
+        ({**SPECCOT, "samples": 0}, "--samples 0: Input should be greater than or equal to 1"),
+        ({**SPECCOT, "drafts": 26}, "--drafts must be from 1 to 25, not 26"),
+        ({**SPECCOT, "drafts": True}, "--drafts: expected a value, not true or false"),
+        ({**SPECCOT, "score": "average"}, "--score is not a parameter of speccot, which takes --drafts"),
+        ({**SPECCOT, "data_dir": "nowhere"}, "--data-dir nowhere: nowhere does not exist"),
+        ({**SPECCOT, "nonsense": 1}, "unknown key 'nonsense'"),
+        ({**SPECCOT, "preset": "mine"}, "--preset mine: unknown; valid: speccot-qwq"),
+        ({**SPECCOT, "engine": "tgi"}, "--engine tgi: Input should be 'auto', 'vllm', 'transformers' or 'scripted'"),
+    ],
+)
+def test_a_wrong_value_is_named_in_one_line(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadLaunch) as refused:
+        launch_from(flags)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_preset_that_it_names(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('preset = "specreason-qwq"\ndataset = "demo"\ntoken-budget = 100\nsamples = 3\n')
+    launch = launch_from({"config": config, "samples": 2})
+    assert (launch.samples, launch.token_budget, launch.target) == (2, 100, "qwq-32b")
+    assert (launch.preset, launch.method, launch.parameters["threshold"]) == ("specreason-qwq", "specreason", 7.0)
+
+
+def test_a_file_does_not_name_another_file(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('config = "other.toml"\n')
+    with pytest.raises(BadLaunch, match="unknown key 'config'"):
+        launch_from({**SPECCOT, "config": config})
+
+
+def test_a_launch_is_frozen_and_a_changed_copy_is_validated() -> None:
+    launch = Launch(method="vanilla", dataset="demo")
+    with pytest.raises(ValidationError, match="frozen"):
+        launch.samples = 3
+    assert launch.changed(samples=3) == Launch(method="vanilla", dataset="demo", samples=3)
+    with pytest.raises(ValidationError):
+        launch.changed(samples=0)
+
+
+def test_a_launch_from_python_is_the_launch_of_the_same_flags() -> None:
+    launch = Launch(method="speccot", dataset="demo", parameters={"drafts": 3}, sbatch={"time": "1:00"})
+    assert launch == launch_from({**SPECCOT, "drafts": 3, "time": "1:00"})
+
+
+def test_only_a_partial_launch_may_lack_method_and_dataset() -> None:
+    partial = PartialLaunch.from_flags({"drafts": 3})
+    assert (partial.method, partial.parameters) == (None, {"drafts": 3})
+    with pytest.raises(ValueError, match="not a parameter of vanilla"):
+        PartialLaunch.from_flags({"method": "vanilla", "drafts": 3})

@@ -1,0 +1,92 @@
+"""What holds for every command: `-h`, `--version`, help without arguments, headings over many options."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from harness.methods import METHODS, parameter_fields
+from tests.import_graph import module_files
+from tests.test_imports import PACKAGES, ROOT
+
+FILES = module_files(ROOT, PACKAGES)
+COMMANDS = sorted(
+    name
+    for name, path in FILES.items()
+    if "@click." in (text := path.read_text(encoding="utf-8")) and 'if __name__ == "__main__"' in text
+)
+
+
+def command(module: str) -> click.Command:
+    main = importlib.import_module(module).main
+    assert isinstance(main, click.Command)
+    return main
+
+
+def needs_arguments(module: str) -> bool:
+    main = command(module)
+    return isinstance(main, click.Group) or any(parameter.required for parameter in main.params)
+
+
+def test_the_commands_are_found() -> None:
+    assert {"harness.launch", "harness.doctor", "jobs.__main__", "warehouse.compare", "grading.check"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_help_has_a_short_form_and_is_complete_sentences(module: str) -> None:
+    short, long = (CliRunner().invoke(command(module), [flag]) for flag in ("-h", "--help"))
+    assert short.exit_code == long.exit_code == 0, short.output
+    assert short.output == long.output
+    assert "«" not in short.output
+    description = short.output.splitlines()[2].strip()
+    assert description[0].isupper(), description
+
+
+@pytest.mark.parametrize("module", [module for module in COMMANDS if module != "grading.regrade"])
+def test_every_command_says_its_version(module: str) -> None:
+    result = CliRunner().invoke(command(module), ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("speculative-reasoning-harness ")
+
+
+@pytest.mark.parametrize("module", [module for module in COMMANDS if needs_arguments(module)])
+def test_without_arguments_a_command_that_needs_some_prints_its_help(module: str) -> None:
+    result = CliRunner().invoke(command(module), [])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Usage: ")
+    assert result.stderr == ""
+
+
+def test_a_subcommand_without_its_argument_prints_its_help() -> None:
+    result = CliRunner().invoke(command("jobs.__main__"), ["status"])
+    assert result.exit_code == 0, result.output
+    assert "Options:" in result.output
+
+
+@pytest.mark.parametrize("module", ["harness.launch", "harness.doctor", "harness.reproduce"])
+def test_the_flags_of_a_launch_stand_under_headings(module: str) -> None:
+    lines = CliRunner().invoke(command(module), ["--help"]).output.splitlines()
+    headings = [line for line in lines if line and not line.startswith(" ")]
+    expected = [
+        "Run:",
+        "Models:",
+        "Sampling:",
+        "Method (hyper-parameters):",
+        "Engine:",
+        "Cluster:",
+        "Output:",
+        "Options:",
+    ]
+    assert headings[1:] == expected
+    assert "Examples:" in "".join(lines)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_help_of_a_launch_explains_every_hyper_parameter(method: str) -> None:
+    words = " ".join(CliRunner(env={"COLUMNS": "500"}).invoke(command("harness.launch"), ["--help"]).output.split())
+    for parameter in parameter_fields(method):
+        assert " ".join(parameter.help.split()) in words, parameter.name
+        assert method in words
