@@ -1,8 +1,7 @@
-"""Which samples may start: by room in the KV cache, not by count alone.
+"""Admission of samples by room in the KV cache, besides their number.
 
-An engine that is given more contexts than its KV cache holds evicts and recomputes them, which costs more than
-waiting. A sample's need is not known when it starts, so it is estimated from the lengths of the samples that have
-ended.
+An engine with more contexts than its KV cache holds evicts and recomputes them, which costs more than waiting. The
+tokens that a sample needs are not known when it starts, so they are estimated from the samples that have ended.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ import asyncio
 from collections import deque
 
 _HISTORY = 256
-"""Ended samples that the estimate looks at."""
+"""Number of ended samples that the estimate is based on."""
 _FIRST_GUESS = 0.25
-"""Share of the token budget that a sample is expected to emit before any has ended."""
+"""Share of the token budget that a sample is expected to emit while no sample has ended yet."""
 
 
 class Admission:
-    """Admits samples in the order of their asking while they fit."""
+    """Admits samples first come, first served, while they fit."""
 
     def __init__(self, capacity_tokens: int | None, concurrency: int, token_budget: int) -> None:
+        """`capacity_tokens` is the size of the KV cache (None: no limit), `concurrency` the most samples in flight."""
         self._capacity = capacity_tokens
         self._concurrency = concurrency
         self._budget = token_budget
@@ -30,7 +30,7 @@ class Admission:
 
     @property
     def expected_tokens(self) -> int:
-        """What a sample is likely to emit: the 90th percentile of those that ended, at most the token budget."""
+        """Tokens that a sample is likely to emit: the 90th percentile of ended samples, at most the token budget."""
         if not self._lengths:
             return int(self._budget * _FIRST_GUESS)
         ordered = sorted(self._lengths)
@@ -38,11 +38,14 @@ class Admission:
 
     @property
     def running(self) -> int:
-        """Samples admitted and not yet ended."""
+        """Number of samples that were admitted and have not ended."""
         return self._running
 
     async def admit(self, prompt_tokens: int) -> int:
-        """Wait for room for one sample; returns what it holds, for `release`. One that can never fit runs alone."""
+        """Wait for room for one sample and return the tokens that it holds, for `release`.
+
+        A sample that is larger than the whole cache runs alone.
+        """
         async with self._changed:
             await self._changed.wait_for(lambda: self._fits(prompt_tokens))
             held = prompt_tokens + self.expected_tokens
@@ -51,7 +54,7 @@ class Admission:
             return held
 
     async def release(self, held: int, emitted_tokens: int | None) -> None:
-        """Give a sample's room back and, where it ended, learn from its length."""
+        """Give a sample's room back. `emitted_tokens` is its length, or None where it did not end by itself."""
         async with self._changed:
             self._held -= held
             self._running -= 1

@@ -1,8 +1,8 @@
 """One sample's chain of thought while it grows: both models' contexts, what ends it, and what is recorded of it.
 
-Methods decide, the chain does: it holds the prompt of each model in token ids, appends accepted steps to both (ids
-where the tokenizers agree, text where they do not), and is the one place where budget, context, repetition and
-completion are checked, so these mean the same for every method.
+The method decides and the chain executes: it holds the prompt of each model in token ids, appends accepted steps to
+both (as ids where the tokenizers agree, as text where they do not), and is the only place where budget, context,
+repetition and completion are checked, so that these mean the same for every method.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Sampling and length limits, the same for every method of a comparison."""
+    """Sampling and length limits, which are the same for every method of a comparison."""
 
     temperature: float
     top_p: float
     token_budget: int
-    """Emitted tokens, final answer included."""
+    """Most tokens that a sample may emit, final answer included."""
 
 
 class Chain:
@@ -53,20 +53,23 @@ class Chain:
         *,
         rubric: bool = False,
     ) -> None:
-        """`rubric`: the target's prompt says what a score is, for `score_each`."""
+        """Open both models' contexts and enter the steps that the trace holds already.
+
+        `rubric`: the target's prompt explains what a score is, for `score_each`.
+        """
         self.problem = problem
         self.limits = limits
         self.trace = trace
         self.reasoning = True
         """False once the chain is closed: by `</think>`, or by its author's end of sequence."""
         self.answered = False
-        """True once the chain holds a final answer and nothing more is to be written."""
+        """True once the chain holds a final answer, so that nothing more is written."""
         self._on_step = on_step
         self._models = {m.role: m for m in models}
         self._contexts: dict[Role, list[int]] = {}
         self._started = time.monotonic() - (trace.steps[-1].elapsed_seconds if trace.steps else 0.0)
         self.thinks = any(m.tokenizer.thinks for m in models)
-        """Whether the chain is a thought, to be closed by `</think>` before the answer: so where any model reasons."""
+        """True where any model reasons: the chain is a thought, which `</think>` closes before the answer."""
         for role, model in self._models.items():
             self._contexts[role], text = prompts.opening(model.tokenizer, problem, rubric=rubric and role == "target")
             setattr(trace, f"{role}_prompt", text)
@@ -75,7 +78,7 @@ class Chain:
 
     @property
     def steps(self) -> list[Step]:
-        """The accepted steps so far; not empty at the start where a sample is resumed."""
+        """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
         return self.trace.steps
 
     async def propose(
@@ -88,22 +91,22 @@ class Chain:
         stop: tuple[str, ...] = (prompts.STEP_END,),
         temperature: float | None = None,
     ) -> list[Completion]:
-        """`n` continuations of the chain by one model, drawn in parallel over one shared prefix. Raises Stop."""
+        """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop."""
         context = self._contexts[model.role]
         sampling = self._sampling(model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
         return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
 
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
-        """Begin what `propose` will ask the model for if this candidate of its own becomes the next step.
+        """Start the request that `propose` will send if this candidate of the model becomes the next step.
 
-        `propose` takes what was begun where prompt, limits and seed are what it would send, so the chain is the same
-        with and without. Nothing is begun where `propose` would not be asked: behind what ends the chain, repeats the
-        step before, or leaves no budget or context.
+        `propose` uses the started request where prompt, limits and seed are those that it would send, so the chain is
+        the same with and without it. Nothing is started where `propose` would not be called: after a step that ends the
+        chain, repeats the previous one, or leaves no budget or context.
         """
         step = self._step(model, "draft", candidate)
-        reasons_on = self.reasoning and not ends_thought(step)
+        keeps_reasoning = self.reasoning and not ends_thought(step)
         repeats = bool(self.steps) and is_repeat(step, self.steps[-1])
-        if ends_chain(step, in_thought=self.thinks and self.reasoning) or (repeats and reasons_on):
+        if ends_chain(step, in_thought=self.thinks and self.reasoning) or (repeats and keeps_reasoning):
             return
         context = [*self._contexts[model.role], *self._read(step.token_ids, step.text, model, model)]
         with contextlib.suppress(Stop):
@@ -121,9 +124,12 @@ class Chain:
         verdict: Verdict | None = None,
         temperature: float | None = None,
     ) -> None:
-        """One model writes the next step itself. Raises Stop."""
-        for begun in self._models.values():
-            begun.discard()  # what stood behind a candidate that was refused
+        """Let one model write the next step without a verdict of its own. Raises Stop.
+
+        `refused` and `verdict` are recorded with the step: the candidates that it replaces, and what rejected them.
+        """
+        for other in self._models.values():
+            other.discard()  # a draft that was started after a rejected candidate
         purpose: Purpose = "draft" if role == "draft" else role
         [completion] = await self.propose(
             model, 1, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
@@ -131,13 +137,13 @@ class Chain:
         self.accept(model, role, completion, refused, verdict)
 
     async def answer(self, model: Model, temperature: float | None = None) -> None:
-        """The model writes the final answer behind the finished reasoning. Raises Stop."""
-        plain = not model.tokenizer.thinks  # nothing in its context says that an answer is due
-        forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if plain else []
-        stop = ("\n",) if plain else ()
+        """Let the model write the final answer after the finished reasoning. Raises Stop."""
+        is_plain = not model.tokenizer.thinks  # nothing in its context tells it to answer now
+        forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if is_plain else []
+        stop = ("\n",) if is_plain else ()
         context = self._contexts[model.role] + forced
-        most = self.limits.token_budget
-        sampling = self._sampling(model, context, "answer", most, stop=stop, temperature=temperature)
+        max_tokens = self.limits.token_budget
+        sampling = self._sampling(model, context, "answer", max_tokens, stop=stop, temperature=temperature)
         [completion] = await model.generate(context, sampling, purpose="answer", step=len(self.steps))
         whole = replace(
             completion,
@@ -147,23 +153,27 @@ class Chain:
         self.accept(model, "answer", whole)
 
     async def score(self, model: Model, candidate: Completion, author: Model) -> Verdict:
-        """SpecReason's verdict on a proposed step: one token, 0 to 9, in one forward pass (section 4.1)."""
+        """Return SpecReason's verdict on a candidate: one token, 0 to 9, in one forward pass (section 4.1).
+
+        Raises Stop.
+        """
         question = prompts.score_question(model.tokenizer)
         proposed = self._read(candidate.token_ids, candidate.text, author, model)
         context = [*self._contexts[model.role], *proposed]
         return await self._ask(model, context, question, "score")
 
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
-        """SpecCoT's verdict: one of the candidates or reject, in one forward pass (equation 4)."""
+        """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4). Raises Stop."""
         question = prompts.step_choice_question(model.tokenizer, offered_texts(candidates))
         return await self._ask(model, self._contexts[model.role], question, "choice")
 
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
     ) -> list[Verdict]:
-        """A score for each distinct candidate, in the order of their options, all at once.
+        """Return a score for each distinct candidate, in the order of their options; all are asked in parallel.
 
-        Each is judged where it would stand, behind the chain: the cache of the one that is taken is the next context.
+        Each candidate is judged in place, right after the chain, so that the cache of the accepted one is the next
+        context. Raises Stop.
         """
         question = prompts.short_score_question(model.tokenizer)
         context, prompt_ids = self._contexts[model.role], []
@@ -176,7 +186,7 @@ class Chain:
         return [_verdict("score", question, choice) for choice in choices]
 
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
-        """SCoT's verdict: the best of whole chains or «all wrong», in one forward pass (section 3.4)."""
+        """Return SCoT's verdict: the best chain or "all are wrong", in one forward pass (section 3.4). Raises Stop."""
         texts = offered_texts(candidates)
         question = prompts.chain_choice_question(model.tokenizer, self.problem, texts, may_reject=may_reject)
         return await self._ask(model, [], question, "choice")
@@ -191,9 +201,9 @@ class Chain:
         *,
         closing: bool = False,
     ) -> None:
-        """Append a step to both contexts and to the trace; `closing` ends the thought with it, whatever it says.
+        """Append a step to both contexts and to the trace; `closing` ends the thought after it, whatever its text.
 
-        Raises Stop where the chain cannot go on after it.
+        Raises Stop where the chain cannot continue after it.
         """
         step = self._step(author, role, completion, closing=closing)
         step.candidates, step.verdict = list(candidates), verdict
@@ -203,8 +213,7 @@ class Chain:
         self.check()
 
     def check(self) -> None:
-        """Raise Stop where nothing may follow the last step; on its own, for a sample resumed right behind such a
-        step."""
+        """Raise Stop where nothing may follow the last step. Called directly for a resumed sample."""
         if not self.steps:
             return
         last = self.steps[-1]
@@ -216,15 +225,15 @@ class Chain:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Active time of this sample, earlier attempts up to their last step included."""
+        """Active time of this sample, including earlier attempts up to their last step."""
         return time.monotonic() - self._started
 
     def _step(self, author: Model, role: StepRole, completion: Completion, *, closing: bool = False) -> Step:
-        """The completion as the next step, without candidates and verdict."""
+        """Return the completion as the next step, without candidates and verdict."""
         text, ids = completion.text, completion.token_ids
         ends = closing or completion.finish == "eos"
         if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
-            text += prompts.THINK_BRIDGE  # the author fell silent, or was cut off, inside its thoughts
+            text += prompts.THINK_BRIDGE  # the author stopped, or was cut off, inside its thought
             ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
         return Step(
             author=author.role,
@@ -237,7 +246,7 @@ class Chain:
         )
 
     def _enter(self, step: Step) -> None:
-        """Let both models know a step, and see what it ends."""
+        """Append a step to both contexts and update what it ends."""
         author = self._models[step.author]
         for role, model in self._models.items():
             self._contexts[role] += self._read(step.token_ids, step.text, author, model)
@@ -246,7 +255,7 @@ class Chain:
 
     @staticmethod
     def _read(ids: Sequence[int], text: str, author: Model, reader: Model) -> Sequence[int]:
-        """What one model wrote, in another's ids: the same ids, or its text. A plain model is shown no `</think>`."""
+        """Return the ids under which one model reads what another wrote; a plain model is not shown `</think>`."""
         if not reader.tokenizer.thinks and prompts.THINK_END in text:
             return reader.tokenizer.encode(text.replace(prompts.THINK_END, ""))
         tagged = prompts.THINK_END in text and author.tokenizer.thinks != reader.tokenizer.thinks
@@ -266,7 +275,7 @@ class Chain:
         temperature: float | None = None,
         ahead: Sequence[Step] = (),
     ) -> Sampling:
-        """Of the step behind the chain, or behind steps `ahead` that it does not hold yet. Raises Stop."""
+        """Return the sampling of the next step, after `ahead` steps that the chain does not hold yet. Raises Stop."""
         budget = self.limits.token_budget - self.trace.emitted_tokens - sum(step.num_tokens for step in ahead)
         if budget <= 0:
             raise Stop("budget")
@@ -289,8 +298,10 @@ class Chain:
         return _verdict(kind, question, await model.choose(prompt, question.option_ids, step=len(self.steps)))
 
     def _seed(self, purpose: Purpose, num_steps: int) -> int:
-        """Per call, from sample, step and purpose: results do not depend on scheduling, and a resumed step redraws
-        alike."""
+        """Return the seed of a call, from sample, step and purpose.
+
+        Results so do not depend on scheduling, and a resumed step is drawn as it was.
+        """
         text = f"{self.trace.seed}/{num_steps}/{purpose}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 

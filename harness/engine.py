@@ -1,7 +1,8 @@
-"""The seam between a method and a model: what an engine is asked and what it answers. Nothing else is here.
+"""The interface between a method and a model: the requests that an engine takes and the replies that it gives.
 
-A method knows two engines and these types. Prompts are token ids, never strings: step-wise continuation through a chat
-endpoint would lose the reasoning, and ids keep the prefix identical from step to step so that the prefix cache hits.
+A method knows two engines and these types, nothing else. Prompts are token ids, never strings: step-wise continuation
+through a chat endpoint would lose the reasoning, and ids keep the prefix identical from step to step, so that the
+prefix cache hits.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ Finish = Literal["stop", "eos", "length"]
 
 
 class EngineError(Exception):
-    """Base of what an engine may raise to its caller."""
+    """Base class of the errors that an engine raises to its caller."""
 
 
 class EngineDied(EngineError):
-    """The engine's processes are gone and cannot be brought back; the message ends with the engine's own last lines."""
+    """The engine's processes have ended and cannot be replaced; the message ends with the engine's last output."""
 
 
 class RequestRefused(EngineError):
-    """This one request is invalid for the engine (too long, unknown token); the engine itself is well."""
+    """This one request is invalid for the engine (too long, unknown token); other requests are not affected."""
 
 
 class VerdictUnavailable(EngineError):
-    """`choose` did not get a finite log-probability for every option: a silent failure of the engine made loud."""
+    """`choose` did not get a finite log-probability for every option, which engines do not report as an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ class Completion:
     mean_logprob: float | None = None
     """Mean log-probability of the generated tokens, in nats, where the engine gives it."""
     proposed_tokens: int | None = None
-    """Tokens that token-level speculation proposed; None where there is none, or the engine does not count them."""
+    """Tokens proposed by token-level speculation; None without it, or where the engine does not count them."""
     confirmed_tokens: int | None = None
-    """How many of these became part of the completion."""
+    """Proposed tokens that became part of the completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Timing:
     first_token_seconds: float
     end_seconds: float
     in_flight: int
-    """Requests of this engine under way when this one was submitted, itself included."""
+    """Requests of this engine that were running or queued when this one was submitted, itself included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Generation:
     completions: tuple[Completion, ...]
     prompt_tokens: int
     cached_tokens: int
-    """Prompt tokens that the prefix cache held."""
+    """Prompt tokens that were read from the prefix cache."""
     timing: Timing
 
 
@@ -96,39 +97,39 @@ class Choice:
     """The answer to one `choose`: one forward pass, one token, the probabilities of all options."""
 
     logprobs: tuple[float, ...]
-    """Log-probability (nats) of each option, in the order asked, before any mask: exp() of them sums to at most 1."""
+    """Log-probability (nats) of each option, in the request's order, before any mask; their exp() sums to at most 1."""
     prompt_tokens: int
     cached_tokens: int
     timing: Timing
 
     @property
     def mass(self) -> float:
-        """Probability that the model gave to the options together; low means that the question was not understood."""
+        """Probability of all options together; a low mass means that the model did not understand the question."""
         return sum(math.exp(x) for x in self.logprobs)
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """Probabilities normalised over the options."""
+        """Probability of each option, normalized over the options."""
         return normalized(self.logprobs)
 
     @property
     def best(self) -> int:
-        """Index of the most probable option; the first of equals."""
+        """Index of the most probable option; the first one of a tie."""
         return max(range(len(self.logprobs)), key=lambda i: self.logprobs[i])
 
 
 def normalized(logprobs: Sequence[float]) -> tuple[float, ...]:
-    """Probabilities that sum to 1, from log-probabilities (nats)."""
+    """Return probabilities that sum to 1, from log-probabilities (nats)."""
     top = max(logprobs)
     weights = [math.exp(x - top) for x in logprobs]
     return tuple(w / sum(weights) for w in weights)
 
 
 class Tokenizer(Protocol):
-    """What prompts need of a model's tokenizer and chat template."""
+    """A model's tokenizer and chat template, as far as prompts need them."""
 
     def __hash__(self) -> int:
-        """By identity: what was made with a tokenizer is kept for it."""
+        """Hash by identity: prompts are cached per tokenizer."""
 
     @property
     def fingerprint(self) -> str:
@@ -140,28 +141,28 @@ class Tokenizer(Protocol):
 
     @property
     def opening(self) -> list[int]:
-        """Ids that a text without any chat template begins with: the beginning of sequence, where there is one."""
+        """Ids that start a text without a chat template: the beginning-of-sequence token, where there is one."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a model's or a benchmark's text. Control tokens written in it stay plain text; nothing is added.
+        """Return the ids of a model's or a benchmark's text. Control tokens in it stay plain text; nothing is added.
 
         `<think>` and `</think>` are the exception: they are part of a chain and keep their meaning.
         """
 
     def encode_template(self, text: str) -> list[int]:
-        """Ids of text that `open_reply` or `ask_again` made: control tokens are control tokens; nothing is added."""
+        """Return the ids of text from `open_reply` or `ask_again`, with its control tokens; nothing is added."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, control tokens included, nothing cleaned up."""
+        """Return the text of ids, control tokens included, without any clean-up."""
 
     def open_reply(self, question: str) -> str:
-        """The chat template's text up to where the assistant's reply to the user's `question` starts.
+        """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
         For a reasoning model it ends inside an open `<think>`.
         """
 
     def ask_again(self, question: str) -> str:
-        """Text that closes the assistant's unfinished reply, asks `question` as the user and opens the next reply.
+        """Return text that closes the unfinished reply, asks `question` as the user and opens the next reply.
 
         The new reply is open for plain text: a reasoning model's `<think>` is opened and closed at once.
         """
@@ -183,13 +184,16 @@ class Engine(Protocol):
 
     @property
     def restarts(self) -> int:
-        """Times that its processes died and were brought back; samples under way then have no true latency."""
+        """Number of times that its processes died and were replaced; samples running then have no true latency."""
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
-        """Draw `sampling.n` completions. Raises EngineError; a cancelled call frees its request at once."""
+        """Generate `sampling.n` completions. Raises EngineError; a cancelled call frees its request at once."""
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
-        """One forward pass: log-probabilities of `options` (distinct single token ids) as the next token."""
+        """Return the log-probabilities of `options` (distinct token ids) as the next token, in one forward pass.
+
+        Raises EngineError.
+        """
 
     async def close(self) -> None:
-        """End the engine and every process of it. May be called twice."""
+        """End the engine and all of its processes. May be called more than once."""

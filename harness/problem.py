@@ -26,25 +26,25 @@ class Problem:
     """The gold answer as the benchmark gives it; the letter of the right option for kind `choice`."""
     kind: Kind = "math"
     answers: tuple[str, ...] = ()
-    """Parts that are all required, in any order, where the gold has several; else empty."""
+    """Parts that are all required, in any order, where the gold answer has several; otherwise empty."""
     alternatives: tuple[str, ...] = ()
-    """Answers of which any one is right; else empty."""
+    """Gold answers of which any is right; otherwise empty."""
     choices: tuple[str, ...] = ()
     """Option texts in the order in which the model sees them (A, B, …); only for kind `choice`."""
     level: str | None = None
     subject: str | None = None
     unit: str | None = None
-    """A unit that belongs to the answer but is not part of it."""
+    """The unit of the answer, which is not part of its text."""
     tolerance: float | None = None
     """Absolute error that the benchmark allows."""
 
     @property
     def content_hash(self) -> str:
-        """16 hex digits over everything that a model or a grader sees; the id, level and subject are not part of it."""
-        seen = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
-        return hashlib.sha256(json.dumps(seen, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+        """16 hex digits over everything that a model or a grader sees, so without id, dataset, level and subject."""
+        content = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
 
 
 def dataset_hash(problems: list[Problem]) -> str:
-    """16 hex digits over the contents of the problems in their order."""
+    """Return 16 hex digits over the contents of the problems in their order."""
     return hashlib.sha256("".join(p.content_hash for p in problems).encode()).hexdigest()[:16]

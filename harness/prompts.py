@@ -1,12 +1,12 @@
 """Every prompt, and how the options of a verdict are read; pure functions over a tokenizer.
 
-A verdict is asked behind the target's own chain: the ids of the chain are untouched, so the prefix cache holds them,
-and only the candidate (or candidates) and a short question are new (SpecReason, section 4.1: «templated to reuse most
-of the CoT prefix»). None of the papers prints its prompts in full; the wordings here are this project's own and are
-hashed into every run.
+The question of a verdict follows the target's own chain: the ids of the chain do not change, so the prefix cache holds
+them, and only the candidate (or candidates) and a short question are new (SpecReason, section 4.1: "templated to reuse
+most of the CoT prefix"). None of the papers prints its prompts in full; the wordings here are this project's own and
+are hashed into every run.
 
-What a model or a benchmark wrote goes through `Tokenizer.encode`, where control tokens are plain text; only the chat
-template's own text is read with control tokens.
+Text by a model or a benchmark goes through `Tokenizer.encode`, where control tokens are plain text; only the chat
+template's own text is encoded with control tokens.
 """
 
 from __future__ import annotations
@@ -56,18 +56,17 @@ _CANDIDATE = "[{label}]\n{text}"
 _ENDS = "(the solution ends here)"
 _SCORE_REPLY, _CHOICE_REPLY = "Score:", "Answer:"
 ANSWER_BRIDGE = "\n\nFinal answer: \\boxed{"
-"""Opens the target's final answer behind a chosen chain where there is no `</think>` to do so (plain models under
-SCoT)."""
+"""Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
 THINK_BRIDGE = "\n" + THINK_END + "\n\n"
-"""Closes a chain whose author ended it without closing it."""
+"""Closes a chain that its author ended without `</think>`."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A verdict's question in token ids, to be put behind a context."""
+    """A verdict's question in token ids, to be appended to a context."""
 
     text: str
-    """As asked, without the chat template."""
+    """The question without the chat template."""
     ids: tuple[int, ...]
     labels: tuple[str, ...]
     option_ids: tuple[int, ...]
@@ -75,14 +74,14 @@ class Question:
 
 
 def prompt_hash() -> str:
-    """16 hex digits over every wording here: results under different wordings are different results."""
+    """Return 16 hex digits over every wording here: results under different wordings are not comparable."""
     parts = [_THINKING, _PLAIN, _SCORE, _RUBRIC, _CHOOSE_STEP, _CHOOSE_CHAIN, _ALL_WRONG, _CANDIDATE, _ENDS]
     parts += [_SCORE_REPLY, _CHOICE_REPLY, ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def problem_text(problem: Problem) -> str:
-    """The problem as shown to a model; a multiple-choice problem with its options."""
+    """Return the problem as shown to a model; a multiple-choice problem with its options."""
     if not problem.choices:
         return problem.text
     options = "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(problem.choices))
@@ -90,9 +89,9 @@ def problem_text(problem: Problem) -> str:
 
 
 def opening(tokenizer: Tokenizer, problem: Problem, *, rubric: bool = False) -> tuple[list[int], str]:
-    """Ids and text of the prompt behind which a chain grows; it ends where the model's first step starts.
+    """Return ids and text of the prompt that a chain continues; it ends where the model's first step starts.
 
-    With `rubric` it also says what a score is, so that each verdict's question is two words (`short_score_question`).
+    With `rubric` it also explains what a score is, so that each verdict's question is short (`short_score_question`).
     """
     instruction = (_THINKING if tokenizer.thinks else _PLAIN)[problem.kind]
     parts = (problem_text(problem), instruction, *([_RUBRIC] if rubric else []))
@@ -101,27 +100,36 @@ def opening(tokenizer: Tokenizer, problem: Problem, *, rubric: bool = False) -> 
 
 @lru_cache(maxsize=8)
 def score_question(tokenizer: Tokenizer) -> Question:
-    """SpecReason's verdict on the last step of the chain: one digit, 0 to 9 (section 4.1)."""
-    return _question(tokenizer, _asked_again(tokenizer, _SCORE), _SCORE, _SCORE_REPLY, SCORE_LABELS)
+    """Return the question of SpecReason's verdict on the last step of the chain: one digit, 0 to 9 (section 4.1)."""
+    return _question(tokenizer, _followup(tokenizer, _SCORE), _SCORE, _SCORE_REPLY, SCORE_LABELS)
 
 
 @lru_cache(maxsize=8)
 def short_score_question(tokenizer: Tokenizer) -> Question:
-    """A score of the step right before it, asked inside the target's own reply; the rubric stands in its prompt."""
+    """Return the question for a score of the step right before it, inside the target's own reply.
+
+    Its meaning is explained by the rubric in the target's prompt.
+    """
     return _question(tokenizer, [], _SCORE_REPLY, _SCORE_REPLY, SCORE_LABELS)
 
 
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str]) -> Question:
-    """SpecCoT's verdict: one of the candidates for the next step, or the last label, «reject» (equation 4)."""
+    """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
+
+    Raises ValueError for more than 25 candidates.
+    """
     labels = option_labels(len(candidates) + 1)
     text = _CHOOSE_STEP.format(candidates=_listed(candidates, labels), label=_label_noun(labels), reject=labels[-1])
-    return _question(tokenizer, _asked_again(tokenizer, text), text, _CHOICE_REPLY, labels)
+    return _question(tokenizer, _followup(tokenizer, text), text, _CHOICE_REPLY, labels)
 
 
 def chain_choice_question(
     tokenizer: Tokenizer, problem: Problem, chains: Sequence[str], *, may_reject: bool
 ) -> Question:
-    """SCoT's verdict: one of the whole chains, or the last label, «all are wrong» (section 3.4). Asked on its own."""
+    """Return the question of SCoT's verdict: one of the whole chains, or the last label if all are wrong (section 3.4).
+
+    It is a prompt of its own and does not follow a chain. Raises ValueError for more than 25 chains.
+    """
     labels = option_labels(len(chains) + may_reject)
     text = _CHOOSE_CHAIN.format(
         problem=problem_text(problem), candidates=_listed(chains, labels), label=_label_noun(labels)
@@ -135,9 +143,9 @@ def chain_choice_question(
 
 
 def option_labels(n: int) -> tuple[str, ...]:
-    """`n` labels that are single tokens: the digits from 1, or letters where there are more than nine."""
+    """Return `n` labels that are single tokens: the digits from 1, or letters where `n` is above 9."""
     if n > 26:
-        raise ValueError(f"at most 26 options can be told apart by one token, not {n}")
+        raise ValueError(f"at most 26 options can be distinguished by one token, not {n}")
     return tuple(str(i + 1) for i in range(n)) if n <= 9 else tuple(chr(65 + i) for i in range(n))
 
 
@@ -161,15 +169,15 @@ def _options(tokenizer: Tokenizer, reply: str, labels: tuple[str, ...]) -> tuple
     return tuple(reply_ids), tuple(option_ids)
 
 
-_HOLE = "QUESTION-GOES-HERE"
+_PLACEHOLDER = "QUESTION-GOES-HERE"
 
 
 @lru_cache(maxsize=8)
 def _frames(tokenizer: Tokenizer) -> tuple[tuple[str, str], tuple[str, str]]:
-    """The chat template around a question: (before, after) of an opening and of a question asked again."""
-    first, again = tokenizer.open_reply(_HOLE), tokenizer.ask_again(_HOLE)
-    before, _, after = first.partition(_HOLE)
-    before_again, _, after_again = again.partition(_HOLE)
+    """Return the chat template around a question, as (before, after): of an opening, and of a follow-up question."""
+    first, again = tokenizer.open_reply(_PLACEHOLDER), tokenizer.ask_again(_PLACEHOLDER)
+    before, _, after = first.partition(_PLACEHOLDER)
+    before_again, _, after_again = again.partition(_PLACEHOLDER)
     return (before, after), (before_again, after_again)
 
 
@@ -179,6 +187,6 @@ def _opened(tokenizer: Tokenizer, question: str) -> tuple[list[int], str]:
     return ids, before + question + after
 
 
-def _asked_again(tokenizer: Tokenizer, question: str) -> list[int]:
+def _followup(tokenizer: Tokenizer, question: str) -> list[int]:
     before, after = _frames(tokenizer)[1]
     return tokenizer.encode_template(before) + tokenizer.encode(question) + tokenizer.encode_template(after)

@@ -1,7 +1,7 @@
-"""A model as a method sees it: an engine that writes down every request it gets.
+"""A model as a method sees it: an engine that records every request.
 
-The recorder records calls, the method records decisions. A method cannot reach an engine but through here, so none can
-forget to count a refused draft, a verdict, or a reply that was begun before its turn and thrown away.
+The model records calls, the method records decisions. A method can only reach an engine through a Model, so it cannot
+forget to count a rejected draft, a verdict, or a reply that was requested early and then discarded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from harness.trace import Call, Purpose, Trace
 
 
 @dataclass(slots=True)
-class _Ahead:
-    """A request under way that may never be asked for."""
+class _EarlyRequest:
+    """A request that was sent early and may never be needed."""
 
     prompt: list[int]
     sampling: Sampling
@@ -29,14 +29,14 @@ class _Ahead:
 
 
 class Model:
-    """One engine in its role, recording into one sample's trace."""
+    """One engine in its role, which records into one sample's trace."""
 
     def __init__(self, engine: Engine, role: Role, trace: Trace) -> None:
         self.engine = engine
         self.role: Role = role
         self._trace = trace
-        self._ahead: _Ahead | None = None
-        self._discarded: list[_Ahead] = []
+        self._ahead: _EarlyRequest | None = None
+        self._discarded: list[_EarlyRequest] = []
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -46,42 +46,42 @@ class Model:
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, purpose: Purpose, step: int
     ) -> tuple[Completion, ...]:
-        """Engine.generate, recorded. Where `begin` has asked for the very same, its reply is taken."""
+        """Engine.generate, recorded. Uses the reply of `begin` where that sent the identical request."""
         ahead = self._ahead
         if ahead is None or (ahead.prompt, ahead.sampling) != (list(prompt), sampling):
             self.discard()
             reply = await self.engine.generate(prompt, sampling)
             self._record_generation(purpose, step, reply)
             return reply.completions
-        self._ahead, asked = None, time.monotonic()
+        self._ahead, needed_at = None, time.monotonic()
         reply = await ahead.task
         call = self._record_generation(purpose, step, reply)
-        call.overlapped_seconds = max(0.0, call.end_seconds - (time.monotonic() - asked))
+        call.overlapped_seconds = max(0.0, call.end_seconds - (time.monotonic() - needed_at))
         return reply.completions
 
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
-        """Start the `generate` that is likely to be the next one. One at a time: a second discards the first."""
+        """Send the request that the next `generate` will probably make. A second call discards the first request."""
         self.discard()
-        self._ahead = ahead = _Ahead(list(prompt), sampling, step)
+        self._ahead = ahead = _EarlyRequest(list(prompt), sampling, step)
         ahead.task = asyncio.create_task(self._generate_ahead(ahead), name=f"step {step} ahead of its turn")
 
     def discard(self) -> None:
-        """What `begin` started will not be asked for. It goes on to its end: cut off, its tokens would be unknown."""
+        """Discard the request of `begin`. It runs to its end: if it were cut off, its tokens could not be counted."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.discarded = True
             self._discarded.append(ahead)
             self._record_discarded(ahead)
 
-    async def settle(self) -> None:
-        """Wait for the end of what was discarded. An engine's failure in it is met by whoever asks that engine next."""
+    async def finish_discarded(self) -> None:
+        """Wait for the discarded requests. An engine's failure in them is raised by the next request to that engine."""
         self.discard()
         for ahead in self._discarded:
             with suppress(EngineError):
                 await ahead.task
 
-    async def abandon(self) -> None:
-        """Cut off what is under way: the sample fails."""
+    async def cancel(self) -> None:
+        """Cancel the requests that still run, because the sample has failed."""
         self.discard()
         tasks = [ahead.task for ahead in self._discarded]
         for task in tasks:
@@ -97,28 +97,28 @@ class Model:
     async def choose_each(
         self, prompts: Sequence[Sequence[int]], options: Sequence[int], *, step: int
     ) -> tuple[Choice, ...]:
-        """Engine.choose of several prompts at once, recorded as one call of as many verdicts: a user waits once."""
+        """Engine.choose of several prompts in parallel, recorded as one call, because a user waits only once."""
         replies = await asyncio.gather(*(self.engine.choose(prompt, options) for prompt in prompts))
-        begun = min(reply.timing.submitted_at for reply in replies)
-        later = [reply.timing.submitted_at - begun for reply in replies]
+        submitted_at = min(reply.timing.submitted_at for reply in replies)
+        delays = [reply.timing.submitted_at - submitted_at for reply in replies]
         timing = Timing(
-            submitted_at=begun,
+            submitted_at=submitted_at,
             queued_seconds=min(reply.timing.queued_seconds for reply in replies),
-            first_token_seconds=max(t + r.timing.first_token_seconds for t, r in zip(later, replies, strict=True)),
-            end_seconds=max(t + r.timing.end_seconds for t, r in zip(later, replies, strict=True)),
+            first_token_seconds=max(t + r.timing.first_token_seconds for t, r in zip(delays, replies, strict=True)),
+            end_seconds=max(t + r.timing.end_seconds for t, r in zip(delays, replies, strict=True)),
             in_flight=max(reply.timing.in_flight for reply in replies),
         )
         tokens = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
         self._record("verdict", step, timing, tokens, [1] * len(replies))
         return tuple(replies)
 
-    async def _generate_ahead(self, ahead: _Ahead) -> Generation:
+    async def _generate_ahead(self, ahead: _EarlyRequest) -> Generation:
         ahead.reply = await self.engine.generate(ahead.prompt, ahead.sampling)
         self._record_discarded(ahead)
         return ahead.reply
 
-    def _record_discarded(self, ahead: _Ahead) -> None:
-        """Once it is both discarded and at its end, whichever comes later."""
+    def _record_discarded(self, ahead: _EarlyRequest) -> None:
+        """Record a request once it is both discarded and finished, whichever comes later."""
         if ahead.discarded and ahead.reply is not None:
             call = self._record_generation("lookahead", ahead.step, ahead.reply)
             call.overlapped_seconds = call.end_seconds
@@ -151,21 +151,23 @@ class Model:
 
 
 @asynccontextmanager
-async def recorded(
+async def recording_models(
     engines: Mapping[Role, Engine], roles: Sequence[Role], trace: Trace
 ) -> AsyncIterator[dict[Role, Model]]:
-    """The models of one sample, by role. Leaving waits for what they still have under way, or cuts it off where the
-    sample fails."""
+    """Yield the models of one sample, by role.
+
+    On exit their discarded requests are awaited, or cancelled where the sample has failed.
+    """
     models = {role: Model(engines[role], role, trace) for role in roles}
     try:
         yield models
         for model in models.values():
-            await model.settle()
+            await model.finish_discarded()
     finally:
         for model in models.values():
-            await model.abandon()
+            await model.cancel()
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if counted else None

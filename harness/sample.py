@@ -1,7 +1,7 @@
-"""Run one sample: the one place that catches, classifies and times.
+"""Run one sample: the only place that catches errors, classifies and times them.
 
-A sample that fails is data and comes back as a finished trace with stop reason `error`; an engine that dies, or a
-mistake in the code, is machinery and goes through to the caller, who crashes and can be resumed.
+A sample that fails is data and is returned as a finished trace with stop reason `error`. An engine that dies or a bug
+in the code is not data: the exception reaches the caller, which crashes and can be resumed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from harness.chain import Chain, Limits, Stop
 from harness.engine import Engine, RequestRefused, Role
 from harness.methods import Method
 from harness.problem import Problem
-from harness.recording import recorded
+from harness.recording import recording_models
 from harness.trace import Step, Trace
 
 _ERROR_CHARS = 500
@@ -28,13 +28,13 @@ async def run_sample(
     on_step: Callable[[Step], None] = lambda step: None,
     on_start: Callable[[], None] = lambda: None,
 ) -> Trace:
-    """Fill `trace` until its sample ends, going on behind the steps it already holds.
+    """Fill `trace` until its sample ends, resuming after the steps that it already holds.
 
-    `on_start` is called once the trace holds its prompts and before the first call, `on_step` is called after each
-    accepted step, before the next begins. Raises EngineDied and VerdictUnavailable.
+    `on_start` is called once the trace holds its prompts and before the first call. `on_step` is called after each
+    accepted step, before the next one starts. Raises EngineDied and VerdictUnavailable.
     """
     trace.started_at = trace.started_at or time.time()
-    async with recorded(engines, method.roles, trace) as models:
+    async with recording_models(engines, method.roles, trace) as models:
         chain = Chain(problem, list(models.values()), trace, limits, on_step, rubric=method.rubric)
         on_start()
         try:
@@ -43,8 +43,8 @@ async def run_sample(
             trace.stop_reason = "answered"
         except Stop as stop:
             trace.stop_reason = stop.reason
-        except RequestRefused as refused:
+        except RequestRefused as refusal:
             trace.stop_reason = "error"
-            trace.error = f"{type(refused).__name__}: {refused}"[:_ERROR_CHARS]
-        trace.latency_seconds = chain.elapsed_seconds  # nobody waits for a discarded draft that still goes on
+            trace.error = f"{type(refusal).__name__}: {refusal}"[:_ERROR_CHARS]
+        trace.latency_seconds = chain.elapsed_seconds  # without discarded drafts that are still running
     return trace

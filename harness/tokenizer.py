@@ -1,6 +1,6 @@
 """A model's tokenizer and chat template, behind the `Tokenizer` protocol.
 
-What a model or a benchmark wrote is data: whatever looks like a control token in it is encoded as plain text, so a
+Text by a model or a benchmark is data: whatever looks like a control token in it is encoded as plain text, so that a
 problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain.
 """
 
@@ -21,7 +21,7 @@ _THINK_TAIL = re.compile(r"<think>\s*(</think>\s*)?\Z")
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
 _ECHO = "PREVIOUS-REPLY-ENDS-HERE"
-# Ignored by templates that do not know them. Some render today's date, which would change a prompt from day to day.
+# Templates ignore variables that they do not use. Some print today's date, which would change a prompt every day.
 _TEMPLATE_VARIABLES = {"enable_thinking": True, "date_string": "26 Jul 2024"}
 
 
@@ -34,7 +34,7 @@ class HFTokenizer:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(path, revision=revision)
         self._backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if self._backend is None:
-            raise ValueError(f"{path}: the tokenizer has no tokenizer.json (a «fast» tokenizer), which is needed here")
+            raise ValueError(f"{path}: a fast tokenizer (tokenizer.json) is required")
         self._plain: Any = copy.deepcopy(self._backend)
         self._plain.encode_special_tokens = True
         ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
@@ -57,9 +57,9 @@ class HFTokenizer:
 
     @property
     def thinks(self) -> bool:
-        """Whether the chat template knows a chain of thought; the vocabulary decides where there is no template.
+        """True where the chat template has a chain of thought; without a template the vocabulary decides.
 
-        A template outranks the vocabulary: model families share one vocabulary between reasoning and plain models.
+        The template takes precedence because reasoning and plain models of a family share one vocabulary.
         """
         if self._template is not None:
             return any(tag in self._template for tag in THINK_TAGS)
@@ -83,7 +83,7 @@ class HFTokenizer:
             if piece in self._think_ids:
                 ids.append(self._think_ids[piece])
             else:
-                for part in self._defused(piece):
+                for part in self._without_controls(piece):
                     ids += self._plain.encode(part, add_special_tokens=False).ids
         return ids
 
@@ -96,7 +96,7 @@ class HFTokenizer:
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def open_reply(self, question: str) -> str:
-        """See Tokenizer.open_reply. Without a chat template a plain dialogue, behind the tokenizer's own BOS."""
+        """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""
         if self._template is None:
             text = f"{self._bos()}User: {question}\n\nAssistant: "
         else:
@@ -109,10 +109,10 @@ class HFTokenizer:
             text = f"\n\nUser: {question}\n\nAssistant: "
         else:
             messages = [("user", "Hello."), ("assistant", _ECHO), ("user", question)]
-            whole = self._render([{"role": role, "content": content} for role, content in messages])
-            _, found, text = whole.rpartition(_ECHO)
-            if not found:
-                raise ValueError("the chat template drops the assistant's earlier reply; no question can follow it")
+            dialogue = self._render([{"role": role, "content": content} for role, content in messages])
+            _, echo, text = dialogue.rpartition(_ECHO)
+            if not echo:
+                raise ValueError("the chat template drops the assistant's earlier reply, so no question can follow it")
         return self._opened(text, _EMPTY_THINK)
 
     def _opened(self, text: str, opening: str) -> str:
@@ -127,8 +127,8 @@ class HFTokenizer:
 
     def _bos(self) -> str:
         ids = self._backend.encode("x", add_special_tokens=True).ids
-        known = self._tokenizer.bos_token_id is not None and ids[0] == self._tokenizer.bos_token_id
-        return str(self._tokenizer.bos_token) if known else ""
+        has_bos = self._tokenizer.bos_token_id is not None and ids[0] == self._tokenizer.bos_token_id
+        return str(self._tokenizer.bos_token) if has_bos else ""
 
     def _unmarked_controls(self) -> list[str]:
         added = self._backend.get_added_tokens_decoder().values()
@@ -138,12 +138,12 @@ class HFTokenizer:
             if not token.special and token.content not in THINK_TAGS and _CONTROL.fullmatch(token.content)
         ]
 
-    def _defused(self, text: str) -> Iterator[str]:
-        """The text in parts that no longer hold a control token; mostly the whole text."""
+    def _without_controls(self, text: str) -> Iterator[str]:
+        """Yield the text in pieces that hold no control token: usually the whole text."""
         start = 0
-        for found in self._controls.finditer(text) if self._controls else ():
-            yield text[start : found.start() + 1]
-            start = found.start() + 1
+        for control in self._controls.finditer(text) if self._controls else ():
+            yield text[start : control.start() + 1]
+            start = control.start() + 1
         if start < len(text):
             yield text[start:]
 
@@ -154,24 +154,24 @@ def verdict_options(tokenizer: Tokenizer, text: str, labels: Sequence[str]) -> t
     Behind a space where the tokenizer allows it, which is how a model would write it, else without one.
     """
     for glue in (" ", ""):
-        ways = [tokenizer.encode_template(text + glue + label) for label in labels]
-        if not all(ways):
+        encodings = [tokenizer.encode_template(text + glue + label) for label in labels]
+        if not all(encodings):
             continue
-        options = [ids[-1] for ids in ways]
-        if len({tuple(ids[:-1]) for ids in ways}) == 1 and len(set(options)) == len(labels):
-            return ways[0][:-1], options
-    raise ValueError(f"these labels are not one distinct token each behind {text!r}: {', '.join(labels)}")
+        options = [ids[-1] for ids in encodings]
+        if len({tuple(ids[:-1]) for ids in encodings}) == 1 and len(set(options)) == len(labels):
+            return encodings[0][:-1], options
+    raise ValueError(f"these labels are not one distinct token each after {text!r}: {', '.join(labels)}")
 
 
 def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
-    """A capturing pattern that finds any of the literals, the longest first."""
+    """Return a capturing pattern that matches any of the literals, the longest first; None without literals."""
     if not literals:
         return None
     return re.compile("(" + "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True)) + ")")
 
 
 def _template_text(tokenizer: Any) -> str | None:
-    """The chat template that a plain dialogue uses."""
+    """Return the chat template for a plain dialogue; None where the tokenizer has none."""
     template = tokenizer.chat_template
     if isinstance(template, dict):
         template = template.get("default")

@@ -1,7 +1,7 @@
-"""What is kept of one sample: every step, candidate, verdict and call. Facts only; everything derived is a property.
+"""The record of one sample: every step, candidate, verdict and call. Facts only; everything derived is a property.
 
 The recorder (recording.py) writes calls, the method (through chain.py) writes steps; totals follow from both, so no
-method can forget to count a refused draft. Field names are the column names of the trace files and of the warehouse.
+method can forget to count a rejected draft. Field names are the column names of the trace files and of the warehouse.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ TRACE_VERSION = 1
 
 StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"]
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
-rethink: the target's own chain after «all wrong» (SCoT). chain: a whole chain by one model (vanilla).
+rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain by one model (vanilla).
 answer: the final answer."""
 Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"]
-"""The role of the step that a call worked for, or its verdict. lookahead: a draft begun before its turn (`--lookahead`)
-and thrown away; one that was used is a draft like any other."""
+"""The role of the step that a call worked for, or its verdict. lookahead: a draft that was started early
+(`--lookahead`) and discarded; one that was used has the purpose draft."""
 VerdictKind = Literal["choice", "score"]
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
-"""answered: the model ended its answer. budget: the token budget was spent. repeated: a step said the same as the one
-before. context: the model's context window was full. error: an exception, kept in `error`."""
+"""answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
+the one before. context: the model's context window was full. error: an exception, kept in `error`."""
 
 
 @dataclass(slots=True)
@@ -35,12 +35,12 @@ class Call:
     step: int
     """Index of the step that this call worked for."""
     n: int
-    """Completions asked for in parallel; 1 for a verdict."""
+    """Number of completions requested in parallel; 1 for a verdict."""
     prompt_tokens: int
     cached_tokens: int
-    """Prompt tokens found in the prefix cache."""
+    """Prompt tokens that were read from the prefix cache."""
     output_tokens: int
-    """All generated tokens, of all n completions together."""
+    """Generated tokens of all n completions together."""
     longest_output_tokens: int
     """Tokens of the longest completion: what a user waits for."""
     submitted_at: float
@@ -49,14 +49,14 @@ class Call:
     first_token_seconds: float
     end_seconds: float
     in_flight: int
-    """Requests of this engine under way at submission, this one included."""
+    """Requests of this engine that were running or queued at submission, this one included."""
     proposed_tokens: int | None = None
-    """By token-level speculation, of all n completions; None where there is none, or the engine does not count."""
+    """Tokens proposed by token-level speculation, of all n completions; None without it, or where it is not counted."""
     confirmed_tokens: int | None = None
-    """How many of these the model confirmed."""
+    """Proposed tokens that the model confirmed."""
     overlapped_seconds: float = 0.0
-    """Of `end_seconds`, from its submission on: how long the sample did not wait for this call. Above 0 for a draft
-    begun before its turn; all of it for a lookahead."""
+    """The part of `end_seconds` during which the sample did not wait for this call: above 0 for a draft that was
+    started early, all of `end_seconds` for a lookahead."""
 
 
 @dataclass(slots=True)
@@ -68,10 +68,10 @@ class Candidate:
     finish: Finish
     mean_logprob: float | None
     option: int | None = None
-    """Index of the verdict's option that stood for it; equal texts share one. None: not offered."""
+    """Index of the verdict's option for this text; equal texts share an option. None: not offered."""
     accepted: bool = False
     verdict_score: float | None = None
-    """Of a verdict of its own (SpecCoT, `--verdict separate`), 0 to 9; None where candidates were judged together."""
+    """Score of the candidate's own verdict, 0 to 9 (SpecCoT, `--verdict separate`); None after a joint verdict."""
 
 
 @dataclass(slots=True)
@@ -80,21 +80,21 @@ class Verdict:
 
     kind: VerdictKind
     question: str
-    """The text asked after the chain, exactly as sent, candidates included."""
+    """The question after the chain, exactly as sent, candidates included."""
     options: tuple[str, ...]
     """The option labels, e.g. ("1", "2", "3") or ("0", …, "9")."""
     logprobs: tuple[float, ...]
     """Log-probability of each option before any mask (nats)."""
     decision: int
-    """Index of the decided option: the chosen candidate or «reject»; for a score the most probable digit."""
+    """Index of the decided option: the chosen candidate or the rejection; for a score the most probable digit."""
     score: float | None
     """The score that was compared with the threshold; None for a choice."""
     accepted: bool
-    """Whether a candidate was accepted."""
+    """True where a candidate was accepted."""
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """Probability of each option, normalised over the options."""
+        """Probability of each option, normalized over the options."""
         return normalized(self.logprobs)
 
 
@@ -137,9 +137,9 @@ class Trace:
     error: str | None = None
     """Class and message (bounded) of what ended the sample, for stop reason `error`."""
     latency_seconds: float = 0.0
-    """Wall time during which the sample was being worked on, all attempts together."""
+    """Wall time during which the sample was running, all attempts together."""
     num_attempts: int = 1
-    """Worker attempts that took part; above 1 the latency is not comparable."""
+    """Number of worker attempts that took part; above 1 the latency is not comparable."""
     version: int = TRACE_VERSION
 
     @property
@@ -153,11 +153,13 @@ class Trace:
         return sum(step.num_tokens for step in self.steps)
 
     def spent_tokens(self, model: Role | None = None) -> int:
-        """Output tokens of every call, refused candidates and verdicts included."""
+        """Return the output tokens of every call of a model (None: both), rejected candidates and verdicts included."""
         return sum(c.output_tokens for c in self.calls if model in (None, c.model))
 
     @property
     def critical_path_tokens(self) -> int:
-        """Output tokens that a user waits for: of parallel candidates the longest. Calls of one sample run in turn,
-        but for a lookahead, which nobody waits for."""
+        """Output tokens that a user waits for: of parallel candidates the longest.
+
+        The calls of one sample run one after the other, except for a lookahead, which the sample does not wait for.
+        """
         return sum(c.longest_output_tokens for c in self.calls if c.purpose != "lookahead")

@@ -155,7 +155,7 @@ def test_tokenizers_that_cannot_give_a_verdict_or_cannot_be_loaded_are_failures(
         ("draft tokenizer", "failure"),
         ("target tokenizer", "failure"),
     ]
-    assert "these labels are not one distinct token each behind 'Score:'" in checks[1].text
+    assert "these labels are not one distinct token each after 'Score:'" in checks[1].text
 
 
 def test_good_tokenizers_are_said_to_share_their_vocabulary_or_not(tmp_path: Path) -> None:
