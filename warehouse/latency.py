@@ -1,7 +1,7 @@
-"""The latency model fitted to recorded calls: `python -m warehouse.latency --database DATABASE [RUN …]`.
+"""Fit the latency model to recorded calls: `python -m warehouse.latency --database DATABASE [RUN …]`.
 
-Fitted and predicted within one run: the same machine, load and concurrency. Cross-validation fits on half of the
-samples, drawn at random, and predicts the median latency of the other half.
+The model is fitted and evaluated within a run, that is, on the same machine with the same load and concurrency.
+Cross-validation fits it on a random half of the samples and predicts the median latency of the other half.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
 from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.display import plain
+from warehouse.formatting import fixed, percent, signed
 from warehouse.options import WarehouseCommand, database_option
 
 _CALLS = """
@@ -33,57 +34,58 @@ WHERE run_id = $run_id ORDER BY sample_id, call_index
 """
 _RUNS = "SELECT run_id FROM run WHERE run_id IN (SELECT run_id FROM timed_sample) ORDER BY run_id"
 SPLITS = 50
+"""Default number of random splits of the cross-validation."""
 ENOUGH_SAMPLES = 4
-"""Below this many a half is one sample, and cross-validation says nothing."""
+"""Smallest number of samples for cross-validation; with fewer, a half has a single sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """One call and what it took."""
+    """A call with its measured time."""
 
     work: Work
     seconds: float
     purpose: str
     overlapped_seconds: float = 0.0
-    """Of `seconds`, how long the sample did not wait for it."""
+    """The part of `seconds` for which the sample did not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedSample:
-    """The calls of one sample, and the wall time of all of it."""
+    """The calls of a sample, and its wall time."""
 
     calls: tuple[TimedCall, ...]
     latency_seconds: float
 
     @property
     def work(self) -> list[Work]:
-        """What was asked of the engines and waited for."""
+        """The work that the sample waited for."""
         return [call.work for call in self.calls if call.purpose != "lookahead"]
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Errors of the predicted median latency, as fractions of the observed one."""
+    """Errors of the predicted median latency, as fractions of the observed median."""
 
     observed_median_seconds: float
     fitted_error: float
-    """Fitted and predicted on the same samples."""
+    """Error on the samples that the model was fitted to."""
     errors: tuple[float, ...]
-    """Of every random split: fitted on one half, predicted on the other. Empty where samples are too few."""
+    """Errors of the random splits, each on the half that the model was not fitted to. Empty with too few samples."""
 
     @property
     def typical(self) -> float | None:
-        """Median of the errors' sizes."""
+        """Median absolute error over the splits."""
         return statistics.median(map(abs, self.errors)) if self.errors else None
 
     @property
     def largest(self) -> float | None:
-        """The worst split."""
+        """Largest absolute error over the splits."""
         return max(map(abs, self.errors)) if self.errors else None
 
 
 def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
-    """Samples of a run whose latency means something, with their calls. Raises WarehouseError where there are none."""
+    """Return the samples of a run with a meaningful latency, with their calls. Raises WarehouseError without any."""
     calls: dict[str, list[TimedCall]] = {}
     latency: dict[str, float] = {}
     for row in rows(connection, _CALLS, {"run_id": run_id}):
@@ -93,31 +95,31 @@ def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
         if row["model"] is not None:
             calls[sample].append(_call(row, calls[sample]))
     if not latency:
-        raise WarehouseError(f"the warehouse holds no finished samples of a run {run_id!r}")
+        raise WarehouseError(f"the warehouse has no timed samples of a run {run_id!r}")
     return [TimedSample(tuple(calls[sample]), seconds) for sample, seconds in latency.items()]
 
 
 def fit(samples: Sequence[TimedSample]) -> LatencyModel:
-    """Least squares over calls, no speed below zero (Lawson and Hanson 1974, by scipy).
+    """Fit the model by non-negative least squares over calls (Lawson and Hanson 1974, in scipy).
 
-    A speed whose cause does not vary in the run is zero or shares the effect with another.
+    If a cause does not vary within the run, its coefficient is zero or shares the effect with another.
     """
     calls = [call for sample in samples for call in sample.calls]
     roles: list[Role] = ["draft", "target"]
     speeds = {role: _speed([c for c in calls if c.work.model == role]) for role in roles}
     overheads = [s.latency_seconds - sum(c.seconds - c.overlapped_seconds for c in s.calls) for s in samples]
-    kept = {role: speed for role, speed in speeds.items() if speed is not None}
-    return LatencyModel(kept, max(0.0, statistics.fmean(overheads)))
+    fitted_speeds = {role: speed for role, speed in speeds.items() if speed is not None}
+    return LatencyModel(fitted_speeds, max(0.0, statistics.fmean(overheads)))
 
 
 def validate(samples: Sequence[TimedSample], splits: int = SPLITS, seed: int = 0) -> Validation:
-    """How well the median latency is predicted, in the fit and by cross-validation."""
-    draw = random.Random(seed)
+    """Measure how well the median latency is predicted, on the fitted samples and by cross-validation."""
+    generator = random.Random(seed)
     errors = []
     for _ in range(splits if len(samples) >= ENOUGH_SAMPLES else 0):
-        mixed = draw.sample(list(samples), len(samples))
-        half = len(mixed) // 2
-        error = _error(fit(mixed[:half]), mixed[half:])
+        shuffled = generator.sample(list(samples), len(samples))
+        half = len(shuffled) // 2
+        error = _error(fit(shuffled[:half]), shuffled[half:])
         if error is not None:
             errors.append(error)
     observed = statistics.median(s.latency_seconds for s in samples)
@@ -125,7 +127,7 @@ def validate(samples: Sequence[TimedSample], splits: int = SPLITS, seed: int = 0
 
 
 def _error(model: LatencyModel, samples: Sequence[TimedSample]) -> float | None:
-    """Error of the median; None where the fit has not seen a model that is needed."""
+    """Return the relative error of the median; None if the model lacks the speeds of a role that the samples use."""
     if not {w.model for s in samples for w in s.work} <= set(model.speeds):
         return None
     predicted = statistics.median(model.sample_seconds(s.work) for s in samples)
@@ -136,14 +138,14 @@ def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
     if not calls:
         return None
     causes = np.array([call.work.features() for call in calls], dtype=float)
-    scale = causes.max(axis=0)  # causes are of very unlike size
+    scale = causes.max(axis=0)  # the causes differ by orders of magnitude
     scale[scale == 0] = 1.0
-    found, _ = nnls(causes / scale, np.array([call.seconds for call in calls]))
-    return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), found / scale, strict=True)})
+    coefficients, _ = nnls(causes / scale, np.array([call.seconds for call in calls]))
+    return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), coefficients / scale, strict=True)})
 
 
 def _call(row: Mapping[str, object], before: Sequence[TimedCall]) -> TimedCall:
-    """One call; a draft that the sample did not wait for from its beginning was begun under the verdict before it."""
+    """Return a call; a draft that overlapped with other work began during the verdict before it."""
     overlapped = _number(row["overlapped_seconds"])
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(
@@ -165,31 +167,39 @@ def _number(value: object) -> float:
 @click.command(cls=WarehouseCommand)
 @click.argument("runs", metavar="[RUN]…", nargs=-1)
 @database_option()
-@click.option("--splits", type=click.IntRange(1), default=SPLITS, show_default=True, help="Random halves.")
-@click.option("--speeds", is_flag=True, help="Print the fitted speeds too, in seconds.")
+@click.option(
+    "--splits", type=click.IntRange(1), default=SPLITS, show_default=True, help="Number of random splits into halves."
+)
+@click.option("--speeds", is_flag=True, help="Also print the fitted coefficients, in seconds.")
 def main(runs: tuple[str, ...], database: Path, splits: int, speeds: bool) -> None:
-    """Fit the latency model to each run (default: all) and say how well it predicts the run's median latency."""
+    """Fit the latency model to each run (default: all runs) and measure how well it predicts the median latency."""
     console = Console(highlight=False)
     with reader(database) as connection:
-        chosen = runs or tuple(str(row["run_id"]) for row in rows(connection, _RUNS))
-        found = {run: timed_samples(connection, run) for run in chosen}
+        run_ids = runs or tuple(str(row["run_id"]) for row in rows(connection, _RUNS))
+        samples_by_run = {run_id: timed_samples(connection, run_id) for run_id in run_ids}
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("run", "samples", "median (s)", "fit", "halves: typical", "halves: worst"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
-    for run, samples in found.items():
-        checked = validate(samples, splits)
-        numbers = (checked.fitted_error, checked.typical, checked.largest)
-        shown = [
-            ("–" if x is None else f"{100 * x:+.1f} %" if i == 0 else f"{100 * x:.1f} %") for i, x in enumerate(numbers)
-        ]
-        table.add_row(plain(run), str(len(samples)), f"{checked.observed_median_seconds:.1f}", *shown)
+    for run_id, samples in samples_by_run.items():
+        validation = validate(samples, splits)
+        table.add_row(
+            plain(run_id),
+            str(len(samples)),
+            fixed(validation.observed_median_seconds, 1),
+            f"{signed(100 * validation.fitted_error, 1)} %",
+            percent(validation.typical),
+            percent(validation.largest),
+        )
     console.print(table)
     console.print(
-        "Errors of the predicted median latency. Halves: fitted on one, predicted on the other.", soft_wrap=True
+        "Relative errors of the predicted median latency. Fit: on the fitted samples. Halves: fitted on a random half, "
+        "predicted on the other; median and maximum of the absolute errors over the splits.",
+        soft_wrap=True,
     )
-    for run, samples in found.items() if speeds else ():
+    for run_id, samples in samples_by_run.items() if speeds else ():
         model = fit(samples)
-        console.print(plain(f"{run}: {model.sample_overhead_seconds:.3g} s a sample beside its calls"), soft_wrap=True)
+        overhead = f"{model.sample_overhead_seconds:.3g} s per sample outside its calls"
+        console.print(plain(f"{run_id}: {overhead}"), soft_wrap=True)
         for role, speed in model.speeds.items():
             console.print(f"  {role}: " + ", ".join(f"{f.name} {getattr(speed, f.name):.3g}" for f in fields(speed)))
 

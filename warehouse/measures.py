@@ -1,8 +1,8 @@
-"""What the papers' tables show of a run, each measure from SQL over the traces, with its interval.
+"""The measures of a run in the papers' tables, each computed in SQL over the traces, with its interval.
 
-One problem is one observation: its samples are averaged, or their counts added up, first. A measure is the sum of x
-over the sum of y over problems; its standard error is that of a ratio (Cochran 1977, section 6.4), which for y = 1 is
-that of a mean; the interval is Student's t at 95 %.
+One problem is one observation: its samples are averaged, or their counts are summed, first. A measure is the sum of x
+divided by the sum of y over problems. Its standard error is that of a ratio (Cochran, Sampling Techniques, 1977,
+section 6.4), which for y = 1 is that of a mean; the interval is Student's t at 95 %.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SELECT problem_id, 1 - list_aggregate(list_transform(range({k}),
     lambda i: greatest(num_samples - num_correct - i, 0) / (num_samples - i)), 'product') AS x, 1 AS y
 FROM problem_score WHERE run_id = $run_id AND num_samples >= {k}
 """
-_CALLED = """(
+_DRAFT_CALL_TOKENS = """(
     SELECT run_id, problem_id, sample_id, sum(longest_output_tokens) AS tokens
     FROM call JOIN sample USING (run_id, sample_id) WHERE purpose = 'draft' GROUP BY ALL
 )"""
-_EMITTED = """(
+_EMITTED_TOKENS = """(
     SELECT run_id, problem_id, sample_id, sum(emitted_tokens) AS tokens
     FROM sample_tokens JOIN sample USING (run_id, sample_id) GROUP BY ALL
 )"""
-_ANSWERED = """(
+_ANSWER_TOKENS = """(
     SELECT run_id, problem_id, sample_id, sum(num_tokens) AS tokens
     FROM sample_answer JOIN sample USING (run_id, sample_id) GROUP BY ALL
 )"""
-_THOUGHT = """(
+_THINKING_TOKENS = """(
     SELECT run_id, problem_id, sample_id, sum(emitted_tokens - coalesce(num_tokens, 0)) AS tokens,
         sum(CASE model WHEN 'target' THEN emitted_tokens - coalesce(num_tokens, 0) ELSE 0 END) AS target_tokens
     FROM (
@@ -44,7 +44,7 @@ _THOUGHT = """(
             ON (answer.run_id, answer.sample_id, answer.author) = (tokens.run_id, tokens.sample_id, tokens.model)
     ) JOIN sample USING (run_id, sample_id) GROUP BY ALL
 )"""
-_SELECTED = """
+_SELECTION = """
 SELECT problem_id, count(*) FILTER (is_right) AS x, count(*) AS y
 FROM sample_selection JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id AND class = {} GROUP BY problem_id
 """
@@ -53,26 +53,26 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "pass_at_2": (_PASS_AT.format(k=2), 100),
     "pass_at_5": (_PASS_AT.format(k=5), 100),
     "pass_at_10": (_PASS_AT.format(k=10), 100),
-    "emitted_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_EMITTED), 1),
-    "longest_draft_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_CALLED), 1),
+    "emitted_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_EMITTED_TOKENS), 1),
+    "longest_draft_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_DRAFT_CALL_TOKENS), 1),
     "latency_seconds": (_SAMPLE_MEAN.format(value="latency_seconds", source="timed_sample"), 1),
     "tokens_per_second": (
         _SAMPLE_MEAN.format(value="emitted_tokens / nullif(latency_seconds, 0)", source="timed_sample"),
         1,
     ),
-    "thinking_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_THOUGHT), 1),
-    "target_thinking_tokens": (_SAMPLE_MEAN.format(value="target_tokens", source=_THOUGHT), 1),
-    "answer_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_ANSWERED), 1),
+    "thinking_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_THINKING_TOKENS), 1),
+    "target_thinking_tokens": (_SAMPLE_MEAN.format(value="target_tokens", source=_THINKING_TOKENS), 1),
+    "answer_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_ANSWER_TOKENS), 1),
     "fallback_rate": (
         _STEP_RATIO.format(x="count(*) FILTER (NOT verdict_accepted)", y="count(verdict_accepted)"),
         100,
     ),
-    "drafts_chosen_right": (_SELECTED.format(1), 100),
-    "drafts_rejected_right": (_SELECTED.format(2), 100),
+    "drafts_chosen_right": (_SELECTION.format(1), 100),
+    "drafts_rejected_right": (_SELECTION.format(2), 100),
     "draft_steps": (_STEP_RATIO.format(x="count(*) FILTER (author = 'draft')", y="count(*)"), 100),
     "mean_score": (_STEP_RATIO.format(x="sum(verdict_score)", y="count(verdict_score)"), 1),
 }
-"""SQL for (problem_id, x, y), and what the ratio is multiplied by."""
+"""SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for percent."""
 _RATIO = """
 WITH observed AS (SELECT * FROM ({sql}) WHERE x IS NOT NULL), total AS (
     SELECT count(*) AS n, sum(x) / nullif(sum(y), 0) AS ratio, sum(y) AS weight FROM observed
@@ -99,7 +99,8 @@ _AGAINST = {
             AND own.num_workers = base.num_workers""",
 }
 MEASURES = frozenset({*_BY_PROBLEM, *_BY_RUN, *_AGAINST})
-_FOUND = """
+"""Names of all measures."""
+_RUNS = """
 SELECT run.*, run_conditions.devices,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
     (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
@@ -113,33 +114,37 @@ ORDER BY num_finished DESC, created_at DESC
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A measure of one run. The interval is 95 %; None: too few problems, or none for this measure."""
+    """A measure of a run with its 95 % interval; None: too few problems, or this measure has no interval."""
 
     value: float
     low: float | None = None
     high: float | None = None
     n: int | None = None
-    """Problems."""
+    """Number of problems."""
 
 
 def measure(connection: Connection, name: str, run_id: str, baseline: str | None = None) -> Measured | None:
-    """One measure of a run; None where the run has nothing to compute it from. Raises KeyError on an unknown one."""
+    """Return a measure of a run; None if the run lacks the data for it. Raises KeyError for an unknown name."""
+    factor = 1.0
     if name in _AGAINST:
-        found = rows(connection, _AGAINST[name], {"run_id": run_id, "baseline": baseline})
-        return _measured(found[0], 1) if found and found[0]["value"] is not None else None
-    sql, factor = _BY_PROBLEM[name] if name in _BY_PROBLEM else (_BY_RUN[name], 1)
-    found = rows(connection, _RATIO.format(sql=sql) if name in _BY_PROBLEM else sql, {"run_id": run_id})
-    return _measured(found[0], factor) if found and found[0]["value"] is not None else None
+        result = rows(connection, _AGAINST[name], {"run_id": run_id, "baseline": baseline})
+    elif name in _BY_PROBLEM:
+        sql, factor = _BY_PROBLEM[name]
+        result = rows(connection, _RATIO.format(sql=sql), {"run_id": run_id})
+    else:
+        result = rows(connection, _BY_RUN[name], {"run_id": run_id})
+    return _measured(result[0], factor) if result and result[0]["value"] is not None else None
 
 
-def runs_like(connection: Connection, wanted: Mapping[str, object]) -> list[dict[str, object]]:
-    """Runs with these values in the table `run` (`params` as a dictionary), the one with most finished samples first.
+def runs_like(connection: Connection, columns: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return the runs with these values in the table `run`, those with the most finished samples first.
 
-    Scripted runs, whose numbers mean nothing, are left out.
+    columns: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
+    numbers are meaningless, are left out.
     """
-    found = rows(connection, _FOUND, {"method": wanted["method"], "dataset": wanted["dataset"]})
-    decoded = [{**row, "params": json.loads(str(row["params"]))} for row in found]
-    return [row for row in decoded if all(row[name] == value for name, value in wanted.items())]
+    candidates = rows(connection, _RUNS, {"method": columns["method"], "dataset": columns["dataset"]})
+    runs = [{**row, "params": json.loads(str(row["params"]))} for row in candidates]
+    return [run for run in runs if all(run[name] == value for name, value in columns.items())]
 
 
 def _measured(row: Mapping[str, object], factor: float) -> Measured:
@@ -147,9 +152,10 @@ def _measured(row: Mapping[str, object], factor: float) -> Measured:
         number = row.get(name)
         return None if number is None else factor * float(str(number))
 
-    value, half = scaled("value"), scaled("half_width")
+    value, half_width = scaled("value"), scaled("half_width")
     assert value is not None
     low, high = scaled("low"), scaled("high")
-    if half is not None:  # none of these measures can be negative, and a share is at most all
-        low, high = max(0.0, value - half), min(100.0, value + half) if factor == 100 else value + half
+    if half_width is not None:  # no measure is negative, and a share is at most 100 %
+        low, high = max(0.0, value - half_width), value + half_width
+        high = min(100.0, high) if factor == 100 else high
     return Measured(value, low, high, None if row.get("n") is None else int(str(row["n"])))

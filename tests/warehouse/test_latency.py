@@ -85,7 +85,7 @@ def test_recorded_calls_become_work(loaded: Loaded) -> None:
         assert [s.latency_seconds for s in found]
         assert sorted(s.latency_seconds for s in found) == sorted(t.latency_seconds for t in loaded.baseline)
         assert {c.work.new_prompt_tokens for s in found for c in s.calls} == {50.0}
-        with pytest.raises(WarehouseError, match="no finished samples of a run 'none'"):
+        with pytest.raises(WarehouseError, match="no timed samples of a run 'none'"):
             timed_samples(connection, "none")
 
 
@@ -112,7 +112,7 @@ def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(
 def test_the_command_prints_every_run_with_its_error(loaded: Loaded) -> None:
     result = CliRunner().invoke(latency.main, ["--database", str(loaded.database), "--speeds"])
     assert result.exit_code == 0, result.output
-    assert "fitted on one, predicted on the other" in result.output
+    assert "fitted on a random half, predicted on the other" in result.output
 
 
 def test_an_unknown_run_is_one_line_and_exit_code_2(loaded: Loaded) -> None:
