@@ -1,7 +1,8 @@
-"""The database as a file: who may write it, and how a new state takes the place of the old one.
+"""The database as a file: who may write to it, and how a new state replaces the old one.
 
-A writer works on a copy and renames it over the database when it is done. So readers always find a whole database
-and never wait for a writer, and a writer does not wait for readers: they go on reading the file that they opened.
+A writer works on a copy and renames it over the database when it is done. Readers therefore always find a complete
+database and never wait for a writer. A writer does not wait for readers either: they keep reading the file that they
+opened.
 """
 
 from __future__ import annotations
@@ -14,37 +15,35 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-_COPIED_AT_ONCE = 2**30
+_BYTES_PER_CALL = 2**30
 
 
 class WarehouseError(Exception):
-    """Something is wrong with the database itself; the message is one line that says what to do."""
+    """The database, or what was asked of it, cannot be used; the message is one line that says what to do."""
 
 
 class WarehouseMissing(WarehouseError):
-    """There is no such file."""
+    """The database file does not exist."""
 
 
 class WarehouseBusy(WarehouseError):
-    """Another process kept the file locked for the whole wait."""
+    """Another process had the file locked for the whole waiting time."""
 
 
 class WarehouseOutdated(WarehouseError):
-    """The file was made with another version of the schema."""
+    """The file was written with another version of the schema."""
 
 
 def busy(database: Path, wait_seconds: float) -> WarehouseBusy:
-    """The error of a wait that was too short."""
-    return WarehouseBusy(
-        f"{database} is in use by another process and stayed so for {wait_seconds:.0f} s: try again later"
-    )
+    """Return the error to raise after waiting for `wait_seconds` in vain."""
+    return WarehouseBusy(f"{database} was locked by another process for {wait_seconds:.0f} s: try again later")
 
 
 @contextmanager
 def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
-    """Be the only writer: a lock on a file beside the database, let go by the system when its holder dies.
+    """Hold the lock that makes this process the only writer. Raises WarehouseBusy.
 
-    Raises WarehouseBusy.
+    It is a lock on a file beside the database, which the operating system releases when its holder dies.
     """
     database.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -56,27 +55,30 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
 
 @contextmanager
 def successor(database: Path) -> Iterator[Path]:
-    """A path for a new state of the database, which takes its place when the block ends well. Needs the write lock."""
+    """Give the path for a new database file, which replaces the old one when the block ends without an exception.
+
+    The caller holds the write lock.
+    """
     database = database.resolve()
-    fresh = database.with_name(f".{database.name}.new")
-    remove(fresh)
+    new_file = database.with_name(f".{database.name}.new")
+    remove(new_file)
     try:
-        yield fresh
-        _log_of(database).unlink(missing_ok=True)  # else it would be replayed into the new file
-        fresh.replace(database)
+        yield new_file
+        _log_of(database).unlink(missing_ok=True)  # otherwise it would be replayed into the new file
+        new_file.replace(database)
     finally:
-        remove(fresh)
+        remove(new_file)
 
 
 def copy(database: Path, target: Path) -> None:
-    """Copy a database that nobody writes, without moving its bytes through this process where the system can."""
-    for source, to in ((database, target), (_log_of(database), _log_of(target))):
+    """Copy a database that nobody is writing to, inside the file system where that is supported."""
+    for source, destination in ((database, target), (_log_of(database), _log_of(target))):
         if source.exists():
-            _copy_file(source, to)
+            _copy_file(source, destination)
 
 
 def remove(database: Path) -> None:
-    """Remove a database and what belongs to it."""
+    """Remove a database with its write-ahead log and its temporary files."""
     database.unlink(missing_ok=True)
     _log_of(database).unlink(missing_ok=True)
     shutil.rmtree(database.with_name(f"{database.name}.tmp"), ignore_errors=True)
@@ -84,8 +86,8 @@ def remove(database: Path) -> None:
 
 def _copy_file(source: Path, target: Path) -> None:
     with source.open("rb") as read, target.open("wb") as written:
-        try:  # shares the blocks on file systems that can
-            while os.copy_file_range(read.fileno(), written.fileno(), _COPIED_AT_ONCE):
+        try:  # file systems that support it share the blocks
+            while os.copy_file_range(read.fileno(), written.fileno(), _BYTES_PER_CALL):
                 pass
         except (AttributeError, OSError):
             read.seek(0)

@@ -1,4 +1,4 @@
-"""Short names of runs that stand side by side."""
+"""Short names of runs that are shown side by side."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ _ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
 
 
 def labels(runs: Sequence[RunSummary]) -> list[str]:
-    """Method and what tells runs of the same method apart: parameters, dataset, models and so on, at last the id."""
-    found = [_method(run) for run in runs]
-    for aspect in (_unlike_params(runs), *_ASPECTS):
+    """Return a distinct label for each run: its method, and as much as is needed to distinguish it from the others.
+
+    Parameters are added first, then dataset, models and so on, and finally the run id.
+    """
+    distinct = [_method(run) for run in runs]
+    for aspect in (_differing_params(runs), *_ASPECTS):
         groups: dict[str, set[str]] = {}
-        for run, label in zip(runs, found, strict=True):
+        for run, label in zip(runs, distinct, strict=True):
             groups.setdefault(label, set()).add(aspect(run))
-        found = [
+        distinct = [
             f"{label} {aspect(run)}".rstrip() if len(groups[label]) > 1 else label
-            for run, label in zip(runs, found, strict=True)
+            for run, label in zip(runs, distinct, strict=True)
         ]
-    return found
+    return distinct
 
 
 def _method(run: RunSummary) -> str:
     return f"vanilla {run.params['model']}" if run.method == "vanilla" and "model" in run.params else run.method
 
 
-def _unlike_params(runs: Sequence[RunSummary]) -> Callable[[RunSummary], str]:
-    """Names and values of the parameters on which runs of a method differ."""
+def _differing_params(runs: Sequence[RunSummary]) -> Callable[[RunSummary], str]:
+    """Return a function of a run that names its parameters in which runs of its method differ, with their values."""
     values: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         for name, value in run.params.items():
             values.setdefault((run.method, name), set()).add(json.dumps(value, sort_keys=True))
 
-    def unlike(run: RunSummary) -> str:
+    def differing(run: RunSummary) -> str:
         return ", ".join(f"{n} {v}" for n, v in run.params.items() if n != "model" and len(values[run.method, n]) > 1)
 
-    return unlike
+    return differing

@@ -1,6 +1,6 @@
-"""Ask the warehouse: `python -m warehouse.query "SELECT * FROM pass_at_1"`.
+"""Query the warehouse with SQL: `python -m warehouse.query "SELECT * FROM pass_at_1"`.
 
-The connection only reads: the SQL can neither change the warehouse nor touch another file.
+The connection is read-only: the SQL can neither change the warehouse nor reach another file.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ SELECT kind, name, comment FROM (
 
 
 def named_queries() -> dict[str, Path]:
-    """The queries that come along, by name."""
+    """Return the files of the bundled queries by name."""
     return {path.stem: path for path in sorted(_QUERIES.glob("*.sql"))}
 
 
 def description(query: Path) -> str:
-    """The comment that a named query begins with."""
+    """Return the comment at the beginning of a bundled query."""
     lines = query.read_text(encoding="utf-8").splitlines()
     opening = lines[: next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))]
     return " ".join(line.removeprefix("--").strip() for line in opening)
 
 
-def write_rows(names: Sequence[str], rows: Sequence[Sequence[object]], out: IO[str], shape: Format) -> None:
-    """Write rows as table, CSV or JSON. What goes to a terminal is made harmless, what goes to a file is exact."""
-    if shape == "table":
+def write_rows(names: Sequence[str], rows: Sequence[Sequence[object]], out: IO[str], output_format: Format) -> None:
+    """Write rows as a table, CSV or JSON. Output to a terminal is escaped; output to a file is exact."""
+    if output_format == "table":
         table = Table(box=box.SIMPLE_HEAD)
         for name in names:
             table.add_column(plain(name), overflow="fold")
         for row in rows:
             table.add_row(*(plain(_cell(value)) for value in row))
         print_table(table, out)
-    elif shape == "json":
+    elif output_format == "json":
         keys = _distinct(names)
         records = [dict(zip(keys, map(_plain_value, row), strict=True)) for row in rows]
         out.write(json.dumps(records, indent=2, ensure_ascii=out.isatty()) + "\n")
@@ -80,11 +80,11 @@ def write_rows(names: Sequence[str], rows: Sequence[Sequence[object]], out: IO[s
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names with a number behind every repeated one: as keys they would hide each other."""
+    """Return the names with a number appended to repeated ones, which would otherwise overwrite each other as keys."""
     keys: list[str] = []
     for name in names:
-        same = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
-        keys.append(next(key for key in same if key not in keys))
+        variants = (name if i == 0 else f"{name}_{i}" for i in itertools.count())
+        keys.append(next(key for key in variants if key not in keys))
     return keys
 
 
@@ -99,7 +99,7 @@ def _csv_value(value: object) -> object:
 
 
 def _plain_value(value: object) -> object:
-    """A value as JSON knows it; numbers that JSON does not know become null."""
+    """Return a value that JSON can hold; NaN and infinity become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, datetime):
@@ -120,7 +120,7 @@ def _listing(connection: Connection) -> tuple[list[str], list[tuple[object, ...]
 
 def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
     result = connection.execute(sql)
-    if result is None or result.description is None:  # nothing but blanks or comments
+    if result is None or result.description is None:  # only blanks or comments
         raise WarehouseError("the SQL asks for no rows")
     return [column[0] for column in result.description], result.fetchall()
 
@@ -138,8 +138,8 @@ def _sql(sql: str | None, name: str | None) -> str:
 
 @click.command(cls=WarehouseCommand)
 @click.argument("sql", required=False)
-@click.option("--name", help="Run a query that comes along (see --list) instead.")
-@click.option("--list", "is_list", is_flag=True, help="List views, tables and queries with what they mean.")
+@click.option("--name", help="Run a bundled query (see --list) instead of SQL.")
+@click.option("--list", "is_list", is_flag=True, help="List views, tables and bundled queries with their meaning.")
 @database_option()
 @format_option(get_args(Format))
 @output_option()
@@ -155,7 +155,7 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Answer SQL from the warehouse, read-only."""
+    """Run SQL on the warehouse, read-only."""
     text = "" if is_list else _sql(sql, name)
     chosen: Format = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
     with reader_for_grader(database, grader, wait_seconds) as connection:

@@ -1,4 +1,4 @@
-"""Run summaries as a table for people."""
+"""Print run summaries as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warehouse.summary import RunSummary, SpeedUp
 
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
-    """Print one table per run, its warnings first."""
+    """Print the warnings and the table of each run."""
     console = console or Console()
     for run in summaries:
         for line in warnings(run):
@@ -29,35 +29,35 @@ def render(summaries: Sequence[RunSummary], console: Console | None = None) -> N
 
 
 def warnings(run: RunSummary) -> list[str]:
-    """What makes these numbers something else than a result, one loud line each."""
+    """Return one line for each reason why these numbers are not a benchmark result."""
     total = run.n * run.k
-    found = []
+    incomplete = []
     if run.num_not_run:
-        found.append(
+        incomplete.append(
             f"INCOMPLETE RUN: {run.num_not_run} of {total} samples have not been run; pass@1 counts them as not correct"
             f" (over graded samples only: {percent(run.graded_pass_at_1)})."
         )
     if run.num_ungraded:
-        found.append(
+        incomplete.append(
             f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
         )
-    return [*limited(run), *found, *unreadable(run)]
+    return [*limited(run), *incomplete, *unreadable(run)]
 
 
 def limited(run: RunSummary) -> list[str]:
-    """The line that a run over some of its dataset's problems needs."""
+    """Return a warning where the run is over some of its dataset's problems only."""
     if not run.limited:
         return []
-    return [f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; no benchmark result."]
+    return [f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."]
 
 
 def unreadable(run: RunSummary) -> list[str]:
-    """One line for each file of the run that was left out."""
+    """Return one line for each file of the run that was left out."""
     return [f"LEFT OUT: {file.name} cannot be read: {file.reason}" for file in run.skipped]
 
 
 def lines(run: RunSummary) -> list[tuple[str, str]]:
-    """Name and value of every line of the table."""
+    """Return the name and the value of every line of the table."""
     tokens = run.tokens.values()
     draft = run.tokens.get("draft")
     share = draft.emitted_share if draft else None
@@ -99,7 +99,7 @@ def _accuracy(run: RunSummary) -> str:
 
 
 def _counts(verdicts: Mapping[str, int]) -> str:
-    """The verdicts that occur, correct and wrong in any case, and their sum."""
+    """List the verdicts that occur, correct and wrong in any case, and their sum."""
     shown = {v: n for v, n in verdicts.items() if n or v in {"correct", "wrong"}}
     ordered = sorted(shown, key=lambda v: (v != "correct", v != "wrong", v == "not_run", v))
     return ", ".join(f"{v} {shown[v]}" for v in ordered) + f"; sum {sum(verdicts.values())}"

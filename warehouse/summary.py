@@ -1,4 +1,4 @@
-"""The result of runs, from the views alone: what the launcher ends with."""
+"""Summarize the results of runs, from the views alone. The launcher prints these summaries at the end of a run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SpeedUp:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The result of one run. Shares and rates are fractions, times are seconds; None: nothing to compute it from."""
+    """The result of one run. Shares and rates are fractions and times are seconds; None where there is no data."""
 
     run_id: str
     method: str
@@ -88,9 +88,9 @@ class RunSummary:
     temperature: float
     concurrency: int
     take_turns: bool
-    """Draft and target never worked at once."""
+    """Whether draft and target took turns, so that they never worked at the same time."""
     n: int
-    """Problems that are run."""
+    """Number of problems that are run."""
     k: int
     """Samples per problem."""
     dataset_size: int
@@ -102,18 +102,18 @@ class RunSummary:
     low_95: float | None
     high_95: float | None
     interval: str
-    """How it was made: see warehouse/statistics/intervals.py."""
+    """The method of the interval; see warehouse/statistics/intervals.py."""
     graded_pass_at_1: float | None
     """Over graded samples only."""
     num_not_run: int
     num_ungraded: int
     """Finished samples without a grade."""
     grader_version: str | None
-    """The one whose grades these are; None: nobody graded."""
+    """The version whose grades count; None where the run is not graded."""
     num_grader_versions: int
-    """How many graded the run; the others do not count."""
+    """Number of versions that graded the run; only one of them counts."""
     verdicts: Mapping[str, int]
-    """All nine; they sum to n × k."""
+    """Samples by verdict, all of grading.VERDICTS; they sum to n × k."""
     fallback_rate: float | None
     num_verdicts: int
     tokens: Mapping[str, ModelTokens]
@@ -129,7 +129,7 @@ class RunSummary:
     tokens_per_call_second: Mapping[str, float]
     """By model; only in regime latency."""
     emitted_tokens_per_second: float | None
-    """Of one worker, over wall time."""
+    """Rate of one worker over wall time."""
     skipped: tuple[SkippedFile, ...] = ()
     speed_ups: tuple[SpeedUp, ...] = field(default=())
 
@@ -139,39 +139,39 @@ class UnknownRun(LookupError):
 
 
 def summary(database: Path, run_ids: Sequence[str]) -> list[RunSummary]:
-    """The results of runs, in the order asked. Raises UnknownRun and WarehouseError."""
+    """Return the summaries of runs, in the order of `run_ids`. Raises UnknownRun and WarehouseError."""
     with reader(database) as connection:
         return summaries(connection, run_ids)
 
 
 def summaries(connection: Connection, run_ids: Sequence[str]) -> list[RunSummary]:
-    """`summary` on an open connection."""
+    """Return the summaries of runs from an open connection, in the order of `run_ids`. Raises UnknownRun."""
     return [_summary(connection, run_id) for run_id in run_ids]
 
 
 def _summary(connection: Connection, run_id: str) -> RunSummary:
-    def ask(sql: str) -> list[dict[str, Any]]:
+    def query(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": run_id})
 
-    found = ask(_RUN)
-    if not found:
+    run_rows = query(_RUN)
+    if not run_rows:
         raise UnknownRun(f"the warehouse holds no run {run_id}")
-    facts = found[0]
+    columns = run_rows[0]
     interval = accuracy(read_outcomes(connection, run_id).scores)
     return RunSummary(
-        **{**facts, "params": json.loads(facts["params"])},
+        **{**columns, "params": json.loads(columns["params"])},
         low_95=interval.low,
         high_95=interval.high,
         interval=interval.kind,
-        verdicts=_pairs(ask(_VERDICTS)),
-        tokens={row.pop("model"): ModelTokens(**row) for row in ask(_TOKENS)},
-        latency_shares=_pairs(ask(_SHARES)),
-        tokens_per_call_second=_pairs(ask(_SPEEDS)),
-        skipped=tuple(SkippedFile(**row) for row in ask(_SKIPPED)),
-        speed_ups=tuple(SpeedUp(**row) for row in ask(_SPEED_UPS)),
+        verdicts=_pairs(query(_VERDICTS)),
+        tokens={row.pop("model"): ModelTokens(**row) for row in query(_TOKENS)},
+        latency_shares=_pairs(query(_SHARES)),
+        tokens_per_call_second=_pairs(query(_SPEEDS)),
+        skipped=tuple(SkippedFile(**row) for row in query(_SKIPPED)),
+        speed_ups=tuple(SpeedUp(**row) for row in query(_SPEED_UPS)),
     )
 
 
-def _pairs(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Two-column rows as a dictionary."""
-    return dict(tuple(row.values()) for row in found)
+def _pairs(two_column_rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return rows of two columns as a dictionary from the first to the second."""
+    return dict(tuple(row.values()) for row in two_column_rows)

@@ -95,7 +95,7 @@ def test_views_of_another_version_are_rebuilt_by_the_next_writer(tmp_path: Path)
 
 def test_a_busy_warehouse_is_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
-    with runs.locked(path), pytest.raises(WarehouseBusy, match="in use by another process"), writer(path, 0.2):
+    with runs.locked(path), pytest.raises(WarehouseBusy, match="was locked by another process"), writer(path, 0.2):
         pass
 
 
@@ -108,7 +108,7 @@ def test_another_program_that_writes_the_file_is_waited_for(tmp_path: Path) -> N
         assert other.stdout is not None
         other.stdout.readline()
         for open_it in (reader, writer):
-            with pytest.raises(WarehouseBusy, match="in use by another process"), open_it(path, 0.2):
+            with pytest.raises(WarehouseBusy, match="was locked by another process"), open_it(path, 0.2):
                 pass
         other.kill()
 

@@ -95,5 +95,5 @@ def test_a_rebuild_waits_for_the_one_who_writes(folder: RunFolder, database: Pat
         result = CliRunner().invoke(main, [str(folder.path), "--rebuild", "--wait", "0.2", "--database", str(database)])
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert "in use by another process" in result.stderr
+    assert "was locked by another process" in result.stderr
     assert database.read_bytes() == before
