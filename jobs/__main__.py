@@ -23,7 +23,7 @@ def _folder(path: Path) -> RunFolder:
     return run
 
 
-def _submit_what_is_left(run: RunFolder) -> None:
+def _submit_unfinished(run: RunFolder) -> None:
     from rich.console import Console
 
     from jobs.command import launch_errors_in_one_line
@@ -46,7 +46,7 @@ def main() -> None:
 @_RUN
 @click.argument("shard", type=int)
 def worker(run: Path, shard: int) -> None:
-    """Run what is left of one shard here and now."""
+    """Run the unfinished samples of one shard in this process."""
     from jobs.work.worker import run_shard
 
     click.echo(f"{run_shard(str(_folder(run).path), shard)} samples ended")
@@ -94,36 +94,39 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 @main.command()
 @_RUN
 def cancel(run: Path) -> None:
-    """End every Slurm job of a run; what is finished stays, and `resume` goes on from there."""
+    """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it."""
     from jobs.run import submissions
     from jobs.slurm import client
 
     names = [submission.name for submission in submissions.read(_folder(run))]
     if not names:
         raise click.UsageError(f"{run} was not submitted to Slurm; a local run ends with the command that started it")
-    client.cancel([*names, submissions.finalizer_name(names[-1])])
-    click.echo(f"cancelled; to go on:  python -m jobs resume {run}")
+    try:
+        client.cancel([*names, submissions.finalizer_name(names[-1])])
+    except client.SlurmError as error:
+        raise click.ClickException(f"the run was not cancelled, because Slurm failed: {error}") from error
+    click.echo(f"cancelled; to resume:  python -m jobs resume {run}")
 
 
 @main.command()
 @_RUN
 def resume(run: Path) -> None:
-    """Submit again what is neither finished nor at work, as it was submitted before."""
+    """Submit the shards that are neither finished nor running or queued, with the options of the last submission."""
     from jobs.run import submissions
 
     folder = _folder(run)
     if not submissions.read(folder):
-        raise click.UsageError(f"{run} was not submitted to Slurm; type its launch command again")
-    _submit_what_is_left(folder)
+        raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
+    _submit_unfinished(folder)
 
 
 @main.command("retry-failed")
 @_RUN
 @click.option(
-    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Further tries of a sample, in all rounds."
+    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."
 )
 def retry_failed(run: Path, at_most: int) -> None:
-    """Run samples once more that ended in an error; one that has had all its tries stays as data."""
+    """Retry samples that ended in an error; a sample that is out of retries stays as data."""
     from jobs.run import retries, submissions
 
     folder = _folder(run)
@@ -131,9 +134,9 @@ def retry_failed(run: Path, at_most: int) -> None:
     exhausted = f"; {granted.num_exhausted} are out of retries (--at-most {at_most})" if granted.num_exhausted else ""
     click.echo(f"retrying {len(granted.retried)} failed samples{exhausted}")
     if submissions.read(folder):
-        _submit_what_is_left(folder)
+        _submit_unfinished(folder)
     elif granted.retried:
-        click.echo("type the run's launch command again")
+        click.echo("to run them, run the launch command of the run again")
 
 
 @main.command()

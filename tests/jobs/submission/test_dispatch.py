@@ -1,9 +1,10 @@
-"""Jobs that Slurm holds for good do not block a new submission."""
+"""Which shards are submitted, in which arrays; jobs that Slurm holds for good do not block a new submission."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,10 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.submission import dispatch
+from jobs.submission import dispatch, snapshot, submit
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from tests.jobs.slurm.fake import FakeSlurm
 
 
 def test_a_task_that_slurm_holds_for_good_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,3 +41,63 @@ def test_a_task_that_slurm_holds_for_good_is_cancelled(tmp_path: Path, monkeypat
     dispatch.clear(run)
     assert asked == ["run.0", "run.0.finalize"]
     assert cancelled == ["5_1", "6"], "a job that waits behind a held one waits for ever"
+
+
+@pytest.fixture
+def sbatch(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> list[Submission]:
+    """Array jobs that are submitted to a cluster which has nothing queued and takes 3 tasks per array."""
+    slurm.prints(squeue="", scontrol="MaxArraySize = 4")
+    arrays: list[Submission] = []
+
+    def submit_array(run: RunFolder, submission: Submission, parameters: dict[str, Any]) -> str:
+        arrays.append(submission)
+        return str(100 + len(arrays))
+
+    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
+    monkeypatch.setattr(submit, "submit_array", submit_array)
+    monkeypatch.setattr(submit, "submit_finalizer", lambda run, name, jobs, parameters: "200")
+    return arrays
+
+
+def test_only_shards_that_are_neither_finished_nor_active_are_submitted(
+    tmp_path: Path, sbatch: list[Submission], slurm: FakeSlurm
+) -> None:
+    run = plan(tmp_path, shards=4)
+    run_shard(str(run.path), 0)
+    submissions.record(run, Submission(0, "run.0", [[0], [1], [2]], 0.0))
+    slurm.prints(squeue="run.0|2|42|40|PENDING||Priority")
+    dispatched = dispatch.dispatch(run, {})
+    assert [array.tasks for array in sbatch] == [[[1], [3]]]
+    assert (dispatched.submitted, dispatched.tasks, dispatched.num_active_shards) == (["101"], 2, 1)
+    assert submissions.read(run)[-1] == sbatch[0], "recorded as it was submitted"
+
+
+def test_more_tasks_than_fit_into_an_array_become_several(tmp_path: Path, sbatch: list[Submission]) -> None:
+    run = plan(tmp_path, shards=8)
+    dispatched = dispatch.dispatch(run, {}, shards_per_task=2)
+    assert [array.tasks for array in sbatch] == [[[0, 1], [2, 3], [4, 5]], [[6, 7]]]
+    assert dispatched.submitted == ["101", "102"]
+    assert len({array.name for array in sbatch}) == 2
+
+
+def test_a_rejected_finalizer_is_a_warning_and_the_arrays_stay(
+    tmp_path: Path, sbatch: list[Submission], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reject(*_: object) -> str:
+        raise client.SlurmRejected("no GPU requested")
+
+    monkeypatch.setattr(submit, "submit_finalizer", reject)
+    run = plan(tmp_path)
+    dispatched = dispatch.dispatch(run, {})
+    assert dispatched.submitted == ["101"]
+    assert dispatched.warning is not None
+    assert "Slurm rejected the job that grades, loads and reports: no GPU requested" in dispatched.warning
+    assert f"python -m jobs finalize {run.path}" in dispatched.warning
+    assert dispatched.finalizer_notice == ""
+
+
+def test_nothing_is_submitted_of_a_finished_run(tmp_path: Path, sbatch: list[Submission]) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    assert dispatch.dispatch(run, {}).submitted == []
+    assert sbatch == submissions.read(run) == []

@@ -1,0 +1,71 @@
+"""What people see of a run: durations, a line of progress, and a table of shards."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from jobs.slurm.client import Task
+from jobs.watch.progress import Progress
+from jobs.watch.show import duration, print_status, progress_line
+from jobs.watch.status import RunStatus, ShardStatus
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (89.4, "89 s"), (90, "2 min"), (12 * 60, "12 min"), (90 * 60, "1 h 30 min"), (12_000, "3 h 20 min")],
+)
+def test_a_duration_has_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_line_of_progress_has_what_is_known() -> None:
+    progress = Progress(80, ended={"a", "b"}, errors=1, steps=10, judged=4, accepted=3, eta_seconds=180.0)
+    progress.tokens_per_second = {"draft": 41.2, "target": 0.0}
+    line = "2/80 samples · 1 errors · 10 steps · draft 41 tok/s · accepted 75% · ETA 3 min"
+    assert progress_line(progress) == line
+
+
+def printed(status: RunStatus) -> str:
+    text = io.StringIO()
+    print_status(status, Console(file=text, width=120))
+    return text.getvalue()
+
+
+def a_run(shards: list[ShardStatus]) -> RunStatus:
+    return RunStatus("demo-speccot-13723b16", shards, free_bytes=1 << 40)
+
+
+def test_a_stopped_shard_is_listed_with_its_task_and_its_last_error() -> None:
+    task = Task("run.0", 1, "40_1", "FAILED", "n7", elapsed_seconds=120)
+    text = printed(
+        a_run([ShardStatus(0, 8, 8, 0, "finished"), ShardStatus(1, 8, 3, 1, "stopped", task, "MemoryError")])
+    )
+    assert "11 of 16 samples finished (69%) · 1 failed" in text
+    assert "shards: 1 finished, 1 stopped" in text
+    [row] = [line for line in text.splitlines() if "stopped" in line and "shards:" not in line]
+    assert row.split() == ["1", "3/8", "1", "stopped", "40_1", "n7", "2", "min", "MemoryError"]
+
+
+def test_of_many_shards_only_those_that_stopped_are_listed() -> None:
+    shards = [ShardStatus(number, 1, state="queued") for number in range(99)]
+    text = printed(a_run([*shards, ShardStatus(99, 1, state="stopped")]))
+    assert "shards: 99 queued, 1 stopped" in text
+    assert [line.split()[0] for line in text.splitlines()[2:]] == ["shard", "99"]
+
+
+def test_a_full_disk_is_named() -> None:
+    assert "THE DISK IS FULL: 1 KiB free" in printed(RunStatus("run", [], free_bytes=1024))
+
+
+def test_a_table_needs_neither_submitit_nor_an_engine() -> None:
+    code = (
+        "import sys, jobs.watch.show\n"
+        "heavy = {'submitit', 'torch', 'jobs.submission.submit'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
