@@ -17,26 +17,66 @@ from harness import environment
 from harness.trace import StopReason
 
 SAME = [
-    ("5", " 5. "), ("1,234", "1234"), (r"\frac{1}{2}", "0.5"), (r"\dfrac{9}{7}", "9/7"), (r"1\frac{1}{2}", "3/2"),
-    (r"3\sqrt{13}", r"\sqrt{117}"), ("x^2-1", "(x-1)(x+1)"), ("6+9i", "9i+6"), (r"\frac{\sqrt2}{2}", "0.7071068"),
-    (r"\sin^2 x", r"1-\cos^2 x"), (r"\log_2 8", "3"), ("10!", "3628800"), (r"\{1,2\}", "2, 1"), ("1,2", "2 and 1"),
-    (r"1\pm\sqrt2", r"1-\sqrt{2}, 1+\sqrt{2}"), ("(1,2)", r"\left(1, \frac{4}{2}\right)"), ("x<3", "3>x"),
-    (r"[0,1)\cup(2,3]", r"(2,3]\cup[0,1)"), ("5", "x=5"), ("y=2x+3", "2x-y+3=0"), (r"5\text{ cm}", "5"),
-    ("12", r"12\text{ apples}"), (r"90^\circ", "90"), (r"5\%", "0.05"), (r"\text{Evelyn}", "evelyn"),
-    ("e^{i\\pi}", "-1"), (r"10^{30}+1", "1" + "0" * 29 + "1"), (r"\frac{1}{7}", "0.1428571"),
+    ("5", " 5. "),
+    ("1,234", "1234"),
+    (r"\frac{1}{2}", "0.5"),
+    (r"\dfrac{9}{7}", "9/7"),
+    (r"1\frac{1}{2}", "3/2"),
+    (r"3\sqrt{13}", r"\sqrt{117}"),
+    ("x^2-1", "(x-1)(x+1)"),
+    ("6+9i", "9i+6"),
+    (r"\frac{\sqrt2}{2}", "0.7071068"),
+    (r"\sin^2 x", r"1-\cos^2 x"),
+    (r"\log_2 8", "3"),
+    ("10!", "3628800"),
+    (r"\{1,2\}", "2, 1"),
+    ("1,2", "2 and 1"),
+    (r"1\pm\sqrt2", r"1-\sqrt{2}, 1+\sqrt{2}"),
+    ("(1,2)", r"\left(1, \frac{4}{2}\right)"),
+    ("x<3", "3>x"),
+    (r"[0,1)\cup(2,3]", r"(2,3]\cup[0,1)"),
+    ("5", "x=5"),
+    ("y=2x+3", "2x-y+3=0"),
+    (r"5\text{ cm}", "5"),
+    ("12", r"12\text{ apples}"),
+    (r"90^\circ", "90"),
+    (r"5\%", "0.05"),
+    (r"\text{Evelyn}", "evelyn"),
+    ("e^{i\\pi}", "-1"),
+    (r"10^{30}+1", "1" + "0" * 29 + "1"),
+    (r"\frac{1}{7}", "0.1428571"),
     ("1/7", "0.1428571"),
-]  # fmt: skip
+]
 OTHER = [
-    ("5", "6"), ("(1,2)", "[1,2]"), ("(1,2)", "(2,1)"), (r"\{1,2\}", "1,1,2"), ("p-q", "q-p"), ("stop", "post"),
-    ("x<3", "x>3"), ("1-1/e", "1+1/e"), (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"), (".0000672", ".0000673"),
-    (r"1\pm\sqrt2", r"1+\sqrt2"), ("x^2+121=0", "x^2+1=0"), ("10^{30}+1", "10^{30}"), (r"[0,1)\cup(2,3]", "[0,1)"),
-    ("0.1", "0.1000001"), (r"\frac{1}{10}", "0.1000001"),
-]  # fmt: skip
+    ("5", "6"),
+    ("(1,2)", "[1,2]"),
+    ("(1,2)", "(2,1)"),
+    (r"\{1,2\}", "1,1,2"),
+    ("p-q", "q-p"),
+    ("stop", "post"),
+    ("x<3", "x>3"),
+    ("1-1/e", "1+1/e"),
+    (r"\frac{1}{2^{99}}", r"\frac{1}{2^{98}}"),
+    (".0000672", ".0000673"),
+    (r"1\pm\sqrt2", r"1+\sqrt2"),
+    ("x^2+121=0", "x^2+1=0"),
+    ("10^{30}+1", "10^{30}"),
+    (r"[0,1)\cup(2,3]", "[0,1)"),
+    ("0.1", "0.1000001"),
+    (r"\frac{1}{10}", "0.1000001"),
+]
 UNDECIDED = [
-    ("52_8", "52"), (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\3\end{pmatrix}"), ("3", "10^{10^{10}}"),
-    ("3", "2001!"), ("3", r"\int_0^1 x"), ("3", "((((" * 20 + "1"), ("3", "9" * 5000), ("3", "1/0"), ("x+1=0", "4"),
+    ("52_8", "52"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\3\end{pmatrix}"),
+    ("3", "10^{10^{10}}"),
+    ("3", "2001!"),
+    ("3", r"\int_0^1 x"),
+    ("3", "((((" * 20 + "1"),
+    ("3", "9" * 5000),
+    ("3", "1/0"),
+    ("x+1=0", "4"),
     ("3", "__import__('os').system('x')"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("gold", "answer"), SAME)
@@ -84,10 +124,20 @@ def test_verdicts(text: str, stop_reason: StopReason | None, thinks: bool, gold:
 
 def test_hostile_text_gets_a_verdict_and_its_neighbours_stay_correct() -> None:
     hostile = [
-        "10^{10^{10}}", "9" * 10**6, r"\frac{1}{" * 5000 + "1" + "}" * 5000, "{" * 10**5, r"\boxed{" * 10**4, "-" * 900,
-        "(x+y+z+w+1)^{60}", "\ud800", "\x00\u202e", "x^" * 400 + "9", "0" + ",1" * 400, r"\text{" * 150,
+        "10^{10^{10}}",
+        "9" * 10**6,
+        r"\frac{1}{" * 5000 + "1" + "}" * 5000,
+        "{" * 10**5,
+        r"\boxed{" * 10**4,
+        "-" * 900,
+        "(x+y+z+w+1)^{60}",
+        "\ud800",
+        "\x00\u202e",
+        "x^" * 400 + "9",
+        "0" + ",1" * 400,
+        r"\text{" * 150,
         "2^{2^{2^{2^{49}}}}",
-    ]  # fmt: skip
+    ]
     items = [(Submission(rf"\boxed{{{text}}}", "answered", thinks=False), Gold("42")) for text in hostile]
     items.append((Submission("so 5 and " * 200_000, "answered", thinks=False), Gold("42")))
     innocent = [
@@ -120,7 +170,7 @@ def test_nothing_is_evaluated() -> None:
 
 
 def test_every_library_that_decides_grades_is_pinned_and_recorded_with_a_run() -> None:
-    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
     pins = [name.split("==") for name in pyproject["project"]["dependencies"] if "==" in name]
     assert {name for name, _ in pins} >= set(LIBRARIES)
     for name, version in pins:
