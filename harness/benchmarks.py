@@ -1,12 +1,11 @@
-"""Name → problems: from a folder of JSON Lines files, from the package (demo), or from the Hugging Face hub.
+"""The benchmarks by name, and their problems: from JSON Lines files, from the package (demo), or from the hub.
 
-Every source is first turned into the same record (`problem`, `answer` and, where there is something to say, `answers`,
-`alternatives`, `choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record.
-The hub's columns are mapped in `harness.hub_rows`.
+Every source is first converted to the same record (`problem`, `answer` and optionally `answers`, `alternatives`,
+`choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record. The hub's columns
+are mapped in `harness.hub_rows`.
 
-Revisions of hub data sets are full commit ids; each is used as a pin in several independent public repositories and was
-taken from there. Where none could be confirmed the revision is None, the current state is read, and `Loaded.source`
-holds the commit that it was.
+Revisions of hub datasets are full commit ids that several independent public repositories pin. Where none could be
+confirmed, the revision is None: the current state is read, and `Loaded.source` records its commit.
 """
 
 from __future__ import annotations
@@ -15,17 +14,12 @@ import json
 import os
 import random
 import re
-import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
-from harness import hub_rows
+from harness import hub, hub_rows
 from harness.problem import Kind, Problem
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
@@ -34,38 +28,38 @@ LETTERS = "ABCDEFGHIJ"
 
 
 class DatasetNotFound(LookupError):
-    """The benchmark is in none of the three places; the message says in one line what was tried and what helps."""
+    """The benchmark is in none of the three places; the message names them and the remedies in one line."""
 
 
 class BadDataset(ValueError):
-    """A source was found and is not what the benchmark should be: a broken line, or another number of problems."""
+    """A source is not what the benchmark should be: an invalid line, or another number of problems."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One benchmark: where it comes from and how many problems it must have."""
+    """One benchmark: its source, and how many problems it must have."""
 
     name: str
     title: str
     count: int
-    """Problems that a complete copy has."""
+    """Number of problems in a complete copy."""
     hub_id: str | None = None
     config: str | None = None
     split: str = "test"
     revision: str | None = None
     """Full commit id of the hub repository; None where none could be confirmed."""
     hub_count: int | None = None
-    """Problems in the hub's copy where they differ from `count`."""
+    """Number of problems in the hub's copy if it differs from `count`."""
     kind: Kind = "math"
     record: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     """Maps the hub's columns to a record."""
     training: bool = False
-    """Data to train on, no benchmark: a run on it makes training data, and no number of it is a result."""
+    """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Problems and where they were read."""
+    """Problems and their source."""
 
     problems: list[Problem]
     source: str
@@ -111,14 +105,15 @@ DATASETS: dict[str, Benchmark] = {benchmark.name: benchmark for benchmark in _TA
 
 
 def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem]:
-    """The problems of a benchmark in its own order; `seed` decides the order of the options of kind `choice`."""
+    """Return the problems of a benchmark in its own order; `seed` decides the order of options of kind `choice`."""
     return load_recorded(name, data_dir, seed).problems
 
 
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loaded:
-    """Like `load`, and says where the problems were read.
+    """Return the problems of a benchmark with their source.
 
-    In this order: `<name>.jsonl` in `data_dir` (else in $HARNESS_DATA_DIR), the bundled file, the hub.
+    Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the hub. Raises
+    ValueError for an unknown name, DatasetNotFound and BadDataset.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; valid: {', '.join(DATASETS)}")
@@ -138,7 +133,7 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
 
 
 def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
-    """Reads records from a JSON Lines file. Lines end at "\\n" only: problem texts hold U+2028."""
+    """Read records from a JSON Lines file. Lines end at "\\n" only: problem texts contain U+2028. Raises BadDataset."""
     problems: list[Problem] = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line.strip():
@@ -147,27 +142,30 @@ def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
             problem = to_problem(benchmark, len(problems), json.loads(line.decode()), seed)
             if not problem.answer:
                 raise ValueError("the answer is empty")
-        except ValueError as e:
-            raise BadDataset(f"{path}, line {number}: {e}") from e
+        except ValueError as error:
+            raise BadDataset(f"{path}, line {number}: {error}") from error
         problems.append(problem)
     return _checked(benchmark, problems, benchmark.count, str(path))
 
 
 def from_hub_rows(benchmark: Benchmark, rows: Sequence[Mapping[str, Any]], seed: int = 0) -> list[Problem]:
-    """Converts rows with the hub's columns. A row without a gold answer stays in: it is graded `bad_gold`."""
+    """Convert rows with the hub's columns. A row without a gold answer is kept and graded `bad_gold`.
+
+    Raises BadDataset.
+    """
     problems = []
     for index, row in enumerate(rows):
         try:
             problems.append(to_problem(benchmark, index, benchmark.record(row), seed))
-        except KeyError as e:
-            raise BadDataset(f"{benchmark.hub_id} row {index}: no column {e}; it has {', '.join(row)}") from e
-        except ValueError as e:
-            raise BadDataset(f"{benchmark.hub_id} row {index}: {e}") from e
+        except KeyError as error:
+            raise BadDataset(f"{benchmark.hub_id} row {index}: no column {error}; it has {', '.join(row)}") from error
+        except ValueError as error:
+            raise BadDataset(f"{benchmark.hub_id} row {index}: {error}") from error
     return _checked(benchmark, problems, benchmark.hub_count or benchmark.count, f"{benchmark.hub_id} on the hub")
 
 
 def to_problem(benchmark: Benchmark, index: int, record: Any, seed: int) -> Problem:
-    """One record as a Problem; ValueError says what is wrong with it."""
+    """Return a record as a Problem. Raises ValueError for an invalid one."""
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     for field in ("problem", "answer"):
@@ -197,9 +195,9 @@ def to_problem(benchmark: Benchmark, index: int, record: Any, seed: int) -> Prob
 
 
 def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tuple[str, ...], str]:
-    """Options in an order that depends on the key and on their texts only, and the right one's letter there.
+    """Return the options in an order that depends only on `key` and their texts, and the right one's letter.
 
-    They are sorted first, so the order in which a source lists them (the hub: the right one first) has no influence.
+    They are sorted first, so that the order in a source (the hub has the right one first) has no influence.
     """
     if not 2 <= len(choices) <= len(LETTERS):
         raise ValueError(f"{len(choices)} choices")
@@ -212,9 +210,9 @@ def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tup
 
 
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
-    """The problems named by `ids` ("3,7,10-15", or ids), then the first `limit` of them, in the benchmark's order.
+    """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
 
-    A number is the row at the end of a problem's id.
+    A number is the row at the end of a problem's id. Raises ValueError for unknown problems.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"the limit must be at least 1, not {limit}")
@@ -222,10 +220,10 @@ def select(problems: Sequence[Problem], limit: int | None = None, ids: str | Non
     if ids is not None:
         rows = {p.id.rsplit("/", 1)[-1]: i for i, p in enumerate(problems)}
         places = rows | {p.id: i for i, p in enumerate(problems)}
-        wanted = {place for token in ids.split(",") if token.strip() for place in _places(token.strip(), places)}
-        if not wanted:
-            raise ValueError(f"no problem is named by {ids!r}")
-        chosen = [problems[i] for i in sorted(wanted)]
+        selected = {place for token in ids.split(",") if token.strip() for place in _places(token.strip(), places)}
+        if not selected:
+            raise ValueError(f"{ids!r} names no problem")
+        chosen = [problems[i] for i in sorted(selected)]
     return chosen[:limit]
 
 
@@ -247,7 +245,7 @@ def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where
     if len(problems) != expected:
         raise BadDataset(f"{where}: {len(problems)} problems, {benchmark.name} should have {expected}")
     if len({p.id for p in problems}) != len(problems):
-        raise BadDataset(f"{where}: two problems have one id")
+        raise BadDataset(f"{where}: two problems have the same id")
     return problems
 
 
@@ -263,70 +261,16 @@ def _optional(record: Mapping[str, Any], field: str) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def _read_hub(benchmark: Benchmark, tried: list[str]) -> tuple[list[dict[str, Any]], str]:
-    """Rows and where they came from; anything that keeps the hub from answering becomes one line."""
-    if benchmark.hub_id is None:
-        raise _not_found(benchmark, [*tried, "it is not on the hub"])
-    with _quick_failure():
+def _read_hub(benchmark: Benchmark, tried: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
+    """Return the hub's rows and their source. Raises DatasetNotFound."""
+    reason = "it is not on the hub"
+    if benchmark.hub_id is not None:
         try:
-            import datasets
-        except ImportError as e:
-            raise _not_found(benchmark, [*tried, f"the package datasets cannot be imported ({e})"]) from e
-        try:
-            table = datasets.load_dataset(
-                benchmark.hub_id, benchmark.config, split=benchmark.split, revision=benchmark.revision
-            )
-        except (OSError, ValueError, datasets.exceptions.DatasetsError) as e:
-            reason = f"{type(e).__name__}: {' '.join(str(e).split())[:200]}"
-            raise _not_found(benchmark, [*tried, f"hub {benchmark.hub_id}: {reason}"]) from e
-    commit = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
-    revision = commit[1] if commit else benchmark.revision or "unknown"
-    return list(table), f"hub {benchmark.hub_id}@{revision} {table._fingerprint}"
-
-
-def _not_found(benchmark: Benchmark, reasons: list[str]) -> DatasetNotFound:
-    return DatasetNotFound(
-        f"{benchmark.name}: not found ({'; '.join(reasons)}). Three ways: a machine that reaches the hub (once, "
-        f"then its cache is used), --data-dir or {DATA_DIR_VARIABLE} with {benchmark.name}.jsonl, or the bundled demo"
+            return hub.read_rows(benchmark.hub_id, benchmark.config, benchmark.split, benchmark.revision)
+        except hub.HubUnavailable as unavailable:
+            reason = str(unavailable)
+    raise DatasetNotFound(
+        f"{benchmark.name}: not found ({'; '.join([*tried, reason])}). Three ways: run once with access to the hub ("
+        f"its cache is used afterwards), give --data-dir or {DATA_DIR_VARIABLE} with {benchmark.name}.jsonl, "
+        "or use the bundled demo"
     )
-
-
-@contextmanager
-def _quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
-    """Keeps an unreachable hub from costing minutes: huggingface_hub retries each of its requests five times.
-
-    One connection is tried first; where it fails the hub's libraries work offline, from their cache. They read these
-    variables once, when they are imported, so for an import that happened earlier the copies are set as well.
-    """
-    wanted = {"HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "20"}
-    wanted = {k: v for k, v in wanted.items() if k not in os.environ}
-    if os.environ.get("HF_HUB_OFFLINE") is None and not hub_answers(timeout_seconds):
-        wanted["HF_HUB_OFFLINE"] = "1"
-    os.environ.update(wanted)
-    modules = [sys.modules.get(n) for n in ("huggingface_hub.constants", "datasets.config")]
-    copies = [m for m in modules if m is not None and hasattr(m, "HF_HUB_OFFLINE") and is_offline()]
-    before = [m.HF_HUB_OFFLINE for m in copies]
-    for module in copies:
-        module.__dict__["HF_HUB_OFFLINE"] = True
-    try:
-        yield
-    finally:
-        for name in wanted:
-            os.environ.pop(name, None)
-        for module, value in zip(copies, before, strict=True):
-            module.__dict__["HF_HUB_OFFLINE"] = value
-
-
-def is_offline() -> bool:
-    """Whether HF_HUB_OFFLINE says yes, in the words that huggingface_hub takes for it."""
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-
-
-def hub_answers(timeout_seconds: float) -> bool:
-    """True where a connection to the hub, or to the proxy in front of it, can be opened."""
-    url = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        socket.create_connection((url.hostname or "", url.port or 443), timeout_seconds).close()
-    except OSError:
-        return False
-    return True

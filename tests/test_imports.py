@@ -51,7 +51,7 @@ DOORS = {
     "duckdb": {"warehouse/database.py"},
     "math_verify": {"grading/reading/symbolic.py", "grading/bench/bare.py"},
     "sympy": {"grading/reading/symbolic.py", "grading/second/formula.py"},
-    "datasets": {"harness/benchmarks.py"},
+    "datasets": {"harness/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import benchmarks, models, smollm
+from harness import hub, models, smollm
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 from harness.engines import adapter
@@ -181,8 +181,8 @@ def _not_cached(role: Role, reference: models.ModelRef) -> Check:
         "on a machine with access to the hub, with the nodes' HF_HOME: "
         f"hf download {reference.path_or_hub_id}{revision}"
     )
-    if benchmarks.is_offline():
+    if hub.is_offline():
         return failure(role, f"{reference.name} is not in the cache and HF_HUB_OFFLINE is set; {remedy}")
-    if not benchmarks.hub_answers(_HUB_SECONDS):
+    if not hub.is_reachable(_HUB_SECONDS):
         return failure(role, f"{reference.name} is not in the cache and the hub does not answer; {remedy}")
     return warning(role, f"{reference.name} is not in the cache, so every worker would download it; instead, {remedy}")

@@ -1,1 +1,1 @@
-"""SCoT's two trainings (arXiv 2504.19095, sections 3.3 and 3.4): the draft's alignment, the target's selection."""
+"""SCoT's two trainings (arXiv 2504.19095): alignment of the draft (section 3.3), selection by the target (3.4)."""

@@ -1,8 +1,8 @@
 """Thinking behaviour alignment (section 3.3): the draft learns to write the target's chains.
 
-The loss is the mean cross-entropy of the chain's tokens behind the question (equation 2). The chain is what the draft
-is asked for under SCoT: a thought up to and with its `</think>`, or, where the draft does not think, the whole reply up
-to its end of sequence.
+The loss is the mean cross-entropy of the chain's tokens given the question (equation 2). The chain is what SCoT asks of
+the draft: a thought up to and including its `</think>`, or, for a draft that does not think, the whole reply up to its
+end of sequence.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def examples(
     target: HFTokenizer,
     max_tokens: int,
 ) -> Examples:
-    """One example per chain that came to its end, in the draft's vocabulary."""
-    found = Examples()
+    """Return one example per complete chain, in the draft's vocabulary."""
+    collected = Examples()
     for chain in chains:
         if chain.finish == "length" or (target.thinks and THINK_END not in chain.text):
-            found.left_out["cut off"] += 1
+            collected.left_out["cut off"] += 1
             continue
         prompt, _ = opening(draft, problems[chain.problem_id])
         reply = _reply(chain, draft, target)
-        found.add(Example(chain.sample_id, (*prompt, *reply[:-1]), reply, len(reply)), max_tokens)
-    return found
+        collected.add(Example(chain.sample_id, (*prompt, *reply[:-1]), reply, len(reply)), max_tokens)
+    return collected
 
 
 def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple[int, ...]:
-    """Ids that the draft is to write: the target's own where both models mean the same by them."""
+    """Return the ids that the draft learns to write: the target's own if both models share their vocabulary."""
     ids = _thought(chain.token_ids, target) if target.thinks else chain.token_ids
     text = chain.text.partition(THINK_END)[0] if target.thinks else chain.text
     if draft.thinks == target.thinks and draft.fingerprint == target.fingerprint:
@@ -47,7 +47,7 @@ def _reply(chain: TargetChain, draft: HFTokenizer, target: HFTokenizer) -> tuple
 
 
 def _thought(ids: Sequence[int], target: HFTokenizer) -> tuple[int, ...]:
-    """Up to and with the tokens of the first `</think>`."""
+    """Return the ids up to and including the tokens of the first `</think>`."""
     end = target.encode(THINK_END)
     for place in range(len(ids) - len(end) + 1):
         if list(ids[place : place + len(end)]) == end:
@@ -57,15 +57,15 @@ def _thought(ids: Sequence[int], target: HFTokenizer) -> tuple[int, ...]:
 
 def _end(draft: HFTokenizer) -> tuple[int, ...]:
     if draft.eos_token_id is None:
-        raise ValueError("the draft's tokenizer names no end of sequence, so the draft cannot learn where to end")
+        raise ValueError("the draft's tokenizer has no end-of-sequence token, so the draft cannot learn to stop")
     return (draft.eos_token_id,)
 
 
-def chain_loss(logits: Any, wanted: Sequence[int]) -> Any:
-    """Equation 2: mean over the chain's tokens of −log p, in nats.
+def chain_loss(logits: Any, label_ids: Sequence[int]) -> Any:
+    """Return the mean of −log p over the chain's tokens, in nats (equation 2).
 
-    `logits`: float32, predictions × vocabulary; `wanted`: one id per prediction.
+    `logits`: float32, (predictions, vocabulary); `label_ids`: one id per prediction.
     """
     import torch
 
-    return torch.nn.functional.cross_entropy(logits, torch.tensor(list(wanted), device=logits.device))
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(list(label_ids), device=logits.device))

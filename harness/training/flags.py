@@ -26,11 +26,11 @@ def of(task: Task) -> Callable[[_Command], _Command]:
     number, skipped = _PROBLEMS[task]
     scaled = "; of a smaller dataset, the same share of what it has"
     own: tuple[Callable[[_Command], _Command], ...] = (
-        click.option("--run", type=click.Path(path_type=Path), help="Take the data of this run; launch none."),
+        click.option("--run", type=click.Path(path_type=Path), help="Use the data of this run; launch none."),
         click.option("--draft", help="Draft model: a known name, a hub id, or a folder."),
-        click.option("--target", help="Target model, likewise."),
-        click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write."),
-        click.option("--preset", type=click.Choice(known.preset_names()), help="Models and settings of a machine."),
+        click.option("--target", help="Target model, in the same forms."),
+        click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder of the result."),
+        click.option("--preset", type=click.Choice(known.preset_names()), help="Models and settings for a machine."),
         click.option(
             "--dataset",
             type=click.Choice([one.name for one in benchmarks.DATASETS.values() if one.training]),
@@ -50,7 +50,7 @@ def of(task: Task) -> Callable[[_Command], _Command]:
         click.option(
             "--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl files."
         ),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and stop."),
+        click.option("--dry-run", is_flag=True, help="Print the plan and exit."),
         *(_setting(name, kind, task) for name, kind in known.fields().items()),
         click.argument("launch_flags", nargs=-1, type=click.UNPROCESSED),
     )
@@ -69,7 +69,7 @@ def chosen(task: Task, given: Mapping[str, Any]) -> tuple[Preset, Settings]:
     changes = {name: given[name] for name in known.fields() if given[name] is not None}
     output = given["output"]
     if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
-        raise ValueError(f"--output {output} is there already and holds no training: give another folder")
+        raise ValueError(f"--output {output} exists and has no training in it: give another folder")
     models = {role: given[role] or getattr(preset, role) for role in ("draft", "target")}
     return dataclasses.replace(preset, **models), dataclasses.replace(preset.settings, **changes)
 

@@ -1,6 +1,6 @@
-"""What a trained model or adapter was made of, as `training.json` beside its weights.
+"""The manifest of a trained model or adapter: `training.json` beside its weights.
 
-A run that uses the weights takes the data's hash from here into its specification. Light: no torch.
+A run that uses the weights records the hash of the training data from here. Imports no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Manifest:
     identity: str
     """Hash over base, data and settings (`tuning.identity`)."""
     weights: str
-    """Fingerprint of what lies beside this file: a model folder's, or an adapter's."""
+    """Fingerprint of the model folder or adapter beside this file."""
     base: Mapping[str, Any]
     data: Mapping[str, Any]
     """`sha256` of training/data.jsonl, its run, dataset and numbers, and which benchmarks it was compared with."""
@@ -44,7 +44,7 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 
 def find(folder: Path) -> Manifest | None:
-    """A folder's manifest; None where there is none that can be read."""
+    """Return a folder's manifest; None if there is no readable one."""
     try:
         return Manifest(**json.loads((folder / NAME).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -52,7 +52,9 @@ def find(folder: Path) -> Manifest | None:
 
 
 def data_hash(folder: Path, weights: str) -> str | None:
-    """16 hex digits of the data that these weights were trained on; None where a folder does not say, or says it of
-    other weights."""
+    """Return 16 hex digits of the hash of these weights' training data.
+
+    None if the folder has no manifest, or one of other weights.
+    """
     manifest = find(folder)
     return None if manifest is None or manifest.weights != weights else str(manifest.data["sha256"])[:16]

@@ -1,7 +1,7 @@
-"""The memory that a training needs, from the model's configuration: worked out, not measured.
+"""An estimate, not a measurement, of the memory that a training needs, from the model's configuration.
 
-Counted are the frozen weights, LoRA's weights with gradients and Adam's two moments, what the way back needs of the
-forward pass, and the logits. Attention is taken to be computed in blocks (no square of the length), as on GPUs.
+It counts the frozen weights, LoRA's weights with gradients and Adam's two moments, the activations that the backward
+pass needs, and the logits. Attention is assumed to run in blocks, without memory quadratic in length, as on GPUs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from harness.training.settings import Settings
 
 _OPTIMIZED = 16
-"""Bytes of a trained weight: itself, its gradient and two moments, each in float32."""
+"""Bytes per trained weight: weight, gradient and two moments, each in float32."""
 _LOGIT_EXTRA = 12
-"""Bytes of a logit beside itself: in float32, its log-softmax, its gradient."""
+"""Further bytes per logit: its float32 copy, its log-softmax and its gradient."""
 _NORM, _LORA = 16, 18
-"""Bytes per hidden value and layer: two norms in float32; two LoRA inputs in float32 with their dropout."""
+"""Bytes per hidden value and layer for two norms in float32, and for two LoRA inputs in float32 with dropout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes by what holds them."""
+    """Bytes by purpose."""
 
     weights: int
     lora: int
@@ -31,7 +31,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it; the device's context and fragmentation come on top, 2 to 4 GiB on a GPU."""
+        """The sum; the device's context and fragmentation add 2 to 4 GiB on a GPU."""
         return self.weights + self.lora + self.activations + self.logits
 
 
@@ -53,7 +53,7 @@ class Shape:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Shape:
-        """From a config.json. Raises KeyError where it is of another kind."""
+        """Read the content of a config.json. Raises KeyError for another architecture."""
         config = config.get("text_config") or config
         heads = config["num_attention_heads"]
         size = config.get("head_dim") or config["hidden_size"] // heads
@@ -70,22 +70,22 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All frozen weights."""
+        """Number of frozen weights."""
         attention = self.hidden * (2 * self.queries + 2 * self.values)
         biases = self.queries + 2 * self.values if self.biased else 0
         layer = attention + biases + 3 * self.hidden * self.inner + 2 * self.hidden
         return self.layers * layer + self.hidden * self.vocabulary * (1 if self.tied else 2) + self.hidden
 
     def lora_parameters(self, rank: int) -> int:
-        """Of the query and value projections of every layer."""
+        """Return LoRA's number of weights, in the query and value projections of every layer."""
         return self.layers * rank * (2 * self.hidden + self.queries + self.values)
 
 
 def estimate(shape: Shape, settings: Settings, predictions: int, *, bytes_per_weight: int = 2) -> Memory:
-    """For examples of `settings.max_tokens` tokens each, `predictions` of which are trained."""
+    """Return the memory for examples of `settings.max_tokens` tokens, with `predictions` trained positions each."""
     tokens = settings.max_tokens * settings.batch
-    kept = 6 * shape.hidden + 2 * shape.queries + 2 * shape.values + 4 * shape.inner
-    layer = tokens * (bytes_per_weight * kept + (_NORM + _LORA) * shape.hidden)
+    saved = 6 * shape.hidden + 2 * shape.queries + 2 * shape.values + 4 * shape.inner
+    layer = tokens * (bytes_per_weight * saved + (_NORM + _LORA) * shape.hidden)
     every_input = shape.layers * tokens * shape.hidden * bytes_per_weight
     return Memory(
         weights=shape.parameters * bytes_per_weight,

@@ -1,4 +1,4 @@
-"""LoRA weights merged into the draft: an ordinary model folder without any overhead (section 3.3)."""
+"""Merging of LoRA weights into the draft: the result is an ordinary model folder (section 3.3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json",
     "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "generation_config.json",
 )  # fmt: skip
-"""Taken over as they are, so that the draft's token ids and chat template stay those of its base."""
+"""Files that are copied unchanged, so that the draft keeps its base's token ids and chat template."""
 
 
 def merge(base: Base, adapter: Path, output: Path) -> None:
-    """Write the merged model into `output`; its config.json comes last, so the folder is a model only when whole.
+    """Write the merged model into `output`, config.json last, so that the folder is a model only once it is complete.
 
-    The sum is taken in float32 and stored in the base's own number format.
+    Weights are added in float32 and stored in the base's own dtype.
     """
     with tempfile.TemporaryDirectory(prefix=".merging-", dir=output) as work:
         _save(base, adapter, Path(work))
@@ -43,7 +43,7 @@ def _save(base: Base, adapter: Path, folder: Path) -> None:
 
 
 def _folder(base: Base) -> Path:
-    """Where the base's tokenizer lies."""
+    """Return the folder of the base's tokenizer."""
     if Path(base.path).is_dir():
         return Path(base.path)
     from huggingface_hub import snapshot_download

@@ -1,4 +1,4 @@
-"""Never on test questions: training takes problems of training data alone, and none that a benchmark asks too."""
+"""Guards against training on test questions: only training datasets, and no problem that a benchmark has too."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from harness.problem import Problem
 
 
 class TestQuestions(ValueError):
-    """Problems that may not be trained on; the message is one line."""
+    """Problems must not be trained on; the message is one line."""
 
-    __test__ = False  # pytest takes the name for a test's
+    __test__ = False  # otherwise pytest would collect the class
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Which benchmarks the problems were compared with."""
+    """The benchmarks that the problems were compared with."""
 
     compared: tuple[str, ...]
     not_found: tuple[str, ...]
-    """Benchmarks that are neither in files here nor to be had from the hub."""
+    """Benchmarks that are neither in local files nor available from the hub."""
 
 
 def training_data(dataset: str) -> None:
-    """Raises TestQuestions where a dataset is a benchmark, or unknown."""
-    known = benchmarks.DATASETS.get(dataset)
-    if known is None or not known.training:
+    """Raise TestQuestions if a dataset is a benchmark, or unknown."""
+    benchmark = benchmarks.DATASETS.get(dataset)
+    if benchmark is None or not benchmark.training:
         valid = ", ".join(b.name for b in benchmarks.DATASETS.values() if b.training)
         raise TestQuestions(f"{dataset} is a benchmark: nothing is ever trained on test questions; valid: {valid}")
 
 
 def check(problems: Sequence[Problem], data_dir: Path | None = None) -> Checked:
-    """Compare problems with every benchmark that can be read. Raises TestQuestions where one holds any of them."""
+    """Compare problems with every available benchmark. Raises TestQuestions if one of them has any of the problems."""
     own = {text_hash(problem.text): problem.id for problem in problems}
     compared, not_found = [], []
     for benchmark in benchmarks.DATASETS.values():
@@ -52,7 +52,7 @@ def check(problems: Sequence[Problem], data_dir: Path | None = None) -> Checked:
 
 
 def text_hash(text: str) -> str:
-    """16 hex digits over a question's words, whatever its blanks and capitals."""
+    """Return 16 hex digits over a question's words, ignoring whitespace and case."""
     return hashlib.sha256(" ".join(text.split()).casefold().encode()).hexdigest()[:16]
 
 

@@ -1,7 +1,7 @@
 """Draft selection and error correction (section 3.4): the target learns which draft is right, or that none is.
 
-The prompt is the one that SCoT asks (`prompts.chain_choice_question`), the prediction is its one token. The label is a
-set: every right draft, or «all are wrong» where none is.
+The prompt is SCoT's own question (`prompts.chain_choice_question`), and the prediction is a single token. The label is
+a set: every right draft, or "all are wrong" if there is none.
 """
 
 from __future__ import annotations
@@ -17,46 +17,49 @@ from harness.training.tuning import Loss
 
 
 def examples(offers: Iterable[Drafts], problems: Mapping[str, Problem], target: Tokenizer, max_tokens: int) -> Examples:
-    """One example per sample whose drafts were all graded."""
-    found = Examples()
+    """Return one example per sample whose drafts were all graded."""
+    collected = Examples()
     for offer in offers:
         if not offer.offered:
-            found.left_out["every draft cut off"] += 1
+            collected.left_out["every draft cut off"] += 1
             continue
         if any(draft.verdict not in GRADED for draft in offer.offered):
-            found.left_out["a draft without a verdict of the grader"] += 1
+            collected.left_out["a draft without a verdict of the grader"] += 1
             continue
         texts = [draft.text for draft in offer.offered]
         question = chain_choice_question(target, problems[offer.problem_id], texts, may_reject=True)
-        wanted = tuple(question.option_ids[i] for i in labels(offer))
-        found.add(Example(offer.sample_id, question.ids, wanted, 1), max_tokens)
-    return found
+        label_ids = tuple(question.option_ids[i] for i in labels(offer))
+        collected.add(Example(offer.sample_id, question.ids, label_ids, 1), max_tokens)
+    return collected
 
 
 def labels(offer: Drafts) -> tuple[int, ...]:
-    """Indexes of the right options: all right drafts, or the last option, «all are wrong»."""
+    """Return the indexes of the right options: all right drafts, or the last option, "all are wrong"."""
     right = tuple(i for i, draft in enumerate(offer.offered) if draft.verdict == "correct")
     return right or (len(offer.offered),)
 
 
-def best_label_loss(logits: Any, wanted: Sequence[int]) -> Any:
-    """Equation 4: the least of −log p over the right labels, in nats; p over the whole vocabulary.
+def best_label_loss(logits: Any, label_ids: Sequence[int]) -> Any:
+    """Return the smallest −log p among the right options, in nats (equation 4); p is over the whole vocabulary.
 
-    `logits`: float32, 1 × vocabulary; `wanted`: ids of the right labels.
+    `logits`: float32, (1, vocabulary); `label_ids`: ids of the right options.
     """
-    return -_logprobs(logits, wanted).max()
+    return -_logprobs(logits, label_ids).max()
 
 
-def summed_label_loss(logits: Any, wanted: Sequence[int]) -> Any:
-    """−log of the probability of all right labels together: it does not favour the one that is ahead already."""
-    return -_logprobs(logits, wanted).logsumexp(0)
+def summed_label_loss(logits: Any, label_ids: Sequence[int]) -> Any:
+    """Return −log of the total probability of the right options, which does not favor the most probable one.
+
+    `logits`: float32, (1, vocabulary); `label_ids`: ids of the right options.
+    """
+    return -_logprobs(logits, label_ids).logsumexp(0)
 
 
 LOSSES: Mapping[str, Loss] = {"best": best_label_loss, "sum": summed_label_loss}
-"""By the setting `label_loss`."""
+"""Losses by the value of the setting `label_loss`."""
 
 
-def _logprobs(logits: Any, wanted: Sequence[int]) -> Any:
+def _logprobs(logits: Any, label_ids: Sequence[int]) -> Any:
     import torch
 
-    return torch.log_softmax(logits[-1], -1)[list(wanted)]
+    return torch.log_softmax(logits[-1], -1)[list(label_ids)]

@@ -1,10 +1,10 @@
-"""A training in its output folder: `training/` holds data, log, checkpoint and LoRA weights; the result lies above.
+"""A training in its output folder: `training/` has data, log, checkpoint and LoRA weights; the result is beside it.
 
-OUTPUT/training/data.jsonl      the examples in token ids; their hash is the data's
-OUTPUT/training/log.jsonl       a line per optimizer step
-OUTPUT/training/checkpoint.pt   while it is under way
-OUTPUT/training/adapter/        LoRA weights, once trained
-OUTPUT/training.json            what it was made of, once whole
+OUTPUT/training/data.jsonl      the examples in token ids; the file's hash identifies the data
+OUTPUT/training/log.jsonl       one line per optimizer step
+OUTPUT/training/checkpoint.pt   during the training
+OUTPUT/training/adapter/        LoRA weights, after the training
+OUTPUT/training.json            the manifest, once the result is complete
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from harness.training.settings import Settings, Task
 
 @dataclass(frozen=True)
 class Session:
-    """One training: what, on what, how, and where to."""
+    """One training: task, output folder, base model, settings and loss."""
 
     task: Task
     output: Path
@@ -36,23 +36,21 @@ class Session:
     loss: tuning.Loss
 
     def run(self, examples: Examples, source: Mapping[str, Any], say: Callable[[str], None]) -> None:
-        """Train and write the result; goes on where it stopped, and does nothing where it is finished.
+        """Train and write the result; an interrupted training resumes, and a finished one is a no-op.
 
-        `source` says where the examples come from. Raises ValueError: nothing to train on, another training's folder,
-        or another process at it.
+        `source` describes the origin of the examples. Raises ValueError without examples, and if the folder has another
+        training or is in use by another process.
         """
         if not examples.kept:
-            raise ValueError(
-                f"{source['run_id']} leaves nothing to train on: {dict(examples.left_out) or 'no samples'}"
-            )
+            raise ValueError(f"{source['run_id']} has no usable examples: {dict(examples.left_out) or 'no samples'}")
         work = self.output / "training"
         work.mkdir(parents=True, exist_ok=True)
-        with self._alone(work):
-            found, content = manifest.find(self.output), data.as_lines(examples.kept)
+        with self._exclusive(work):
+            finished, content = manifest.find(self.output), data.as_lines(examples.kept)
             identity = tuning.identity(self.base, data.sha256(content), self.settings)
             say(f"{self.task}: {len(examples.kept)} examples, left out: {dict(examples.left_out) or 'none'}")
-            if found is not None and found.identity == identity:
-                say("This training is finished already.")
+            if finished is not None and finished.identity == identity:
+                say("This training is already finished.")
                 return
             tuning.refuse_other(work, identity)
             (work / "data.jsonl").write_bytes(content)
@@ -65,8 +63,10 @@ class Session:
                 "left_out": dict(examples.left_out),
                 **source,
             }
-            made = manifest.Manifest(self.task, identity, weights, asdict(self.base), about, asdict(self.settings))
-            manifest.write(self.output, made)
+            manifest.write(
+                self.output,
+                manifest.Manifest(self.task, identity, weights, asdict(self.base), about, asdict(self.settings)),
+            )
 
     def _merged(self, adapter: Path) -> str:
         merging.merge(self.base, adapter, self.output)
@@ -78,9 +78,9 @@ class Session:
         return adapters.fingerprint(self.output)
 
     @contextlib.contextmanager
-    def _alone(self, work: Path) -> Iterator[None]:
+    def _exclusive(self, work: Path) -> Iterator[None]:
         try:
             with FileLock(work / "lock", timeout=0):
                 yield
         except Timeout as busy:
-            raise ValueError(f"another process trains into {self.output}") from busy
+            raise ValueError(f"another process is training into {self.output}") from busy

@@ -1,6 +1,6 @@
-"""Settings of a training: the paper's where it says so, else its authors' code's, and presets by machine.
+"""Settings of a training (the paper's values, otherwise those of its authors' code) and presets for machines.
 
-Light: no torch, no peft.
+Imports neither torch nor peft.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ Task = Literal["align", "select"]
 LabelLoss = Literal["best", "sum"]
 Dtype = Literal["auto", "bfloat16", "float32"]
 MODULES = ("q_proj", "v_proj")
-"""What LoRA is added to (section 3.3): the query and value projections of every layer."""
+"""Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
 RANKS = (1, 8, 16, 32, 64, 128)
 """Ranks that vLLM can serve."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How weights are trained. The paper states the rank (section 4.1); «code» is the authors' published code."""
+    """Hyperparameters of a training. In these comments "code" is the authors' published code."""
 
     learning_rate: float
-    """At the first step; falls linearly to 0 behind the last (code, by its trainer's default)."""
+    """Learning rate of the first step; decays linearly to 0 (code: its trainer's default schedule)."""
     epochs: int = 5
-    """Code."""
+    """Number of epochs (code)."""
     batch: int = 1
-    """Examples in one pass (code: 1)."""
+    """Examples per forward pass (code)."""
     accumulation: int = 1
-    """Passes per optimizer step (code: 1)."""
+    """Forward passes per optimizer step (code)."""
     rank: int = 8
-    """Section 4.1."""
+    """Rank of LoRA (section 4.1)."""
     alpha: int = 32
-    """Code."""
+    """Scale of LoRA (code)."""
     dropout: float = 0.1
-    """Code."""
+    """Dropout of LoRA (code)."""
     gradient_norm: float = 1.0
-    """Gradients are scaled down to it (code, by its trainer's default)."""
+    """Norm that gradients are clipped to (code: its trainer's default)."""
     label_loss: LabelLoss = "best"
-    """Of select, over the set of right labels. best: of the most probable one (equation 4); sum: of all together."""
+    """Loss of select over the right options. best: of the most probable one (equation 4); sum: of all together."""
     max_tokens: int = 8192
-    """Longer examples are left out, and counted."""
+    """Longest example; longer ones are left out and counted."""
     dtype: Dtype = "auto"
-    """Of the frozen weights: bfloat16 on a GPU, float32 on a CPU. LoRA's own are float32."""
+    """Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's weights are float32."""
     gradient_checkpointing: bool = False
-    """Compute each layer's activations again on the way back instead of keeping them."""
+    """Recompute each layer's activations in the backward pass instead of storing them."""
     save_every: int = 20
-    """Optimizer steps between two checkpoints."""
+    """Optimizer steps between checkpoints."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError that names the flag and what would be right."""
+        """Raise ValueError with the flag and its valid values."""
         for name in ("epochs", "batch", "accumulation", "alpha", "save_every", "max_tokens"):
             check_range(name, getattr(self, name), 1, None)
         if self.rank not in RANKS:
@@ -69,14 +69,14 @@ class Settings:
             raise ValueError(f"--dropout must be at least 0 and below 1, not {self.dropout}")
 
     def identity(self) -> dict[str, Any]:
-        """What the trained weights depend on."""
+        """Return the settings that the trained weights depend on."""
         values = dataclasses.asdict(self)
         del values["save_every"]
         return values
 
 
 DEFAULTS: Mapping[Task, Settings] = {"align": Settings(5e-5), "select": Settings(1e-4)}
-"""Rates: code."""
+"""Learning rates as in the code."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,16 @@ class Preset:
     target: str | None
     settings: Settings
     data_flags: Mapping[str, Any]
-    """Of harness.launch, for the run that makes the data."""
+    """Flags of harness.launch for the run that makes the data."""
 
 
 def preset_names() -> list[str]:
-    """Every preset."""
+    """Return the names of all presets."""
     return list(_presets())
 
 
 def preset(name: str | None, task: Task) -> Preset:
-    """A preset by name; None: the defaults. Raises ValueError on an unknown one."""
+    """Return a preset by name; for None, the defaults. Raises ValueError for an unknown name."""
     if name is None:
         return Preset(None, None, DEFAULTS[task], {})
     every = _presets()
@@ -109,13 +109,13 @@ def preset(name: str | None, task: Task) -> Preset:
 
 
 def fields() -> dict[str, type]:
-    """Settings by name and type, for flags; a choice's type is str."""
+    """Return the type of each setting by name, for flags; the type of a choice is str."""
     hints = get_type_hints(Settings)
     return {f.name: str if get_args(hints[f.name]) else hints[f.name] for f in dataclasses.fields(Settings)}
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """The values of a setting that is a choice; else empty."""
+    """Return the values of a setting that is a choice; empty for other settings."""
     return get_args(get_type_hints(Settings)[name])
 
 

@@ -1,7 +1,7 @@
-"""One training loop with peft's LoRA: seeded, logged, and resumed as if it had never been interrupted.
+"""The training loop with peft's LoRA: seeded, logged, and resumed exactly after an interruption.
 
-Everything random comes from the seed and a step's number (the order of the examples, dropout, the first weights), so a
-checkpoint needs only weights, optimizer and the number of steps done. The frozen weights are never written.
+All randomness (order of the examples, dropout, initial weights) depends only on the seed and the step number, so that a
+checkpoint needs only weights, optimizer state and the number of steps. The frozen weights are never written.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from harness.training.data import Example
 from harness.training.settings import MODULES, Settings
 
 Loss = Callable[[Any, Sequence[int]], Any]
-"""(float32 logits, predictions × vocabulary; wanted ids) → a scalar."""
+"""Maps float32 logits, (predictions, vocabulary), and label ids to a scalar."""
 _IDENTITY = "identity"
-"""Of whose training LoRA weights are; written last, so they are whole where it is."""
+"""File with the training's identity beside LoRA weights; written last, so it marks them as complete."""
 
 
 class OtherTraining(ValueError):
-    """The folder holds another training's checkpoint; the message is one line."""
+    """The folder has the state of another training; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Base:
     """The model whose weights stay frozen."""
 
     path: str
-    """A local folder, or a hub id that the cache holds."""
+    """A local folder, or a hub id in the cache."""
     revision: str | None
     fingerprint: str
 
@@ -46,23 +46,23 @@ class Step:
 
     epoch: int
     examples: tuple[int, ...]
-    """Places in the list of examples."""
+    """Indexes into the list of examples."""
 
 
 def steps(num_examples: int, settings: Settings) -> list[Step]:
-    """Every step of a training in order: each epoch has every example once, in an order of its own."""
-    size, found = settings.batch * settings.accumulation, []
+    """Return all optimizer steps in order; each epoch has every example once, in its own random order."""
+    size, planned = settings.batch * settings.accumulation, []
     for epoch in range(settings.epochs):
         order = list(range(num_examples))
         random.Random(f"{settings.seed}/{epoch}").shuffle(order)
-        found += [Step(epoch, tuple(order[i : i + size])) for i in range(0, num_examples, size)]
-    return found
+        planned += [Step(epoch, tuple(order[i : i + size])) for i in range(0, num_examples, size)]
+    return planned
 
 
 def identity(base: Base, data_sha256: str, settings: Settings) -> str:
-    """Hash over everything that the trained weights depend on, but for versions and hardware."""
-    known = {"base": base.fingerprint, "data": data_sha256, "settings": settings.identity()}
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    """Return a hash over everything that the trained weights depend on, except versions and hardware."""
+    inputs = {"base": base.fingerprint, "data": data_sha256, "settings": settings.identity()}
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def tune(
@@ -71,36 +71,36 @@ def tune(
     loss: Loss,
     settings: Settings,
     work: Path,
-    known: str,
+    training_identity: str,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Train LoRA weights; returns the folder in `work` that holds them in peft's format.
+    """Train LoRA weights, and return their folder in `work`, in peft's format.
 
-    `known` is the training's identity. Goes on from the checkpoint in `work`, and does nothing where the weights are
-    there. Raises ValueError where the model has no such projections.
+    Resumes from a checkpoint in `work`, and does nothing if the weights are complete. Raises ValueError if the model
+    does not have the projections, and OtherTraining.
     """
     adapter, checkpoint = work / "adapter", work / "checkpoint.pt"
-    refuse_other(work, known)
+    refuse_other(work, training_identity)
     if (adapter / _IDENTITY).exists():
         return adapter
-    restored = _restored(checkpoint)
+    state = _read_checkpoint(checkpoint)
     model = _with_lora(base, settings)
-    training = _Training(model, examples, loss, settings, _Log(work / "log.jsonl", restored["step"] if restored else 0))
-    if restored:
-        training.restore(restored)
-        say(f"going on behind step {training.done} of {len(training.plan)}")
+    training = _Training(model, examples, loss, settings, _Log(work / "log.jsonl", state["step"] if state else 0))
+    if state:
+        training.restore(state)
+        say(f"resuming after step {training.done} of {len(training.plan)}")
     while training.done < len(training.plan):
         line = training.step()
         if training.done % settings.save_every == 0 or training.done == len(training.plan):
-            _write(checkpoint, {"identity": known, **training.state()})
+            _write(checkpoint, {"identity": training_identity, **training.state()})
             say(line)
-    _save_adapter(model, adapter, known)
+    _save_adapter(model, adapter, training_identity)
     checkpoint.unlink(missing_ok=True)
     return adapter
 
 
 class _Training:
-    """The weights and the optimizer on their way through the plan."""
+    """Trained weights and optimizer, and how many steps of the plan are done."""
 
     def __init__(self, model: Any, examples: Sequence[Example], loss: Loss, settings: Settings, log: _Log) -> None:
         import torch
@@ -115,7 +115,7 @@ class _Training:
         self._log = log
 
     def step(self) -> str:
-        """One step of the optimizer; returns a line about it."""
+        """Make one optimizer step, and return a line about it."""
         import torch
 
         planned, begun = self.plan[self.done], time.monotonic()
@@ -140,21 +140,21 @@ class _Training:
         return f"step {self.done} of {len(self.plan)}: loss {total:.4f}"
 
     def _losses(self, chosen: Sequence[Example]) -> Any:
-        """The sum of the losses of examples that go through the model at once."""
+        """Return the sum of the losses of one batch of examples."""
         inputs = _padded(chosen, self.model.device)
-        most = max(example.predictions for example in chosen)
-        logits = self.model(**inputs, logits_to_keep=most, use_cache=False).logits
+        predictions = max(example.predictions for example in chosen)
+        logits = self.model(**inputs, logits_to_keep=predictions, use_cache=False).logits
         return sum(
-            self.loss(logits[i, -example.predictions :].float(), example.wanted) for i, example in enumerate(chosen)
+            self.loss(logits[i, -example.predictions :].float(), example.label_ids) for i, example in enumerate(chosen)
         )
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs."""
+        """Return the state for `restore`."""
         weights = {name: weight.detach().cpu() for name, weight in self._weights.items()}
         return {"step": self.done, "weights": weights, "optimizer": self._optimizer.state_dict()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         import torch
 
         with torch.no_grad():
@@ -165,7 +165,7 @@ class _Training:
 
 
 class _Log:
-    """JSON lines, one per step, those behind the checkpoint dropped when a training goes on from it."""
+    """JSON lines, one per step; on resuming, lines after the checkpoint's step are dropped."""
 
     def __init__(self, path: Path, done: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,16 +179,15 @@ class _Log:
 
 
 def load(base: Base, settings: Settings) -> Any:
-    """The frozen model on this machine's devices, without a copy in the CPU's memory: on several GPUs, its layers in
-    turn over all of them."""
+    """Load the frozen model directly onto this machine's device; with several GPUs, its layers are spread over them."""
     import torch
     from transformers import AutoModelForCausalLM
 
     on_gpu = accelerator() == "gpu"
     dtype = settings.dtype if settings.dtype != "auto" else "bfloat16" if on_gpu else "float32"
-    where: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
+    device_map: Any = "auto" if on_gpu and torch.cuda.device_count() > 1 else {"": "cuda:0" if on_gpu else "cpu"}
     return AutoModelForCausalLM.from_pretrained(
-        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=where
+        base.path, revision=base.revision, dtype=getattr(torch, dtype), device_map=device_map
     )
 
 
@@ -198,8 +197,8 @@ def _with_lora(base: Base, settings: Settings) -> Any:
 
     model = load(base, settings)
     names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
-    if lacking := set(MODULES) - names:
-        raise ValueError(f"{base.path} has no projections called {', '.join(sorted(lacking))}: LoRA has no place there")
+    if missing := set(MODULES) - names:
+        raise ValueError(f"{base.path} has no modules named {', '.join(sorted(missing))}, which LoRA is added to")
     torch.manual_seed(_seed(settings.seed, "weights", 0))
     config = LoraConfig(
         r=settings.rank,
@@ -215,36 +214,36 @@ def _with_lora(base: Base, settings: Settings) -> Any:
 
 
 def _padded(examples: Sequence[Example], device: Any) -> dict[str, Any]:
-    """Inputs of equal length, padded in front, so that the last positions of all are the last predictions."""
+    """Return the model's inputs, left-padded so that every example's predictions are at the end."""
     import torch
 
     longest = max(len(example.inputs) for example in examples)
     gaps = [longest - len(example.inputs) for example in examples]
     ids = [[0] * gap + list(example.inputs) for gap, example in zip(gaps, examples, strict=True)]
-    found = {"input_ids": torch.tensor(ids, device=device)}
+    inputs = {"input_ids": torch.tensor(ids, device=device)}
     if any(gaps):
         mask = torch.tensor([[0] * gap + [1] * (longest - gap) for gap in gaps], device=device)
-        found |= {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    return found
+        inputs |= {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    return inputs
 
 
 def _seed(seed: int, what: str, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{what}/{number}".encode()).digest()[:4], "big")
 
 
-def refuse_other(work: Path, known: str) -> None:
-    """Raises OtherTraining where `work` holds weights or a checkpoint of another identity."""
-    checkpoint = _restored(work / "checkpoint.pt")
+def refuse_other(work: Path, training_identity: str) -> None:
+    """Raise OtherTraining if `work` has weights or a checkpoint of another identity."""
+    checkpoint = _read_checkpoint(work / "checkpoint.pt")
     finished = work / "adapter" / _IDENTITY
-    found = {finished.read_text()} if finished.exists() else set()
-    if (found | ({checkpoint["identity"]} if checkpoint else set())) - {known}:
+    identities = {finished.read_text()} if finished.exists() else set()
+    if (identities | ({checkpoint["identity"]} if checkpoint else set())) - {training_identity}:
         raise OtherTraining(
-            f"{work.parent} holds a training of another model, other data or other settings: give another --output, "
+            f"{work.parent} has a training with another model, other data or other settings: give another --output, "
             "or remove it"
         )
 
 
-def _restored(checkpoint: Path) -> dict[str, Any] | None:
+def _read_checkpoint(checkpoint: Path) -> dict[str, Any] | None:
     import torch
 
     if not checkpoint.exists():
@@ -264,7 +263,7 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def _save_adapter(model: Any, adapter: Path, known: str) -> None:
+def _save_adapter(model: Any, adapter: Path, training_identity: str) -> None:
     model.save_pretrained(adapter)
-    (adapter / "README.md").unlink(missing_ok=True)  # a form that nobody has filled in
-    (adapter / _IDENTITY).write_text(known)
+    (adapter / "README.md").unlink(missing_ok=True)  # peft writes an empty template
+    (adapter / _IDENTITY).write_text(training_identity)

@@ -127,7 +127,7 @@ def test_a_broken_file_is_refused_by_name_and_line(tmp_path: Path, line: bytes, 
 
 def test_two_problems_with_one_id_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", [{"id": "x/0", "problem": "0?", "answer": "0"}] * 2)
-    with pytest.raises(BadDataset, match="two problems have one id"):
+    with pytest.raises(BadDataset, match="two problems have the same id"):
         read_file(Benchmark("x", "X", 2), path)
 
 
@@ -268,7 +268,7 @@ def test_select_takes_rows_ranges_and_ids(limit: int | None, ids: str | None, ro
         (None, "gsm8k/1", "unknown problem 'gsm8k/1'"),
         (None, "9-3", "not a range of problems: '9-3'"),
         (None, "0-99999999999", "not a range of problems"),
-        (None, ",", "no problem is named"),
+        (None, ",", "names no problem"),
     ],
 )
 def test_select_refuses_what_is_not_there(limit: int | None, ids: str | None, complaint: str) -> None:

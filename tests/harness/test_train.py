@@ -59,7 +59,7 @@ def test_align_writes_a_draft_that_runs_name_with_its_data(
     assert _model(str(tiny_models["draft"])).training is None
     again = train(*command)
     assert again.exit_code == 0
-    assert "finished already" in again.output
+    assert "already finished" in again.output
 
 
 def test_select_writes_an_adapter_that_runs_name_with_its_data(
@@ -127,9 +127,9 @@ def test_a_specification_without_an_adapter_keeps_its_name() -> None:
         (("align", "--output", "o", "--preset", "gpu"), "'r1-32b', 'cpu'"),
         (("align", "--output", "o", "--run", "{drafts}", "--draft", "{draft}"), "align needs a run of vanilla"),
         (("select", "--output", "o", "--run", "{chains}"), "select needs a run of scot"),
-        (("select", "--output", "{draft}", "--run", "{drafts}"), "is there already and holds no training"),
+        (("select", "--output", "{draft}", "--run", "{drafts}"), "exists and has no training in it"),
         (("select", "--output", "o", "--run", "{drafts}", "--label-loss", "worst"), "'best', 'sum'"),
-        (("align",), "--output"),
+        (("align", "--dry-run"), "--output"),
         (("align", "--output", "o", "--draft", "{draft}", "--", "--dataset", "gsm8k"), "gsm8k is a benchmark: nothing"),
         (("align", "--output", "o", "--draft", "{draft}", "--", "--concurency", "8"), "--concurency"),
     ],

@@ -42,15 +42,15 @@ def test_only_the_chain_is_predicted_and_nothing_of_the_question(plain: HFTokeni
     chain = _chain(plain, "So it is 7.")
     [example] = align.examples([chain], BY_ID, plain, plain, 512).kept
     prompt, _ = opening(plain, PROBLEM)
-    assert example.wanted == (*chain.token_ids, EOS)
-    assert example.predictions == len(example.wanted)
+    assert example.label_ids == (*chain.token_ids, EOS)
+    assert example.predictions == len(example.label_ids)
     assert example.inputs == (*prompt, *chain.token_ids)
 
 
 def test_of_a_thinking_target_the_thought_alone_is_learned(thinking: HFTokenizer) -> None:
     chain = _chain(thinking, "7 and 0.</think>\n\nThe answer is 7.")
     [example] = align.examples([chain], BY_ID, thinking, thinking, 512).kept
-    assert thinking.decode(example.wanted) == "7 and 0.</think>"
+    assert thinking.decode(example.label_ids) == "7 and 0.</think>"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_draft_that_thinks_otherwise_learns_to_end_in_its_own_way(
 ) -> None:
     of_draft, of_target = request.getfixturevalue(draft), request.getfixturevalue(target)
     [example] = align.examples([_chain(of_target, text)], BY_ID, of_draft, of_target, 512).kept
-    assert of_draft.decode(example.wanted) == learned
+    assert of_draft.decode(example.label_ids) == learned
 
 
 def test_chains_that_were_cut_off_or_are_too_long_are_left_out_and_counted(
@@ -90,7 +90,7 @@ def test_the_prompt_of_a_selection_is_the_one_that_scot_asks(plain: HFTokenizer)
     [example] = select.examples([_offer("wrong", "correct")], BY_ID, plain, 512).kept
     question = chain_choice_question(plain, PROBLEM, ["Way 0.", "Way 1."], may_reject=True)
     assert example.inputs == question.ids
-    assert example.wanted == (question.option_ids[1],)
+    assert example.label_ids == (question.option_ids[1],)
     assert example.predictions == 1
 
 

@@ -48,12 +48,12 @@ class _Killed(Exception):
 def _killed_at(step: int) -> Any:
     calls = 0
 
-    def loss(logits: Any, wanted: Sequence[int]) -> Any:
+    def loss(logits: Any, label_ids: Sequence[int]) -> Any:
         nonlocal calls
         calls += 1
         if calls > step:
             raise _Killed
-        return chain_loss(logits, wanted)
+        return chain_loss(logits, label_ids)
 
     return loss
 
