@@ -1,7 +1,8 @@
-"""Grades of drafts that are whole chains: `python -m warehouse.candidates RUN…`.
+"""Grade drafts that are whole chains: `python -m warehouse.candidates RUN…`.
 
-SCoT's selection can only be judged where it is known which drafts were right (section 4.4). Every draft chain is graded
-as if it were the answer, by the same grader as samples, into the run folder's `candidate_grades/`; then load the run.
+SCoT's selection can be judged only where it is known which drafts were right (SCoT, section 4.4). Every draft chain is
+graded as if it were the answer, by the same grader as samples. The grades go into the run folder's `candidate_grades/`;
+load the run afterwards.
 """
 
 from __future__ import annotations
@@ -27,37 +28,37 @@ WHOLE_CHAINS = frozenset({"scot"})
 
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
-    """Grade the drafts of a run that this grader version has not graded; returns how many were graded now."""
+    """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now."""
     if run.spec().method not in WHOLE_CHAINS:
         return 0
     version = grader_version()
     path = run.candidate_grades_dir / file_name(version)
     rows = trace_files.read_rows(path) if path.exists() else []
-    known = {row["sample_id"] for row in rows}
+    graded_samples = {row["sample_id"] for row in rows}
     golds = {problem.id: gold_of(problem) for problem in run.problems()}
-    taken: list[dict[str, Any]] = []
+    keys: list[dict[str, Any]] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
-        for key, text, problem_id in _drafts(run, known):
-            taken.append(key)
-            # A thought is graded by what it says itself: behind its closing tag there is nothing yet.
+        for key, text, problem_id in _drafts(run, graded_samples):
+            keys.append(key)
+            # The chain of thought itself is graded: nothing follows its closing tag yet.
             yield Submission(text.replace(THINK_END, ""), "answered", thinks=False), golds[problem_id]
 
     for number, grade in enumerate(grade_many(items(), workers=workers)):
-        found = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
-        rows.append({**taken[number], "grader_version": version, **found})
-    if taken:
+        columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
+        rows.append({**keys[number], "grader_version": version, **columns})
+    if keys:
         trace_files.write_table(path, trace_files.CANDIDATE_GRADES, rows)
-    return len(taken)
+    return len(keys)
 
 
-def _drafts(run: RunFolder, known: set[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Key, text and problem of each draft.
+def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Yield the key, the text and the problem id of each draft of samples that are not yet graded.
 
-    A sample that failed may be run once more, with other drafts under the same keys: its drafts are not graded.
+    Drafts of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
     """
     for sample in counting_records(run, ["problem_id", "steps"], failed=False):
-        if sample["sample_id"] in known:
+        if sample["sample_id"] in graded_samples:
             continue
         for step_index, step in enumerate(sample["steps"]):
             for index, candidate in enumerate(step["candidates"]):
@@ -69,7 +70,7 @@ def _drafts(run: RunFolder, known: set[str]) -> Iterator[tuple[dict[str, Any], s
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
 def main(paths: tuple[Path, ...], workers: int | None) -> None:
-    """Grade the drafts of SCoT runs; the view draft_selection_accuracy is made of them."""
+    """Grade the drafts of SCoT runs, which the view draft_selection_accuracy is based on."""
     folders = run_folders(path for path in paths if path.is_dir())
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
@@ -78,7 +79,7 @@ def main(paths: tuple[Path, ...], workers: int | None) -> None:
             if run.spec().method in WHOLE_CHAINS:
                 click.echo(printable(f"{run.path.name}: {grade_candidates(run, workers)} drafts graded now"))
             else:
-                click.echo(printable(f"{run.path.name}: its drafts are no whole chains, nothing to grade"))
+                click.echo(printable(f"{run.path.name}: its drafts are not whole chains; nothing to grade"))
     except (*trace_files.DAMAGED, ValueError, TypeError, KeyError) as error:
         raise click.UsageError(printable(f"{run.path.name} cannot be read: {str(error).splitlines()[0]}")) from error
 

@@ -1,6 +1,6 @@
-"""The nightly verdict: `python -m warehouse.regress`.
+"""The nightly verdict, PASS, WARN, FAIL or INCONCLUSIVE: `python -m warehouse.regress`.
 
-PASS, WARN, FAIL or INCONCLUSIVE, from the warehouse alone: the same data give the same verdict, at any time.
+It depends on the warehouse alone: the same data give the same verdict at any time.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from warehouse.options import (
 
 Format = Literal["table", "json", "markdown"]
 _BY_ENDING: dict[str, Format] = {".json": "json", ".md": "markdown"}
-_HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "p (Holm)", "finds a drop of", "why")
+_HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "p (Holm)", "detectable drop", "why")
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 
 
 def verdict_of(nights: list[NightVerdict], night: date | None) -> NightVerdict:
-    """The verdict on one night, by default the newest. Raises WarehouseError where nothing ran."""
+    """Return the verdict on one night, by default the newest. Raises WarehouseError where nothing ran in that night."""
     if not nights:
-        raise WarehouseError("no night: the warehouse holds no run")
+        raise WarehouseError("there is no night to judge: the warehouse holds no run")
     if night is None:
         return nights[-1]
-    found = [verdict for verdict in nights if verdict.night == night]
-    if not found:
-        known = ", ".join(str(verdict.night) for verdict in nights[-5:])
-        raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {known}")
-    return found[0]
+    matching = [verdict for verdict in nights if verdict.night == night]
+    if not matching:
+        newest = ", ".join(str(verdict.night) for verdict in nights[-5:])
+        raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {newest}")
+    return matching[0]
 
 
 def judged(
@@ -59,21 +59,24 @@ def judged(
     grader: str | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> NightVerdict:
-    """The verdict on one night of a warehouse, by default the newest. Raises WarehouseError and DatabaseError."""
+    """Judge one night of a warehouse, by default the newest. Raises WarehouseError and DatabaseError.
+
+    since: nights before it are ignored; grader: the version whose grades count, by default each run's newest.
+    """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         nights = read_nights(connection, since)
     return verdict_of(replay(nights), night)
 
 
-def write(verdict: NightVerdict, out: IO[str], shape: Format) -> None:
-    """Write one night's verdict."""
-    if shape == "json":
+def write(verdict: NightVerdict, out: IO[str], output_format: Format) -> None:
+    """Write the verdict on one night as a table, JSON or Markdown."""
+    if output_format == "json":
         out.write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
         return
     opening = f"{verdict.verdict}: night of {verdict.night}, {len(verdict.cells)} cell(s)"
     cells = [_cells(cell) for cell in verdict.cells]
     confirm = [f"run again with another seed: {cell.run_id} ({cell.cell})" for cell in verdict.to_confirm]
-    if shape == "markdown":
+    if output_format == "markdown":
         out.write(f"**{markdown(opening)}**\n\n{aligned(_HEADERS, cells, 'markdown')}\n")
         out.write("".join(f"\n- {markdown(line)}" for line in confirm) + ("\n" if confirm else ""))
         return
@@ -139,8 +142,15 @@ _DATE = click.DateTime(formats=["%Y-%m-%d"])
 
 @click.command(cls=WarehouseCommand)
 @database_option("Database of nightly runs only.")
-@click.option("--night", type=_DATE, callback=_date, help="Evening of the night to judge (UTC).  [default: the newest]")
-@click.option("--since", type=_DATE, callback=_date, help="Forget nights before: after a change that was meant.")
+@click.option(
+    "--night",
+    type=_DATE,
+    callback=_date,
+    help="Date of the evening (UTC) of the night to judge.  [default: the newest]",
+)
+@click.option(
+    "--since", type=_DATE, callback=_date, help="Ignore nights before this date, for example after an intended change."
+)
 @format_option(get_args(Format))
 @output_option()
 @grader_option()
@@ -156,7 +166,7 @@ def main(
 ) -> int:
     """Judge the newest night against the nights before it.
 
-    Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: nothing could be judged.
+    Exit code 0: PASS; 1: FAIL; 3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible.
     """
     verdict = judged(database, night, since, grader, wait_seconds)
     with open_output(output) as out:

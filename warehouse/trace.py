@@ -1,6 +1,6 @@
-"""One sample for a person: `python -m warehouse.trace RUN PROBLEM_ID SAMPLE_INDEX`.
+"""Print one sample for people: `python -m warehouse.trace RUN PROBLEM_ID SAMPLE_INDEX`.
 
-Everything a model wrote is printed with its control characters escaped.
+Model output is printed with its control characters escaped.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _OF_SAMPLE = "SELECT * FROM {table} WHERE run_id = $run_id AND sample_id = $samp
 
 
 class UnknownSample(WarehouseError):
-    """The warehouse holds no such sample; the message says what there is."""
+    """The warehouse does not hold the sample; the message lists what it holds."""
 
 
 def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> Iterator[Text]:
-    """The lines to print for one sample, harmless for a terminal. Raises UnknownSample."""
-    where: dict[str, object] = {"run_id": run_id, "problem_id": problem_id, "sample_index": sample_index}
-    found: list[Row] = rows(connection, _SAMPLE, where)
-    if not found:
-        raise UnknownSample(_what_there_is(connection, run_id, problem_id, sample_index))
-    sample = found[0]
+    """Yield the lines to print for one sample, safe for a terminal. Raises UnknownSample."""
+    sample_key: dict[str, object] = {"run_id": run_id, "problem_id": problem_id, "sample_index": sample_index}
+    samples: list[Row] = rows(connection, _SAMPLE, sample_key)
+    if not samples:
+        raise UnknownSample(_explain_missing(connection, run_id, problem_id, sample_index))
+    sample = samples[0]
     yield from _opening(sample)
     key: dict[str, object] = {"run_id": run_id, "sample_id": sample["sample_id"]}
     steps: list[Row] = rows(connection, _OF_SAMPLE.format(table="step", order="step_index"), key)
@@ -54,10 +54,10 @@ def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_ind
             [row for row in candidates if row["step_index"] == index],
             [row for row in calls if row["step_index"] == index],
         )
-    late = [row for row in calls if row["step_index"] >= len(steps)]
-    if late:
+    later_calls = [row for row in calls if row["step_index"] >= len(steps)]
+    if later_calls:
         yield plain("── after the last step", style="bold")
-        yield from map(_call, late)
+        yield from map(_call, later_calls)
 
 
 def _opening(sample: Row) -> Iterator[Text]:
@@ -90,7 +90,7 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
     for candidate in candidates:
         logprob = candidate["mean_logprob"]
         yield plain(
-            f"   {'✔ accepted' if candidate['accepted'] else '✘ not taken'} candidate {candidate['candidate_index']}"
+            f"   {'✔ accepted' if candidate['accepted'] else '✘ rejected'} candidate {candidate['candidate_index']}"
             + ("" if candidate["option"] is None else f" (option {candidate['option']})")
             + f", {candidate['num_tokens']} tokens, finish {candidate['finish']}"
             + ("" if logprob is None else f", mean log-probability {logprob:.3f}"),
@@ -113,9 +113,9 @@ def _verdict(step: Row) -> Iterator[Text]:
         for i, (option, share) in enumerate(zip(options, shares, strict=True))
     )
     score = "" if step["verdict_score"] is None else f", score {step['verdict_score']:.3g}"
-    outcome = "accepted" if step["verdict_accepted"] else "refused"
+    outcome = "accepted" if step["verdict_accepted"] else "rejected"
     yield plain(f"   verdict ({step['verdict_kind']}): {outcome}{score}", style="yellow")
-    yield plain(f"      {shown}  (options together {100 * step['verdict_mass']:.1f} %)", style="yellow")
+    yield plain(f"      {shown}  (all options {100 * step['verdict_mass']:.1f} %)", style="yellow")
     yield _block(step["verdict_question"], "      ? ", style="dim")
 
 
@@ -127,7 +127,7 @@ def _confirmed(call: Row) -> str:
 
 def _overlapped(call: Row) -> str:
     seconds = call["overlapped_seconds"]
-    return f", {seconds:.3f} s of it not waited for" if seconds else ""
+    return f", {seconds:.3f} s of it overlapped with other calls" if seconds else ""
 
 
 def _call(call: Row) -> Text:
@@ -142,11 +142,11 @@ def _call(call: Row) -> Text:
 
 
 def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
-    """Model text, every line of it indented, so that none can pass for a line of this program."""
+    """Return model output with every line indented, so that none can pass for a line of this program."""
     return plain("\n".join(indent + line for line in text.split("\n")), style=style, keep="\n")
 
 
-def _what_there_is(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> str:
+def _explain_missing(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> str:
     runs = [row["run_id"] for row in rows(connection, "SELECT run_id FROM run ORDER BY run_id")]
     if run_id not in runs:
         return f"no run {run_id}; there are: {', '.join(map(str, runs[:20])) or 'none'}"

@@ -130,7 +130,7 @@ def test_the_command_says_what_it_graded(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [str(tmp_path), "--workers", "1"])
     assert result.exit_code == 0, result.output
     assert "8 drafts graded now" in result.stdout
-    assert "no whole chains" in result.stdout
+    assert "not whole chains" in result.stdout
     (tmp_path / "empty").mkdir()
     empty = CliRunner().invoke(main, [str(tmp_path / "empty")])
     assert empty.exit_code == 2

@@ -163,7 +163,7 @@ def test_incomplete_and_missing_cells_are_inconclusive() -> None:
     rng = np.random.default_rng(1)
     nights = [[night(i, batch(rng)), night(i, batch(rng), "b")] for i in range(6)]
     verdict, _ = last([*nights, [night(6, batch(rng))]])
-    assert (verdict.verdict, verdict.cells[1].reasons) == ("INCONCLUSIVE", ("did not run; it last did on 2026-01-06",))
+    assert (verdict.verdict, verdict.cells[1].reasons) == ("INCONCLUSIVE", ("did not run; it last ran on 2026-01-06",))
     verdict, cell = last([*usual_nights(6), [night(6, batch(rng, num_missing=5))]])
     assert (verdict.verdict, cell.reasons) == (
         "INCONCLUSIVE",

@@ -22,9 +22,9 @@ def test_a_trace_shows_prompt_steps_candidates_verdict_and_calls(loaded: Loaded)
     for part in (
         "draft prompt <think>",
         "step 1: fallback by target, 6 tokens",
-        "not taken candidate 1 (option 1), 5 tokens",
-        "verdict (choice): refused",
-        "1 12.5 %  2 25.0 %  ▶3 62.5 %  (options together 80.0 %)",
+        "rejected candidate 1 (option 1), 5 tokens",
+        "verdict (choice): rejected",
+        "1 12.5 %  2 25.0 %  ▶3 62.5 %  (all options 80.0 %)",
         "? Which one?",
         "draft by draft × 2, 100 prompt (50 cached), 11 output tokens",
         "verdict: wrong; answer '2', gold '4'",

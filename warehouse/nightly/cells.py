@@ -1,7 +1,7 @@
 """Cells and nights: what is judged, and what it is judged against.
 
-A cell is a method with its parameters, models and sampling on a dataset. It runs every night with another seed; a
-second run in the same night is a re-run that confirms.
+A cell is a method with its parameters, models and sampling on a dataset. It runs every night with another seed. A
+second run in the same night is a re-run that confirms or refutes a suspicion.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Batch:
 
     run_id: str
     correct: Counts
-    """Right answers per problem, (n,), in the dataset's order."""
+    """(n,). Correct samples per problem, in the dataset's order."""
     samples: Counts
-    """Samples per problem, (n,)."""
+    """(n,). Samples per problem."""
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    """Samples by verdict; those left out are 0."""
+    """Number of samples by verdict; a verdict that is not listed has none."""
     num_missing: int = 0
     """Samples not run or not graded."""
     emitted_tokens: float | None = None
-    """Mean emitted tokens per sample, where decoding is greedy."""
+    """Mean emitted tokens per sample; None unless decoding is greedy."""
 
     @property
     def num_samples(self) -> int:
-        """All planned samples."""
+        """Number of planned samples."""
         return int(self.samples.sum())
 
     @cached_property
@@ -44,7 +44,7 @@ class Batch:
 
     @cached_property
     def noise(self) -> float | None:
-        """Standard error of the score when the same problems are run again; None with one sample a problem."""
+        """Standard error of the score over re-runs of the same problems; None with one sample per problem."""
         return rerun_standard_error(self.correct, self.samples)
 
 
@@ -57,29 +57,29 @@ class CellNight:
     first: Batch
     reruns: tuple[Batch, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What may change by itself: devices, packages, engine settings, model files, grader."""
+    """Conditions that may change from outside: devices, packages, engine settings, model files, grader."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """What must not change by itself: hashes of prompts and problems."""
+    """Hashes of prompts and problems, which must not change unless intended."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every sample of the first run has a grade."""
         return self.first.num_missing == 0
 
     @property
     def together(self) -> Batch:
-        """First run and whole re-runs as one."""
-        whole = [batch for batch in self.reruns if batch.num_missing == 0]
-        return pooled([self.first, *whole])
+        """The first run and the complete re-runs, pooled."""
+        complete = [batch for batch in self.reruns if batch.num_missing == 0]
+        return pooled([self.first, *complete])
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether a whole re-run is there."""
+        """Whether there is a complete re-run."""
         return any(batch.num_missing == 0 for batch in self.reruns)
 
 
 def pooled(batches: Sequence[Batch]) -> Batch:
-    """Several runs of the same problems as one."""
+    """Pool several runs of the same problems into one batch."""
     verdicts: dict[str, int] = {}
     for batch in batches:
         for verdict, number in batch.verdicts.items():
@@ -93,7 +93,7 @@ def pooled(batches: Sequence[Batch]) -> Batch:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What is not the same in two environments, one phrase each."""
+    """Return one phrase for each difference between two environments."""
     names = sorted({*before, *now})
     return [
         f"{name}: {before.get(name, 'none')} → {now.get(name, 'none')}"
@@ -103,19 +103,19 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def segment(night: CellNight, earlier: Sequence[CellNight]) -> list[CellNight]:
-    """The nights before this one, oldest first, since which neither environment nor inputs changed."""
-    found: list[CellNight] = []
+    """Return the earlier nights with the same environment and inputs as this one, unbroken and oldest first."""
+    unchanged: list[CellNight] = []
     for before in reversed(earlier):
         if before.environment != night.environment or before.inputs != night.inputs:
             break
-        found.append(before)
-    return found[::-1]
+        unchanged.append(before)
+    return unchanged[::-1]
 
 
 def night_noise(nights: Sequence[CellNight]) -> list[float]:
-    """Standard error of each night's pass@1 when the same problems are run again.
+    """Return the standard error of each night's pass@1 over re-runs of the same problems.
 
-    With one sample a problem that cannot be told from one night, so it is taken from the differences between successive
+    With one sample per problem a single night does not tell, so it is estimated from the differences between successive
     nights.
     """
     errors = [night.first.noise for night in nights]

@@ -1,4 +1,4 @@
-"""Gates for what hardly varies: a broken prompt, parser or budget shows here before any test could see it."""
+"""Gates for rates that hardly vary: they show a broken prompt, parser or budget before any test can."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ GATES = {
     "grader timeouts": ("grader_timeout",),
     "golds rejected": ("bad_gold",),
 }
-"""What is counted, by the verdicts that it is made of. Only a rise is a fault."""
+"""The rates that are watched, each with the verdicts that it counts. Only a rise is a fault."""
 SMALLEST_RISE = 0.01
 NOISE_FACTOR = 5.0
-"""A rise counts from so many standard deviations of a count on: chance alone reaches it once in millions of nights."""
+"""Smallest rise that is a fault, in standard deviations of a count; chance reaches it once in millions of nights."""
 GREEDY_TOKENS = 0.05
-"""Relative change of the emitted tokens under greedy decoding, where they should not change at all."""
+"""Tolerated relative change of the emitted tokens under greedy decoding, which should not change at all."""
 
 
 def changed_inputs(night: CellNight, before: CellNight | None) -> list[str]:
-    """Prompts or problems that are not last night's, one phrase each."""
+    """Return one phrase for each input (prompts, problems) that differs from the night before."""
     return [] if before is None else changes(before.inputs, night.inputs)
 
 
 def raised(tonight: Batch, usual: Batch) -> Iterator[str]:
-    """Rates that rose beyond anything that counting noise explains, one phrase each; usual: the baseline as one."""
+    """Yield one phrase for each rate that rose by more than counting noise explains; usual: the pooled baseline."""
     for what, verdicts in GATES.items():
         now = sum(tonight.verdicts.get(verdict, 0) for verdict in verdicts) / tonight.num_samples
         number = sum(usual.verdicts.get(verdict, 0) for verdict in verdicts)
@@ -39,11 +39,11 @@ def raised(tonight: Batch, usual: Batch) -> Iterator[str]:
 
 
 def token_change(tonight: Batch, baseline: list[Batch]) -> str | None:
-    """A phrase where greedy decoding emits more or fewer tokens than it did."""
-    known = [batch.emitted_tokens for batch in baseline if batch.emitted_tokens]
-    if not known or tonight.emitted_tokens is None:
+    """Return a phrase where greedy decoding emits more or fewer tokens than in the baseline, else None."""
+    means = [batch.emitted_tokens for batch in baseline if batch.emitted_tokens]
+    if not means or tonight.emitted_tokens is None:
         return None
-    usual = sum(known) / len(known)
+    usual = sum(means) / len(means)
     if abs(tonight.emitted_tokens - usual) <= GREEDY_TOKENS * usual:
         return None
-    return f"greedy tokens a sample: {usual:.1f} → {tonight.emitted_tokens:.1f}"
+    return f"greedy tokens per sample: {usual:.1f} → {tonight.emitted_tokens:.1f}"

@@ -1,4 +1,4 @@
-"""Nights out of the warehouse: which runs belong to which cell and night."""
+"""Read nights from the warehouse: which runs belong to which cell and night."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from warehouse.database import Connection, rows
 from warehouse.nightly.cells import Batch, CellNight
 
 NIGHT_BEGINS_HOUR = 12
-"""UTC hour at which a night begins: what starts before and after midnight is one night, named by its evening. Runs
-whose tag begins with a date belong to that night, however long they waited for a node."""
+"""UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
+its evening. A run whose tag begins with a date belongs to that night, however long it was queued."""
 
 _RUNS = """
 WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
@@ -42,20 +42,20 @@ _NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")
 
 
 def read_nights(connection: Connection, since: date | None = None) -> list[list[CellNight]]:
-    """Every night with its cells, oldest first; nights before `since` are left out."""
-    found = rows(connection, _RUNS)
-    manifests = read_manifests(connection, [str(row["run_id"]) for row in found])
-    is_greedy = any(row["temperature"] == 0 for row in found)
+    """Return every night with its cells, oldest first; nights before `since` are left out."""
+    runs = rows(connection, _RUNS)
+    manifests = read_manifests(connection, [str(row["run_id"]) for row in runs])
+    is_greedy = any(row["temperature"] == 0 for row in runs)
     tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
     nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}
-    for row in found:
+    for row in runs:
         night = _night(row)
         if since is None or night >= since:
             nights.setdefault(night, {}).setdefault(cell_of(row), []).append(
                 row | {"tokens": tokens.get(row["run_id"])}
             )
     return [
-        [_cell_night(cell, night, runs, manifests) for cell, runs in cells.items()]
+        [_cell_night(cell, night, cell_runs, manifests) for cell, cell_runs in cells.items()]
         for night, cells in sorted(nights.items())
     ]
 
@@ -66,18 +66,18 @@ def _night(row: Mapping[str, object]) -> date:
 
 
 def night_of(began_at: object) -> date:
-    """The night that a time (UTC) belongs to."""
+    """Return the night that a UTC time belongs to."""
     assert isinstance(began_at, datetime)
     return (began_at - timedelta(hours=NIGHT_BEGINS_HOUR)).date()
 
 
 def cell_of(row: Mapping[str, object]) -> str:
-    """A cell's name, from a row of `run`: what a nightly repeats, the seed left out."""
+    """Return the name of the cell that a row of `run` belongs to: everything that repeats nightly, without the seed."""
     dataset, method, params, draft, target, temperature, top_p, budget = (row[name] for name in _CELL)
-    given = json.loads(str(params))
+    values = json.loads(str(params))
     models = " → ".join(str(model) for model in (draft, target) if model is not None)
     models += f" with {row['selection_name']}" if row.get("selection_name") else ""
-    shown = f" ({', '.join(f'{name} {given[name]}' for name in sorted(given))})" if given else ""
+    shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
     return f"{dataset} {method}{shown}, {models}, temperature {temperature:g}, top-p {top_p:g}, budget {budget}"
 
 
@@ -86,18 +86,18 @@ def _cell_night(
 ) -> CellNight:
     first, *others = (_batch(row) for row in runs)
     manifest = manifests[first.run_id]
-    here = _environment(manifest), _inputs(manifest)
-    alike = [b for b in others if (_environment(manifests[b.run_id]), _inputs(manifests[b.run_id])) == here]
-    return CellNight(cell, night, first, tuple(alike), *here)
+    conditions = _environment(manifest), _inputs(manifest)
+    reruns = [b for b in others if (_environment(manifests[b.run_id]), _inputs(manifests[b.run_id])) == conditions]
+    return CellNight(cell, night, first, tuple(reruns), *conditions)
 
 
 def _environment(manifest: Manifest) -> dict[str, str]:
-    """What bears on a result and is not asked for by name; the files behind a model's name included."""
-    names = _bearing(manifest) | {"draft files", "target files", "selection adapter"}
+    """Return the conditions that affect a result and that the cell does not name, including model files."""
+    names = _affecting_results(manifest) | {"draft files", "target files", "selection adapter"}
     return {name: manifest.values[name] for name in sorted(names)}
 
 
-def _bearing(manifest: Manifest) -> set[str]:
+def _affecting_results(manifest: Manifest) -> set[str]:
     matters = ("accuracy", "latency", "accuracy and latency")
     return {name for name, matter in manifest.matters.items() if matter in matters and name not in _NOT_ENVIRONMENT}
 

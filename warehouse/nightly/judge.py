@@ -26,32 +26,32 @@ from warehouse.statistics.power import POWER
 
 Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
 EXIT_CODES: Mapping[Verdict, int] = {"PASS": 0, "FAIL": 1, "WARN": 3, "INCONCLUSIVE": 4}
-"""2 is left to wrong input."""
+"""Exit code 2 is reserved for invalid input."""
 _SEVERITY: tuple[Verdict, ...] = ("FAIL", "INCONCLUSIVE", "WARN", "PASS")
 SHORTEST_BASELINE = 3
-"""Nights."""
+"""Number of baseline nights below which a cell is INCONCLUSIVE."""
 SCREEN = 0.05
-"""One-sided p-value from which a cell is suspicious."""
+"""Largest one-sided p-value that makes a cell suspicious."""
 ALPHA_DROP, ALPHA_RISE = 0.006, 0.001
-"""Bounds on the chance of any false drop, and of any false improvement, in a night: a missed drop costs more."""
+"""Family-wise error rates of a night for drops and for improvements; missing a drop costs more."""
 DRIFT_PENALTY = 16.0
-"""In squared standard errors of a night; see `statistics.changes`."""
+"""Penalty per change point, in squared standard errors of a night; see `statistics.changes`."""
 REMEMBERED_DAYS = 7
-"""A cell that ran within so many days and not tonight is missed."""
+"""A cell that ran within this many days and not tonight is reported as missing."""
 Side = Literal["drop", "rise"]
 _SIDES: tuple[Side, Side] = ("drop", "rise")
 
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """What is said of one cell tonight."""
+    """The verdict on one cell in one night."""
 
     cell: str
     verdict: Verdict
     reasons: tuple[str, ...] = ()
     run_id: str | None = None
     num_baseline: int = 0
-    """Nights it was compared with."""
+    """Number of nights that it was compared with."""
     score: float | None = None
     """pass@1 tonight, re-runs included."""
     baseline_score: float | None = None
@@ -74,7 +74,7 @@ class NightVerdict:
 
     @property
     def exit_code(self) -> int:
-        """As EXIT_CODES has it."""
+        """Exit code of the command that reports this verdict."""
         return EXIT_CODES[self.verdict]
 
     @property
@@ -88,10 +88,10 @@ class _Tested:
     night: CellNight
     baseline: list[Batch]
     usual: Batch
-    """The baseline as one."""
+    """The pooled baseline."""
     is_suspicious: bool
     p: Mapping[Side, float]
-    """By side: of first run and re-run together; 1 where that side is not suspicious or not run again."""
+    """p-value by side, of the first run and re-runs together; 1 where the side is not suspicious or not run again."""
 
 
 def judge(
@@ -105,14 +105,16 @@ def judge(
     earlier verdicts keep out of baselines. A cell that should have run and did not is INCONCLUSIVE.
     """
     opening = {night.cell: _opening(night, earlier.get(night.cell, ()), spoilt) for night in tonight}
-    tested = [found for found in opening.values() if isinstance(found, _Tested)]
+    tested = [result for result in opening.values() if isinstance(result, _Tested)]
     rejected: dict[Side, dict[str, float]] = {}
     for side in _SIDES:
-        adjusted = holm([found.p[side] for found in tested])
-        rejected[side] = {found.night.cell: p for found, p in zip(tested, adjusted, strict=True)}
+        adjusted = holm([test.p[side] for test in tested])
+        rejected[side] = {test.night.cell: p for test, p in zip(tested, adjusted, strict=True)}
     cells = [
-        found if isinstance(found, CellVerdict) else _closing(found, rejected, len(tested), earlier[found.night.cell])
-        for found in opening.values()
+        result
+        if isinstance(result, CellVerdict)
+        else _closing(result, rejected, len(tested), earlier[result.night.cell])
+        for result in opening.values()
     ]
     cells += _missing(tonight, earlier)
     worst = min((_SEVERITY.index(cell.verdict) for cell in cells), default=_SEVERITY.index("INCONCLUSIVE"))
@@ -120,51 +122,51 @@ def judge(
 
 
 class Ledger:
-    """Nights that were judged, each with the baselines that the verdicts before it left."""
+    """The nights judged so far, which are the baseline of the next one."""
 
     def __init__(self) -> None:
         self._earlier: dict[str, list[CellNight]] = {}
         self._spoilt: set[tuple[str, date]] = set()
 
     def judge(self, tonight: Sequence[CellNight]) -> NightVerdict:
-        """The verdict on the night that follows."""
+        """Judge the night that follows."""
         return judge(tonight, self._earlier, frozenset(self._spoilt))
 
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
-        """Let a judged night be history."""
+        """Add a judged night to the history."""
         self._spoilt |= {(cell.cell, verdict.night) for cell in verdict.cells if cell.spoils_baseline}
         for night in tonight:
             self._earlier.setdefault(night.cell, []).append(night)
 
 
 def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
-    """Judge every night in order."""
-    ledger, found = Ledger(), []
+    """Judge all nights, oldest first, and return their verdicts."""
+    ledger, verdicts = Ledger(), []
     for tonight in nights:
-        found.append(ledger.judge(tonight))
-        ledger.keep(tonight, found[-1])
-    return found
+        verdicts.append(ledger.judge(tonight))
+        ledger.keep(tonight, verdicts[-1])
+    return verdicts
 
 
 def _opening(
     night: CellNight, earlier: Sequence[CellNight], spoilt: frozenset[tuple[str, date]]
 ) -> CellVerdict | _Tested:
-    """Everything that is decided before the other cells of the night are known."""
+    """Decide what can be decided without the other cells of the night: a verdict, or else a test."""
     inputs = changed_inputs(night, earlier[-1] if earlier else None)
-    known = segment(night, earlier)
-    baseline = [n.first for n in known if n.is_whole and (n.cell, n.night) not in spoilt]
+    comparable = segment(night, earlier)
+    baseline = [n.first for n in comparable if n.is_complete and (n.cell, n.night) not in spoilt]
     plain = CellVerdict(night.cell, "INCONCLUSIVE", (), night.first.run_id, len(baseline), night.first.score)
     if inputs:
-        said = tuple(f"inputs changed: {phrase}; if that was meant, nothing is to do" for phrase in inputs)
-        return replace(plain, verdict="FAIL", reasons=said)
-    if not night.is_whole:
+        reasons = tuple(f"inputs changed: {phrase}; ignore this if it was intended" for phrase in inputs)
+        return replace(plain, verdict="FAIL", reasons=reasons)
+    if not night.is_complete:
         missing = f"{night.first.num_missing} of {night.first.num_samples} samples are not run or not graded"
         return replace(plain, reasons=(missing,), spoils_baseline=True)
     if len(baseline) < SHORTEST_BASELINE:
-        last = earlier[-len(known) - 1].environment if len(known) < len(earlier) else night.environment
+        last = earlier[-len(comparable) - 1].environment if len(comparable) < len(earlier) else night.environment
         changed = changes(last, night.environment)
-        said = tuple(f"environment changed: {phrase}" for phrase in changed)
-        return replace(plain, reasons=(*said, f"{len(baseline)} of {SHORTEST_BASELINE} nights of baseline"))
+        reasons = tuple(f"environment changed: {phrase}" for phrase in changed)
+        return replace(plain, reasons=(*reasons, f"{len(baseline)} of {SHORTEST_BASELINE} nights of baseline"))
     return _test(night, baseline)
 
 
@@ -180,8 +182,8 @@ def _test(night: CellNight, baseline: list[Batch]) -> _Tested:
 
 
 def _p_values(batch: Batch, usual: Batch) -> dict[Side, float]:
-    found = stratified(batch.correct, batch.samples, usual.correct, usual.samples)
-    return {"drop": found.p_less, "rise": found.p_greater}
+    test = stratified(batch.correct, batch.samples, usual.correct, usual.samples)
+    return {"drop": test.p_less, "rise": test.p_greater}
 
 
 def _closing(
@@ -190,25 +192,25 @@ def _closing(
     night, usual = tested.night, tested.usual
     drop, rise = (adjusted[side][night.cell] for side in _SIDES)
     difference = night.together.score - usual.score
-    said: list[tuple[Verdict, str]] = [("FAIL", phrase) for phrase in raised(night.first, usual)]
+    reasons: list[tuple[Verdict, str]] = [("FAIL", phrase) for phrase in raised(night.first, usual)]
     tokens = token_change(night.first, tested.baseline)
-    said += [("WARN", tokens)] if tokens else []
+    reasons += [("WARN", tokens)] if tokens else []
     is_drop = drop <= ALPHA_DROP
     if is_drop:
-        said.append(("FAIL", f"{_points(difference)} against {len(tested.baseline)} nights, confirmed by a re-run"))
+        reasons.append(("FAIL", f"{_points(difference)} against {len(tested.baseline)} nights, confirmed by a re-run"))
     is_rise = rise <= ALPHA_RISE
     if is_rise:
-        said.append(("WARN", f"{_points(difference)}: too good; leaked answers or a lenient grader?"))
+        reasons.append(("WARN", f"{_points(difference)}: too good; leaked answers or a lenient grader?"))
     needs_rerun = tested.is_suspicious and not night.is_confirmed
     if needs_rerun:
-        said.append(("INCONCLUSIVE", f"{_points(difference)} is suspicious: run the cell again with another seed"))
+        reasons.append(("INCONCLUSIVE", f"{_points(difference)} is suspicious: run the cell again with another seed"))
     if not is_drop:
-        said += [("WARN", phrase) for phrase in _drift(night, earlier)]
-    verdict: Verdict = min((verdict for verdict, _ in said), key=_SEVERITY.index, default="PASS")
+        reasons += [("WARN", phrase) for phrase in _drift(night, earlier)]
+    verdict: Verdict = min((verdict for verdict, _ in reasons), key=_SEVERITY.index, default="PASS")
     return CellVerdict(
         night.cell,
         verdict,
-        tuple(phrase for _, phrase in said),
+        tuple(phrase for _, phrase in reasons),
         night.first.run_id,
         len(tested.baseline),
         night.together.score,
@@ -221,19 +223,22 @@ def _closing(
 
 
 def _drift(night: CellNight, earlier: Sequence[CellNight]) -> list[str]:
-    """A phrase where the segment has more than one level."""
-    known = [n for n in (*segment(night, earlier), night) if n.is_whole]
-    scores = np.array([n.first.score for n in known])
-    starts = change_points(scores, np.array(night_noise(known)), DRIFT_PENALTY)
+    """Return a phrase where the scores of the segment have more than one level."""
+    complete = [n for n in (*segment(night, earlier), night) if n.is_complete]
+    scores = np.array([n.first.score for n in complete])
+    starts = change_points(scores, np.array(night_noise(complete)), DRIFT_PENALTY)
     if not starts:
         return []
     start, before = starts[-1], ([0, *starts])[-2]
     change = float(scores[start:].mean() - scores[before:start].mean())
-    return [f"drift: {_points(change)} since {known[start].night}, seen over {len(known)} nights"]
+    return [f"drift: {_points(change)} since {complete[start].night}, over {len(complete)} nights"]
 
 
 def _detectable_drop(first: Batch, usual: Batch, num_baseline: int, num_tested: int) -> float | None:
-    """By the normal approximation of the confirming test, at the level of the smallest p-value under Holm."""
+    """Return the minimum detectable drop of the confirming test, at the level of the smallest p-value under Holm.
+
+    It uses the normal approximation; None where the baseline's noise is unknown.
+    """
     if usual.noise is None:
         return None
     share = usual.samples.mean() / first.samples.mean()
@@ -246,7 +251,7 @@ def _missing(tonight: Sequence[CellNight], earlier: Mapping[str, Sequence[CellNi
     ran = {night.cell for night in tonight}
     last = {cell: nights[-1].night for cell, nights in earlier.items() if nights and cell not in ran}
     return [
-        CellVerdict(cell, "INCONCLUSIVE", (f"did not run; it last did on {night}",))
+        CellVerdict(cell, "INCONCLUSIVE", (f"did not run; it last ran on {night}",))
         for cell, night in last.items()
         if (now - night).days <= REMEMBERED_DAYS
     ]
