@@ -1,6 +1,6 @@
-"""LoRA weights for the target's verdicts: what is served beside the base model, and what says that it is the same.
+"""LoRA weights for the target's verdicts: reading the folder, its fingerprint, and where it can be used.
 
-Light: no torch, no peft.
+Needs neither torch nor peft.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""vLLM's choice of `max_lora_rank`."""
-_ELSEWHERE = frozenset({"base_model_name_or_path", "revision", "peft_version", "inference_mode"})
-"""Of the configuration: where the base lay and what wrote the file, no property of the weights."""
+"""The values that vLLM accepts for `max_lora_rank`."""
+_UNRELATED_KEYS = frozenset({"base_model_name_or_path", "revision", "peft_version", "inference_mode"})
+"""Keys of the configuration that say nothing about the weights: the base model's place and the file's writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +29,29 @@ class Adapter:
 
     @property
     def served_rank(self) -> int:
-        """The least `max_lora_rank` of vLLM that holds it."""
+        """The smallest `max_lora_rank` of vLLM that is large enough."""
         return next(rank for rank in _SERVED_RANKS if rank >= self.rank)
 
 
 def read(name: str) -> Adapter:
-    """The adapter in a folder. Raises ValueError with one line where it is none that can be served."""
+    """Return the adapter in a folder. Raises ValueError with one line where it is missing or cannot be served."""
     folder = Path(name).expanduser()
     if not (folder / CONFIG).is_file() or not (folder / WEIGHTS).is_file():
-        raise ValueError(f"--selection-adapter {name}: the folder holds no {CONFIG} with {WEIGHTS}")
+        raise ValueError(f"--selection-adapter {name}: the folder lacks {CONFIG} or {WEIGHTS}")
     config = _config(folder, name)
     rank = config.get("r")
     if config.get("peft_type") != "LORA" or not isinstance(rank, int):
-        raise ValueError(f"--selection-adapter {name}: {config.get('peft_type')} and not LORA")
+        raise ValueError(f"--selection-adapter {name}: the adapter's type is {config.get('peft_type')}, not LORA")
     if config.get("use_dora") or config.get("modules_to_save") or not 1 <= rank <= _SERVED_RANKS[-1]:
-        raise ValueError(f"--selection-adapter {name}: DoRA, further modules or rank {rank} cannot be served")
+        raise ValueError(f"--selection-adapter {name}: DoRA, fully trained modules or rank {rank} are not supported")
     return Adapter(str(folder.resolve()), rank)
 
 
 def fingerprint(folder: Path) -> str:
-    """16 hex digits over the weights, whole, and what of the configuration they depend on."""
-    config = {k: v for k, v in _config(folder, str(folder)).items() if k not in _ELSEWHERE}
+    """Return 16 hex digits over the weights and the part of the configuration that they depend on."""
+    config = {k: v for k, v in _config(folder, str(folder)).items() if k not in _UNRELATED_KEYS}
     if isinstance(modules := config.get("target_modules"), list):
-        config["target_modules"] = sorted(modules)  # a set, which peft writes in any order
+        config["target_modules"] = sorted(modules)  # peft writes this set in any order
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     with (folder / WEIGHTS).open("rb") as weights:
         digest.update(hashlib.file_digest(weights, "sha256").digest())
@@ -59,7 +59,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def unsupported_reason(kind: str, method: str, *, speculates: bool) -> str | None:
-    """Why an adapter cannot be used, as one line that says what would be right; None where it can."""
+    """Return why an adapter cannot be used, as one line that says what is valid; None where it can."""
     if method != "scot":
         return f"--selection-adapter is for scot's choice of a draft, not for {method}"
     if kind not in ("vllm", "transformers"):
@@ -73,9 +73,9 @@ def unsupported_reason(kind: str, method: str, *, speculates: bool) -> str | Non
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
     try:
-        found = json.loads((folder / CONFIG).read_bytes())
+        config = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError) as wrong:
         raise ValueError(f"--selection-adapter {name}: {CONFIG} cannot be read ({wrong})") from wrong
-    if not isinstance(found, dict):
-        raise ValueError(f"--selection-adapter {name}: {CONFIG} is no JSON object")
-    return found
+    if not isinstance(config, dict):
+        raise ValueError(f"--selection-adapter {name}: {CONFIG} is not a JSON object")
+    return config

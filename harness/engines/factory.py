@@ -1,4 +1,4 @@
-"""The engines of one worker: opened one after the other, closed together whatever happens."""
+"""Opens the engines of one worker one after the other, and closes them together whatever happens."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
 
 SCRIPTED_SECONDS = "HARNESS_SCRIPTED_SECONDS"
-"""How long a scripted engine takes for a call: for trials of a cluster without models."""
+"""Environment variable: seconds that a scripted engine takes per call, to try a cluster without models."""
 
 
 class ModelSource(Protocol):
-    """Where a model lies."""
+    """Where a model is stored."""
 
     @property
     def path(self) -> str:
@@ -25,7 +25,7 @@ class ModelSource(Protocol):
 
     @property
     def revision(self) -> str | None:
-        """Commit of a hub id."""
+        """The commit of a hub id; None for a local folder."""
 
 
 @contextlib.asynccontextmanager
@@ -36,10 +36,10 @@ async def open_engines(
     settings: Mapping[Role, EngineSettings],
     log_dir: Path,
 ) -> AsyncIterator[dict[Role, Engine]]:
-    """Engines by role. Raises EngineDied where one does not start; then, as on any exit, none is left.
+    """Yield engines by role, and close all of them on exit. Raises EngineDied where an engine does not start.
 
-    One after the other, the large one first: engines that start together misjudge each other's memory. The same model
-    in both roles gets two engines, so that a comparison of methods runs on the same split.
+    The engines start one after the other, the large one first: engines that start together misjudge each other's
+    memory. The same model in both roles gets two engines, so that all methods of a comparison share the machine alike.
     """
     sources: dict[Role, ModelSource | None] = {"target": target, "draft": draft}
     engines: dict[Role, Engine] = {}
@@ -52,10 +52,10 @@ async def open_engines(
             engines[role] = await _start(source, role, settings[role], log_dir / f"{role}.log")
         yield engines
     finally:
-        closed = await asyncio.gather(*(engine.close() for engine in engines.values()), return_exceptions=True)
-        for failure in closed:
-            if isinstance(failure, BaseException):
-                raise failure
+        outcomes = await asyncio.gather(*(engine.close() for engine in engines.values()), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
 
 
 async def _start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:

@@ -1,7 +1,8 @@
-"""Ends an engine's processes when the worker that started them is gone.
+"""Ends an engine's processes when the worker that started them has ended.
 
 vLLM's engine processes outlive a worker that is killed and keep the GPU's memory. vLLM loads `install` as a plug-in in
-every process of an engine; there it waits for the worker's end and kills its own process. Elsewhere it does nothing.
+every process of an engine; there it waits for the worker's end and then kills its own process. In other processes it
+does nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ def install() -> None:
 
 def _watch(worker: int) -> None:
     try:
-        descriptor = os.pidfd_open(worker)  # unlike the process id, it cannot come to mean another process
+        descriptor = os.pidfd_open(worker)  # unlike a process id, it is never reused for another process
     except ProcessLookupError:
         pass
-    except (AttributeError, OSError):  # no such call on this system
+    except (AttributeError, OSError):  # this system lacks the call
         while _exists(worker):
             time.sleep(_POLL_SECONDS)
     else:

@@ -1,7 +1,7 @@
 """Starting and ending the processes of an engine: their environment, their output, and that none is left behind.
 
-Environment and file descriptors belong to the whole process and are inherited by its children when they start. So one
-engine starts at a time, and both are as before when it has started.
+Environment and file descriptors belong to the whole process and are inherited by its children when they start. So only
+one engine starts at a time, and both are restored once it has started.
 """
 
 from __future__ import annotations
@@ -23,29 +23,35 @@ _TAIL_BYTES = 64 << 10
 
 @contextlib.contextmanager
 def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[None]:
-    """While it lasts, this process and its new children write to the log file and see these variables (None: unset)."""
+    """Let this process and its new children write to the log file and see these variables (None: unset)."""
     with _STARTING, _environment(variables), _output_to(log_path):
         yield
 
 
 def children() -> set[psutil.Process]:
-    """Engine processes below this one; multiprocessing's own bookkeeping process is shared and no part of an engine."""
-    found = set()
+    """Return the engine processes below this one.
+
+    The resource tracker of multiprocessing is shared between engines and is not one of them.
+    """
+    engine_processes = set()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             command = " ".join(process.cmdline())
             if "spawn_main" in command or command.startswith("VLLM"):
-                found.add(process)
-    return found
+                engine_processes.add(process)
+    return engine_processes
 
 
 def kill(processes: set[psutil.Process], grace_seconds: float = 0.0) -> int:
-    """End these processes and all below them, those still there after the grace time by force; returns how many."""
-    every = set(processes)
+    """Wait for these processes and all below them to end, and kill those still running after the grace time.
+
+    Returns the number of killed processes.
+    """
+    tree = set(processes)
     for process in processes:
         with contextlib.suppress(psutil.Error):
-            every.update(process.children(recursive=True))
-    _, alive = psutil.wait_procs(list(every), timeout=grace_seconds)
+            tree.update(process.children(recursive=True))
+    _, alive = psutil.wait_procs(list(tree), timeout=grace_seconds)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -54,15 +60,15 @@ def kill(processes: set[psutil.Process], grace_seconds: float = 0.0) -> int:
 
 
 def last_lines(log_path: Path, lines: int = 20) -> str:
-    """The end of an engine's output, for the message of its failure."""
-    kept = [line for line in _tail(log_path).splitlines() if line.strip()][-lines:]
-    return "\n".join(kept) or "(no output)"
+    """Return the last non-empty lines of an engine's output, for an error message."""
+    tail = [line for line in _tail(log_path).splitlines() if line.strip()][-lines:]
+    return "\n".join(tail) or "(no output)"
 
 
 def root_cause(log_path: Path) -> str | None:
-    """The first exception that an engine's output names: what its parents report later is only that it failed."""
-    named = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
-    return named[1].strip() if named else None
+    """Return the first exception in an engine's output: later ones only report that a child process failed."""
+    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
+    return exception[1].strip() if exception else None
 
 
 def _tail(log_path: Path) -> str:
@@ -94,10 +100,10 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 @contextlib.contextmanager
 def _output_to(log_path: Path) -> Iterator[None]:
-    """Descriptors 1 and 2 lead to the file: also what native code and dying processes print ends there."""
+    """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     streams: list[object] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
-    kept = [os.dup(1), os.dup(2)]
+    originals = [os.dup(1), os.dup(2)]
     file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         for number in (1, 2):
@@ -106,7 +112,7 @@ def _output_to(log_path: Path) -> Iterator[None]:
         yield
     finally:
         _flush(streams)
-        for number, original in zip((1, 2), kept, strict=True):
+        for number, original in zip((1, 2), originals, strict=True):
             os.dup2(original, number)
             os.close(original)
         os.close(file)

@@ -1,6 +1,6 @@
-"""A deterministic engine without a model, for tests and dry runs: a script says what is written and chosen.
+"""A deterministic engine without a model, for tests and dry runs: a script decides what is written and chosen.
 
-Everything around it is real: ids, stop strings, limits, seeds, a prefix cache that counts, requests in flight.
+Everything else is real: ids, stop strings, limits, seeds, a prefix cache with its counts, requests in flight.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from dataclasses import dataclass, field
 from harness.engine import Choice, Completion, EngineError, Finish, Generation, RequestRefused, Sampling, Timing
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
-"""(prompt text, sampling) -> `sampling.n` texts, each all that the model would say until its end of sequence."""
+"""(prompt text, sampling) -> `sampling.n` texts, each up to the model's end of sequence."""
 JudgeScript = Callable[[str, tuple[str, ...]], Sequence[float]]
 """(prompt text, option labels) -> the probability of each option."""
 
-_BLOCK = 16
+_BLOCK_TOKENS = 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
 _EOS = 256
-_LEAST_PROBABILITY = 1e-12
+_MIN_PROBABILITY = 1e-12
 
 
 class ByteTokenizer:
-    """One token per UTF-8 byte, and three control tokens behind them."""
+    """One token per UTF-8 byte, followed by three control tokens."""
 
     def __init__(self, *, thinks: bool = False) -> None:
         self._thinks = thinks
 
     @property
     def fingerprint(self) -> str:
-        """The same for all of them."""
+        """See Tokenizer.fingerprint; equal for all byte tokenizers."""
         return hashlib.sha256(b"bytes").hexdigest()
 
     @property
     def thinks(self) -> bool:
-        """As told."""
+        """See Tokenizer.thinks."""
         return self._thinks
 
     @property
     def opening(self) -> list[int]:
-        """None."""
+        """See Tokenizer.opening."""
         return []
 
     def encode(self, text: str) -> list[int]:
@@ -70,7 +70,7 @@ class ByteTokenizer:
 
 @dataclass
 class Counters:
-    """What an engine was asked so far."""
+    """Counts of the requests to an engine so far."""
 
     generate_calls: int = 0
     choose_calls: int = 0
@@ -80,13 +80,13 @@ class Counters:
 
     @property
     def calls(self) -> int:
-        """All of them, failed ones included."""
+        """All requests, failed ones included."""
         return self.generate_calls + self.choose_calls
 
 
 @dataclass
 class ScriptedEngine:
-    """An Engine whose replies come from functions."""
+    """An Engine whose replies come from script functions."""
 
     write: WriteScript
     judge: JudgeScript
@@ -97,7 +97,7 @@ class ScriptedEngine:
     seconds_per_call: float = 0.0
     seconds_per_token: float = 0.0
     failures: Mapping[int, EngineError] = field(default_factory=dict)
-    """What the call with this number raises; the first call is number 0."""
+    """The error that the call with this number raises; the first call is number 0."""
     counters: Counters = field(default_factory=Counters)
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
@@ -109,7 +109,7 @@ class ScriptedEngine:
         self._admit(number, prompt, sampling.max_tokens)
         texts = self.write(self.tokenizer.decode(prompt), sampling)
         if len(texts) != sampling.n:
-            raise ValueError(f"the script wrote {len(texts)} texts where {sampling.n} were asked for")
+            raise ValueError(f"the script returned {len(texts)} texts instead of {sampling.n}")
         room = self.context_tokens - len(prompt)
         completions = tuple(self._completion(text, sampling, min(room, sampling.max_tokens)) for text in texts)
         cached = self._cached(prompt)
@@ -126,7 +126,7 @@ class ScriptedEngine:
         self._admit(number, prompt, 1)
         labels = tuple(self.tokenizer.decode([option]) for option in options)
         probabilities = self.judge(self.tokenizer.decode(prompt), labels)
-        logprobs = tuple(math.log(max(p, _LEAST_PROBABILITY)) for p in probabilities)
+        logprobs = tuple(math.log(max(p, _MIN_PROBABILITY)) for p in probabilities)
         cached = self._cached(prompt)
         timing = await self._served(1)
         self.counters.output_tokens += 1
@@ -167,20 +167,23 @@ class ScriptedEngine:
         return Timing(submitted_at, 0.0, first, time.monotonic() - start, in_flight)
 
     def _cached(self, ids: Sequence[int]) -> int:
-        """Tokens of the longest known prefix, in whole blocks and never the last token; from now on all are known."""
-        state, known, unbroken = 0, 0, True
-        for end in range(_BLOCK, len(ids), _BLOCK):
-            state = hash((state, tuple(ids[end - _BLOCK : end])))
-            unbroken = unbroken and state in self._cache
-            known = end if unbroken else known
+        """Return the tokens of the longest cached prefix, and cache all of `ids`.
+
+        Only whole blocks are cached, and never the last token.
+        """
+        state, num_cached, is_unbroken = 0, 0, True
+        for end in range(_BLOCK_TOKENS, len(ids), _BLOCK_TOKENS):
+            state = hash((state, tuple(ids[end - _BLOCK_TOKENS : end])))
+            is_unbroken = is_unbroken and state in self._cache
+            num_cached = end if is_unbroken else num_cached
             self._cache.add(state)
-        return known
+        return num_cached
 
 
 def _encode(text: str, specials: Sequence[str]) -> list[int]:
-    """Bytes, with these control tokens as tokens of their own."""
+    """Return one id per byte, and one id per control token of `specials`."""
     for special in specials:
-        before, found, after = text.partition(special)
-        if found:
+        before, separator, after = text.partition(special)
+        if separator:
             return [*_encode(before, specials), _EOS + _SPECIALS.index(special), *_encode(after, specials)]
     return list(text.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""How engines are started. Light: a login node imports this without torch or vLLM."""
+"""Settings that engines are started with. A login node can import this module: it needs neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Device = Literal["gpu", "cpu"]
 KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
 
 _GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
-"""Of every GPU's memory, weights included; the rest is for CUDA contexts and NCCL."""
+"""Shares of every GPU's memory, weights included; the rest is for CUDA contexts and NCCL."""
 _GPU_SHARE_ALONE = 0.90
 _CPU_KV_SHARES: Mapping[Role, float] = {"draft": 0.35, "target": 0.65}
-_CPU_KV_OF_MEMORY = 0.15
-"""KV caches of both engines, of the memory that is available at the start; weights in float32 need most of the rest."""
-_CPU_KV_MOST = 32 << 30
-_CPU_KV_LEAST = 256 << 20
-_CPU_BLOCK = 32
-"""The smallest that vLLM's CPU attention takes. Its default of 128 would leave short prefixes out of the cache."""
+_CPU_KV_SHARE_OF_MEMORY = 0.15
+"""Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
+_CPU_KV_MAX_BYTES = 32 << 30
+_CPU_KV_MIN_BYTES = 256 << 20
+_CPU_BLOCK_TOKENS = 32
+"""The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
 _CONCURRENCY_TO_SPLIT = 3
-"""From this many samples in flight on, each engine gets cores of its own."""
+"""Number of samples in flight from which each engine gets its own cores."""
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How one engine is started. Unset fields are the engine's own defaults."""
+    """Settings of one engine. A field that is None leaves the value to the engine."""
 
     kind: Kind = "vllm"
     device: Device = "cpu"
@@ -41,26 +41,26 @@ class EngineSettings:
     """`auto`: as the weights are stored (pair_settings decides it on a CPU)."""
     tensor_parallel: int = 1
     memory_fraction: float = 0.9
-    """This engine's own share of each GPU's memory."""
+    """This engine's share of each GPU's memory."""
     kv_cache_bytes: int | None = None
-    """Size of the KV cache; None: what `memory_fraction` leaves beside the weights."""
+    """Size of the KV cache; None: what `memory_fraction` leaves after the weights."""
     block_size: int | None = None
     """Tokens per block of the prefix cache."""
     max_context: int | None = None
-    """Longest prompt plus completion; None: the model's limit."""
+    """Longest prompt plus completion, in tokens; None: the model's limit."""
     max_num_seqs: int = 128
-    """Requests that are computed together; more wait."""
+    """Most requests in one batch; further requests wait."""
     max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
-    """No compilation and no CUDA graphs."""
+    """Turns compilation and CUDA graphs off."""
     verdicts_first: bool = False
-    """Scheduling by priority, with verdicts before everything else."""
+    """Schedules by priority, with verdicts before all other requests."""
     cpu_cores: str | None = None
-    """Cores of the engine's threads, as vLLM writes them: ranges, and `|` between the ranks (`0-3|4-7`)."""
+    """Cores of the engine's threads in vLLM's format: lists, with `|` between the ranks (`0,1|2,3`)."""
     mean_logprobs: bool = True
     speculation: Speculation | None = None
     adapter: Adapter | None = None
-    """LoRA weights that verdicts are given with; what is written is the base model's alone."""
+    """LoRA weights for verdicts only; all text is written by the base model."""
     load_format: str = "auto"
     """`dummy`: random weights, for measurements."""
 
@@ -80,11 +80,11 @@ def pair_settings(
     speculation: Speculation | None = None,
     adapter: Adapter | None = None,
 ) -> dict[Role, EngineSettings]:
-    """Settings for the engines of one worker, resolved on its node.
+    """Return the settings for the engines of one worker, resolved on its node.
 
-    `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; `candidates` is how many completions
-    of one sample the draft may write at once; `adapter` is for the target's verdicts. Engines that take turns need no
-    cores of their own.
+    `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU. `candidates` is the number of
+    completions of one sample that the draft writes in parallel. `adapter` is for the target's verdicts. Engines that
+    take turns share all cores. Raises ValueError where the shares add up to more than 1.
     """
     device = device or accelerator()
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
@@ -97,7 +97,7 @@ def pair_settings(
     kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
-        at_once = concurrency * (candidates if role == "draft" or len(roles) == 1 else 1)
+        max_requests = concurrency * (candidates if role == "draft" or len(roles) == 1 else 1)
         common = EngineSettings(
             kind=kind,
             device=device,
@@ -105,7 +105,7 @@ def pair_settings(
             tensor_parallel=ranks[role],
             memory_fraction=shares[role],
             max_context=max_context,
-            max_num_seqs=max(1, min(at_once, 1024)),
+            max_num_seqs=max(1, min(max_requests, 1024)),
             verdicts_first=role == "target",
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
@@ -117,11 +117,11 @@ def pair_settings(
 def core_lists(
     roles: tuple[Role, ...], ranks: Mapping[Role, int], concurrency: int, cores: list[int] | None = None
 ) -> dict[Role, str | None]:
-    """Which cores each engine's threads use; None leaves it to the operating system.
+    """Return the cores for each engine's threads; None leaves the choice to the operating system.
 
-    The engines of one sample work in turn, so with hardly more than one sample each engine has all cores. With more,
-    both work at once: threads of two engines on the same cores wait for each other at every barrier, so the cores are
-    divided, a quarter to the draft.
+    The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
+    With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
+    every barrier, so the cores are divided, a quarter of them for the draft.
     """
     cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
@@ -132,9 +132,9 @@ def core_lists(
 
 
 def cpu_kv_bytes(available: int | None = None) -> int:
-    """Bytes for the KV caches of all engines together, from the memory that is available to this process."""
+    """Return the bytes for the KV caches of all engines together, from the memory available to this process."""
     available = _available_memory() if available is None else available
-    return max(_CPU_KV_LEAST, min(_CPU_KV_MOST, int(available * _CPU_KV_OF_MEMORY)))
+    return max(_CPU_KV_MIN_BYTES, min(_CPU_KV_MAX_BYTES, int(available * _CPU_KV_SHARE_OF_MEMORY)))
 
 
 def _on_cpu(settings: EngineSettings, kv_bytes: int, cores: str | None) -> EngineSettings:
@@ -142,16 +142,16 @@ def _on_cpu(settings: EngineSettings, kv_bytes: int, cores: str | None) -> Engin
         settings,
         dtype=_cpu_dtype() if settings.dtype == "auto" else settings.dtype,
         kv_cache_bytes=kv_bytes,
-        block_size=_CPU_BLOCK,
+        block_size=_CPU_BLOCK_TOKENS,
         enforce_eager=True,
         cpu_cores=cores,
     )
 
 
 def _cpu_dtype() -> str:
-    """bfloat16 where the processor computes in it; elsewhere it is emulated, so float32 is both exact and faster."""
-    information = Path("/proc/cpuinfo")
-    flags = information.read_text() if information.is_file() else ""
+    """Return bfloat16 where the processor supports it; elsewhere float32, because bfloat16 would be emulated."""
+    cpu_info = Path("/proc/cpuinfo")
+    flags = cpu_info.read_text() if cpu_info.is_file() else ""
     return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
 
 
@@ -162,12 +162,12 @@ def _default_share(device: Device, role: Role, *, alone: bool) -> float:
 
 
 def _ranges(cores: list[int], ranks: int) -> str | None:
-    """`0-3|4-7`: the cores in equal parts, one per rank."""
+    """Return the cores in equal groups, one per rank; None where there are fewer cores than ranks."""
     size = len(cores) // ranks
     if size == 0:
         return None
-    parts = [cores[i * size : (i + 1) * size] for i in range(ranks)]
-    return "|".join(",".join(map(str, part)) for part in parts)
+    groups = [cores[i * size : (i + 1) * size] for i in range(ranks)]
+    return "|".join(",".join(map(str, group)) for group in groups)
 
 
 def _available_memory() -> int:

@@ -1,7 +1,7 @@
-"""The default script of a dry run: a pretended model that works out small sums in a few steps, at times wrongly.
+"""The default script of a dry run: a simulated model that solves small sums in a few steps, sometimes wrongly.
 
-It follows the chain it is shown, so it can go on behind any accepted step of either model, and it draws from the seed,
-so a run without models is as reproducible as one with models.
+It reads the chain in its prompt, so it can continue after any accepted step of either model. It draws from the seed, so
+a run without models is as reproducible as a run with models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.engine import Sampling
 _SUM = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)")
 _NUMBER = re.compile(r"-?\d+")
 _WRONG_MARK = "roughly"
-"""A wrong step carries this word, so that the pretended judge has something to find."""
+"""A wrong step contains this word, so that the simulated judge can find it."""
 _STEPS = (
     "First I write down what is given: {a} and {b}.",
     "The question asks for one number made of these two.",
@@ -28,17 +28,17 @@ _OPENINGS = tuple(" ".join(step.split()[:2]) for step in _STEPS)
 
 @dataclass(frozen=True)
 class SimulatedModel:
-    """Writes and judges; a higher `skill` errs less and judges more sharply."""
+    """Writes and judges text. A higher `skill` (0 to 1) makes fewer mistakes and judges better."""
 
     skill: float = 0.9
     thinks: bool = False
 
     def write(self, prompt: str, sampling: Sampling) -> list[str]:
-        """What follows the prompt, until the end of sequence."""
+        """Return `sampling.n` continuations of the prompt, each up to its end of sequence."""
         return [self._continued(prompt, sampling.seed + i, sampling.temperature > 0) for i in range(sampling.n)]
 
     def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
-        """Wrong-looking text gets low scores, and the last option of a choice."""
+        """Return each label's probability; wrong steps get low scores, and the last label where all are wrong."""
         subject = prompt.rsplit("\nUser: ", 1)[0] if labels[0] == "0" else prompt.rsplit("\nUser: ", 1)[-1]
         draw = _uniform(prompt, "judge")
         if labels[0] == "0":
@@ -54,11 +54,11 @@ class SimulatedModel:
 
     def _continued(self, prompt: str, seed: int, random: bool) -> str:
         question, _, reply = prompt.partition("\nAssistant: ")
-        a, operator, b, value = _understood(question)
+        a, operator, b, value = _parse_question(question)
         if reply.rstrip().endswith("\\boxed{"):
             return f"{value}}}"
         if "</think>" in reply or (not self.thinks and "\\boxed" in reply):
-            return f"The answer is \\boxed{{{self._found(reply, value)}}}."
+            return f"The answer is \\boxed{{{self._result(reply, value)}}}."
         total = 2 + int(_uniform(question, "steps") * (len(_STEPS) - 1))
         written = max((i + 1 for i, opening in enumerate(_OPENINGS) if opening in reply), default=0)
         steps = []
@@ -68,22 +68,22 @@ class SimulatedModel:
             steps.append(_STEPS[i].format(a=a, b=b, how=how, value=value + wrong if operator else value))
         chain = "".join(f"{step}\n\n" for step in steps)
         close = "</think>\n\n" if self.thinks else ""
-        return f"{chain}{close}The answer is \\boxed{{{self._found(reply + chain, value)}}}."
+        return f"{chain}{close}The answer is \\boxed{{{self._result(reply + chain, value)}}}."
 
-    def _found(self, chain: str, value: int) -> int:
+    def _result(self, chain: str, value: int) -> int:
         numbers = re.findall(r"gives (-?\d+)", chain)
         return int(numbers[-1]) if numbers else value
 
 
-def _understood(question: str) -> tuple[int, str, int, int]:
-    """Two numbers, what to do with them, and the result; sums of the first two numbers where nothing is written."""
-    if found := _SUM.search(question):
-        a, operator, b = int(found[1]), found[2], int(found[3])
+def _parse_question(question: str) -> tuple[int, str, int, int]:
+    """Return two numbers, their operator and the result: without an operator, the sum of the first two numbers."""
+    if formula := _SUM.search(question):
+        a, operator, b = int(formula[1]), formula[2], int(formula[3])
         return a, operator, b, {"+": a + b, "-": a - b, "*": a * b}[operator]
     a, b, *_ = [*(int(n) for n in _NUMBER.findall(question)[:2]), 1, 1]
     return a, "+", b, a + b
 
 
 def _uniform(*parts: str) -> float:
-    """A number from 0 to below 1, the same for the same text."""
+    """Return a number in [0, 1) that depends on the text only."""
     return int(hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8], 16) / 0x1_0000_0000

@@ -1,6 +1,7 @@
-"""The reference engine: plain transformers, one request at a time, the same numbers wherever torch runs.
+"""The reference engine: plain transformers, one request at a time, with the same numbers wherever torch runs.
 
-For machines that vLLM does not support, and to check vLLM's answers. Right before fast: no batching, no prefix cache.
+For machines that vLLM does not support, and to check vLLM's replies. It is simple rather than fast: no batching and no
+prefix cache.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class TransformersEngine:
 
     kv_tokens: int | None = None
     restarts: int = 0
-    """Always: it dies with this process."""
+    """Always 0: the engine dies with this process."""
 
     def __init__(self, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None) -> None:
-        """Loads the model; blocks."""
+        """Load the model; blocks."""
         from transformers import AutoModelForCausalLM
 
         self.role, self.settings = role, settings
@@ -55,14 +56,14 @@ class TransformersEngine:
             self.context_tokens = min(self.context_tokens, settings.max_context)
         self._vocabulary = int(text_config.vocab_size)
         self._eos = _eos_ids(model, self.tokenizer)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._in_flight = 0
 
     @classmethod
     async def start(
         cls, model_path: str, role: Role, settings: EngineSettings, revision: str | None = None
     ) -> TransformersEngine:
-        """Load a model. Raises EngineDied."""
+        """Load a model in a thread. Raises EngineDied."""
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
@@ -71,8 +72,10 @@ class TransformersEngine:
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """See Engine.generate."""
         self._check(prompt)
-        async with self._counted() as clock:
-            completions = await self._in_thread(lambda gone: self._write(prompt, sampling, gone, clock), clock)
+        async with self._clocked() as clock:
+            completions = await self._in_thread(
+                lambda cancelled: self._write(prompt, sampling, cancelled, clock), clock
+            )
         return Generation(completions, len(prompt), 0, clock.timing())
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
@@ -80,15 +83,15 @@ class TransformersEngine:
         self._check(prompt, options)
         if not options or len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
-        async with self._counted() as clock:
-            logprobs = await self._in_thread(lambda gone: self._judge(prompt, options, clock), clock)
+        async with self._clocked() as clock:
+            logprobs = await self._in_thread(lambda cancelled: self._judge(prompt, options, clock), clock)
         if not all(x > float("-inf") for x in logprobs):
             raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
         return Choice(logprobs, len(prompt), 0, clock.timing())
 
     async def close(self) -> None:
         """See Engine.close."""
-        async with self._turn:
+        async with self._lock:
             self._model = None
 
     def _check(self, prompt: Sequence[int], options: Sequence[int] = ()) -> None:
@@ -98,7 +101,7 @@ class TransformersEngine:
             raise RequestRefused(f"a token id outside the vocabulary of {self._vocabulary}")
 
     @contextlib.asynccontextmanager
-    async def _counted(self) -> AsyncIterator[_Clock]:
+    async def _clocked(self) -> AsyncIterator[_Clock]:
         self._in_flight += 1
         clock = _Clock(self._in_flight)
         try:
@@ -107,22 +110,22 @@ class TransformersEngine:
             self._in_flight -= 1
 
     async def _in_thread(self, work: Callable[[threading.Event], _T], clock: _Clock) -> _T:
-        """Blocking work in its turn; when its caller is cancelled it stops at the next token."""
-        gone = threading.Event()
-        async with self._turn:
+        """Run blocking work, one call at a time; when the caller is cancelled, it stops at the next token."""
+        cancelled = threading.Event()
+        async with self._lock:
             if self._model is None:
                 raise EngineDied(f"the {self.role} engine was closed")
             clock.scheduled = time.monotonic()
-            thread = asyncio.ensure_future(asyncio.to_thread(work, gone))
+            thread = asyncio.ensure_future(asyncio.to_thread(work, cancelled))
             try:
                 return await asyncio.shield(thread)
             except asyncio.CancelledError:
-                gone.set()
+                cancelled.set()
                 await asyncio.wait({thread})
                 raise
 
     def _write(
-        self, prompt: Sequence[int], sampling: Sampling, gone: threading.Event, clock: _Clock
+        self, prompt: Sequence[int], sampling: Sampling, cancelled: threading.Event, clock: _Clock
     ) -> tuple[Completion, ...]:
         import torch
 
@@ -130,12 +133,19 @@ class TransformersEngine:
         with torch.inference_mode():
             logits, cache = self._forward(prompt, None)
             return tuple(
-                self._completed(logits, cache, sampling, sampling.seed + i, limit, gone, clock)
+                self._complete(logits, cache, sampling, sampling.seed + i, limit, cancelled, clock)
                 for i in range(sampling.n)
             )
 
-    def _completed(
-        self, logits: Any, shared: Any, sampling: Sampling, seed: int, limit: int, gone: threading.Event, clock: _Clock
+    def _complete(
+        self,
+        logits: Any,
+        shared: Any,
+        sampling: Sampling,
+        seed: int,
+        limit: int,
+        cancelled: threading.Event,
+        clock: _Clock,
     ) -> Completion:
         import torch
 
@@ -143,8 +153,8 @@ class TransformersEngine:
         generator = torch.Generator(device="cpu").manual_seed(seed)
         ids: list[int] = []
         total, finish = 0.0, "length"
-        while len(ids) < limit and not gone.is_set():
-            token = _drawn(logits, sampling, generator)
+        while len(ids) < limit and not cancelled.is_set():
+            token = _sampled_token(logits, sampling, generator)
             total += float(torch.log_softmax(logits, -1)[token])
             ids.append(token)
             clock.first = clock.first or time.monotonic()
@@ -177,7 +187,7 @@ class TransformersEngine:
 
     @contextlib.contextmanager
     def _adapted(self) -> Iterator[None]:
-        """The model with the adapter of its verdicts, where it has one."""
+        """Enable the adapter for verdicts, where there is one."""
         if self.settings.adapter is None:
             yield
             return
@@ -188,7 +198,7 @@ class TransformersEngine:
             self._model.disable_adapters()
 
     def _forward(self, ids: Sequence[int], cache: Any) -> tuple[Any, Any]:
-        """Logits of the next token in float32 on the CPU, and the cache behind these ids."""
+        """Return the next token's logits, shape (vocabulary,) in float32 on the CPU, and the extended KV cache."""
         import torch
 
         tensor = torch.tensor([list(ids)], device=self._model.device)
@@ -197,21 +207,21 @@ class TransformersEngine:
 
 
 class _Clock:
-    """When one call was submitted, had its turn, and gave its first token."""
+    """Times of one call: its submission, its start and its first token."""
 
     def __init__(self, in_flight: int) -> None:
-        self._in_flight, self._submitted_at, self._begun = in_flight, time.time(), time.monotonic()
-        self.scheduled = self._begun
+        self._in_flight, self._submitted_at, self._started = in_flight, time.time(), time.monotonic()
+        self.scheduled = self._started
         self.first = 0.0
 
     def timing(self) -> Timing:
-        end = time.monotonic() - self._begun
-        first = self.first - self._begun if self.first else end
-        return Timing(self._submitted_at, self.scheduled - self._begun, first, end, self._in_flight)
+        end = time.monotonic() - self._started
+        first = self.first - self._started if self.first else end
+        return Timing(self._submitted_at, self.scheduled - self._started, first, end, self._in_flight)
 
 
-def _drawn(logits: Any, sampling: Sampling, generator: Any) -> int:
-    """One token: the most probable at temperature 0, else drawn from the nucleus."""
+def _sampled_token(logits: Any, sampling: Sampling, generator: Any) -> int:
+    """Return one token: the most probable at temperature 0, otherwise sampled from the nucleus."""
     import torch
 
     if sampling.temperature == 0:
@@ -225,6 +235,6 @@ def _drawn(logits: Any, sampling: Sampling, generator: Any) -> int:
 
 
 def _eos_ids(model: Any, tokenizer: HFTokenizer) -> set[int]:
-    named = model.generation_config.eos_token_id
-    ids = {named} if isinstance(named, int) else set(named or ())
+    configured = model.generation_config.eos_token_id
+    ids = {configured} if isinstance(configured, int) else set(configured or ())
     return ids | ({tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set())

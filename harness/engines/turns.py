@@ -1,7 +1,7 @@
-"""Two engines that take turns: while one works, whoever asks the other waits.
+"""Two engines that take turns: while one is working, requests to the other one wait.
 
-The papers' programs work so: the draft's batch, then the target's. Here both engines work whenever any sample has
-something for them. `--take-turns` takes that away, so that what it is worth can be measured.
+The papers' programs work like that: the draft's batch, then the target's. By default both engines here work whenever
+any sample has a request for them. `--take-turns` turns that off, so that its gain can be measured.
 """
 
 from __future__ import annotations
@@ -17,62 +17,66 @@ from harness.engines.wrapper import EngineWrapper
 
 
 class Turns:
-    """Whose turn it is. It passes when the one at work is done and the other is waited for; whoever asks an engine at
-    work joins in, unless somebody waits for the other one: else that one would never have its turn."""
+    """Keeps track of whose turn it is.
+
+    The turn passes when the working engine is done and requests wait for the other one. A request to the working engine
+    joins in, unless requests wait for the other engine, which would otherwise never get its turn.
+    """
 
     def __init__(self) -> None:
-        self._at_work: Role | None = None
+        self._working_role: Role | None = None
         self._num_working = 0
         self._waiting: list[tuple[Role, asyncio.Future[None]]] = []
+        """Role and wake-up of each waiting request, in the order of arrival."""
 
     @contextlib.asynccontextmanager
     async def turn(self, role: Role) -> AsyncIterator[float]:
-        """Work in the role's turn; gives the seconds that were waited for it."""
-        asked = time.monotonic()
-        if self._num_working and (role != self._at_work or self._is_waited_for_by_another(role)):
+        """Work in the role's turn; yields the seconds spent waiting for it."""
+        requested_at = time.monotonic()
+        if self._num_working and (role != self._working_role or self._is_another_waiting(role)):
             await self._wait(role)
         else:
             self._begin(role)
         try:
-            yield time.monotonic() - asked
+            yield time.monotonic() - requested_at
         finally:
             self._num_working -= 1
             self._pass_on()
 
     def _begin(self, role: Role) -> None:
-        self._at_work = role
+        self._working_role = role
         self._num_working += 1
 
-    def _is_waited_for_by_another(self, role: Role) -> bool:
-        return any(other != role and not called.done() for other, called in self._waiting)
+    def _is_another_waiting(self, role: Role) -> bool:
+        return any(other != role and not wake_up.done() for other, wake_up in self._waiting)
 
     async def _wait(self, role: Role) -> None:
-        called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((role, called))
+        wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((role, wake_up))
         try:
-            await called
+            await wake_up
         except asyncio.CancelledError:
-            if not called.cancelled():  # its turn had come in the same moment
+            if not wake_up.cancelled():  # its turn came at the same moment
                 self._num_working -= 1
             self._pass_on()
             raise
 
     def _pass_on(self) -> None:
-        # Of those cancelled in this very moment some have not yet run and are still in the list.
-        self._waiting = [one for one in self._waiting if not one[1].done()]
+        # Requests that were cancelled at this moment and have not run yet are still in the list.
+        self._waiting = [(role, wake_up) for role, wake_up in self._waiting if not wake_up.done()]
         if self._num_working or not self._waiting:
             return
-        others = [role for role, _ in self._waiting if role != self._at_work]
+        others = [role for role, _ in self._waiting if role != self._working_role]
         following = others[0] if others else self._waiting[0][0]
-        called = [future for role, future in self._waiting if role == following]
-        self._waiting = [one for one in self._waiting if one[0] != following]
-        for future in called:
+        woken = [wake_up for role, wake_up in self._waiting if role == following]
+        self._waiting = [(role, wake_up) for role, wake_up in self._waiting if role != following]
+        for wake_up in woken:
             self._begin(following)
-            future.set_result(None)
+            wake_up.set_result(None)
 
 
 class TurnTaking(EngineWrapper):
-    """An engine that works in its turn only; the wait counts as queueing."""
+    """An engine that works only in its turn; waiting for the turn counts as queueing."""
 
     def __init__(self, engine: Engine, role: Role, turns: Turns) -> None:
         super().__init__(engine, role)
@@ -80,24 +84,24 @@ class TurnTaking(EngineWrapper):
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate in its turn."""
-        async with self._turns.turn(self._role) as waited:
+        async with self._turns.turn(self._role) as waited_seconds:
             reply = await self._engine.generate(prompt, sampling)
-        return replace(reply, timing=_later(reply.timing, waited))
+        return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """Engine.choose in its turn."""
-        async with self._turns.turn(self._role) as waited:
+        async with self._turns.turn(self._role) as waited_seconds:
             reply = await self._engine.choose(prompt, options)
-        return replace(reply, timing=_later(reply.timing, waited))
+        return replace(reply, timing=_delayed(reply.timing, waited_seconds))
 
 
 def taking_turns(engines: Mapping[Role, Engine]) -> dict[Role, Engine]:
-    """The engines of one worker, never two of them at work."""
+    """Return the engines of one worker such that never two of them work at the same time."""
     turns = Turns()
     return {role: TurnTaking(engine, role, turns) for role, engine in engines.items()}
 
 
-def _later(timing: Timing, seconds: float) -> Timing:
+def _delayed(timing: Timing, seconds: float) -> Timing:
     return replace(
         timing,
         submitted_at=timing.submitted_at - seconds,

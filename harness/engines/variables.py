@@ -1,4 +1,4 @@
-"""Environment variables that an engine's processes are started with."""
+"""Environment variables for the processes of an engine."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from harness.engines.settings import EngineSettings
 
 
 def variables(settings: EngineSettings) -> dict[str, str | None]:
-    """What vLLM reads from the environment while one engine starts; None is unset."""
-    wanted: dict[str, str | None] = {
+    """Return the environment variables that vLLM reads while an engine starts; None stands for unset."""
+    environment: dict[str, str | None] = {
         parent_watch.PARENT: str(os.getpid()),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         # On CUDA vLLM forks by default. A forked engine shares the worker's signal descriptor, so on Python 3.11 ending
-        # the engine cancels the worker; and it takes plug-ins for loaded, so nothing ends it when its worker is killed.
+        # the engine cancels the worker. It also takes plug-ins for loaded and never loads the parent watch, so it
+        # would outlive a killed worker.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_COLOR": "0",
-        "VLLM_CPU_KVCACHE_SPACE": None,  # would overrule kv_cache_bytes in both engines
+        "VLLM_CPU_KVCACHE_SPACE": None,  # would override kv_cache_bytes in both engines
     }
     if settings.device == "cpu":
-        wanted["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
-        if settings.enforce_eager:  # else the first request waits many seconds for a compiler, for one tiny function
-            wanted["TORCHDYNAMO_DISABLE"] = "1"
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
+        if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
+            environment["TORCHDYNAMO_DISABLE"] = "1"
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
-        wanted["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
+        environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
     if parent_watch.ENTRY_POINT not in entry_points(group="vllm.general_plugins").names:
         warnings.warn(
-            "this project is not installed here (pip install): the engines of a killed worker will not end",
+            "this project is not installed (pip install): the engines of a killed worker will keep running",
             stacklevel=2,
         )
-    return wanted
+    return environment

@@ -11,23 +11,23 @@ from harness.engines.settings import EngineSettings
 from harness.engines.speculation import Speculation
 
 _CPU_BATCHED_TOKENS = 2048
-_COUNTS = "per_request_spec_decode_metrics"
-"""Lets vLLM say what was proposed and confirmed, request by request; older ones say it of the whole engine only."""
-_OTHER_VOCABULARY = "use_heterogeneous_vocab"
-_WHOLE_VOCABULARY = -1
-NUM_LISTED = (20, _WHOLE_VOCABULARY)
-"""How many of the most probable tokens are asked for, in turn, until every option of a verdict is among them."""
+_SPECULATION_METRICS = "per_request_spec_decode_metrics"
+"""Makes vLLM report proposed and confirmed tokens per request; older versions report them per engine only."""
+_HETEROGENEOUS_VOCABULARIES = "use_heterogeneous_vocab"
+_ALL_TOKENS = -1
+NUM_LISTED = (20, _ALL_TOKENS)
+"""Numbers of most probable tokens to request, one after the other until every option of a verdict is among them."""
 _ADAPTER_SLOTS = 2
-"""One for the adapter and a last one that stays empty: vLLM on the CPU gives tokens of the base model the last slot's
-weights where a batch also holds the adapter's (vllm-project/vllm#48421)."""
+"""One slot for the adapter and one that stays empty: on the CPU, vLLM applies the last slot's weights to tokens of the
+base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
 
 
 def engine_arguments(model_path: str, revision: str | None, settings: EngineSettings) -> Any:
-    """vLLM's AsyncEngineArgs. Raises EngineDied where this vLLM lacks one that is needed."""
+    """Return vLLM's AsyncEngineArgs. Raises EngineDied where this vLLM lacks an argument."""
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     context = _max_model_len(model_path, revision, settings.max_context)
-    wanted = {
+    values = {
         "model": model_path,
         "revision": revision,
         "tokenizer_revision": revision,
@@ -43,24 +43,24 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         "enable_prefix_caching": True,
         "scheduling_policy": "priority" if settings.verdicts_first else "fcfs",
         "load_format": settings.load_format,
-        "disable_log_stats": False,  # times per request come with them
+        "disable_log_stats": False,  # includes the times of each request
     }
     if settings.adapter is not None:
-        wanted |= {"enable_lora": True, "max_loras": _ADAPTER_SLOTS, "max_lora_rank": settings.adapter.served_rank}
+        values |= {"enable_lora": True, "max_loras": _ADAPTER_SLOTS, "max_lora_rank": settings.adapter.served_rank}
     if settings.speculation is not None:
-        proposing = _speculative_config(model_path, revision, settings.speculation)
-        wanted |= {"speculative_config": proposing, "max_logprobs": _WHOLE_VOCABULARY}
-    arguments = {name: value for name, value in wanted.items() if value is not None}
-    known = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
-    if unknown := set(arguments) - known:
-        raise EngineDied(f"this vLLM does not know {', '.join(sorted(unknown))}; version 0.31 or later is needed")
-    if settings.speculation is not None and _COUNTS in known:
-        arguments[_COUNTS] = "summary"
+        speculative_config = _speculative_config(model_path, revision, settings.speculation)
+        values |= {"speculative_config": speculative_config, "max_logprobs": _ALL_TOKENS}
+    arguments = {name: value for name, value in values.items() if value is not None}
+    supported = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
+    if unknown := set(arguments) - supported:
+        raise EngineDied(f"this vLLM lacks the arguments {', '.join(sorted(unknown))}; version 0.31 or later is needed")
+    if settings.speculation is not None and _SPECULATION_METRICS in supported:
+        arguments[_SPECULATION_METRICS] = "summary"
     return AsyncEngineArgs(**arguments)
 
 
 def generation_params(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bool) -> Any:
-    """SamplingParams of completion `index` of a `generate`. Raises RequestRefused."""
+    """Return the SamplingParams of completion `index` of a `generate`. Raises RequestRefused."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     return _checked(
@@ -80,11 +80,14 @@ def generation_params(sampling: Sampling, index: int, max_tokens: int, *, mean_l
 
 
 def verdict_params(options: Sequence[int]) -> Any:
-    """SamplingParams of a `choose`: one token, with the log-probabilities of all options. Raises RequestRefused."""
+    """Return the SamplingParams of a `choose`: one token, with the log-probabilities of all options.
+
+    Raises RequestRefused.
+    """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    # No request of this engine may ask for `logprobs` above 0: beside a row with logprob_token_ids, the V1 runner
-    # would silently answer it with -inf.
+    # No request of this engine may set `logprobs` above 0: in a batch with logprob_token_ids, the V1 runner would
+    # silently answer with -inf.
     return _checked(
         SamplingParams,
         max_tokens=1,
@@ -97,8 +100,10 @@ def verdict_params(options: Sequence[int]) -> Any:
 
 
 def listed_verdict_params(options: Sequence[int], num_listed: int) -> Any:
-    """The same for an engine with token-level speculation, where vLLM leaves logprob_token_ids unanswered: one token,
-    with the log-probabilities of the most probable ones. Raises RequestRefused."""
+    """Return the SamplingParams of a `choose` for an engine with token-level speculation. Raises RequestRefused.
+
+    vLLM ignores logprob_token_ids there, so the log-probabilities of the most probable tokens are requested.
+    """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     return _checked(
@@ -113,7 +118,7 @@ def listed_verdict_params(options: Sequence[int], num_listed: int) -> Any:
 
 
 def lora_request(settings: EngineSettings) -> Any:
-    """The LoRARequest of the adapter that verdicts are given with; None: there is none."""
+    """Return the LoRARequest of the adapter for verdicts; None without an adapter."""
     if settings.adapter is None:
         return None
     from vllm.lora.request import LoRARequest
@@ -122,24 +127,27 @@ def lora_request(settings: EngineSettings) -> Any:
 
 
 def rejection_errors() -> tuple[type[Exception], ...]:
-    """What vLLM raises for a request that it does not take."""
-    import vllm.exceptions as known
+    """Return the exceptions that vLLM raises for an invalid request."""
+    from vllm import exceptions
 
-    named = (getattr(known, name, None) for name in ("VLLMClientError", "VLLMValidationError"))
-    return (ValueError, *(kind for kind in named if kind is not None))
+    kinds = (getattr(exceptions, name, None) for name in ("VLLMClientError", "VLLMValidationError"))
+    return (ValueError, *(kind for kind in kinds if kind is not None))
 
 
 def _checked(make: Any, **parameters: Any) -> Any:
-    """vLLM checks some parameters of a request when they are put together."""
+    """Return `make(**parameters)`, with vLLM's checks of parameters as RequestRefused."""
     try:
         return make(**parameters)
-    except rejection_errors() as refusal:
-        raise RequestRefused(str(refusal)) from refusal
+    except rejection_errors() as rejection:
+        raise RequestRefused(str(rejection)) from rejection
 
 
 def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
-    """On a CPU no prompt may be split over two batches: vLLM 0.32 rewinds the generator of a seeded request whose
-    prompt was split, which CPU generators cannot do, and the engine dies («CPU Generator does not use offset»)."""
+    """Return the arguments on batching. On a CPU no prompt may be split over two batches.
+
+    vLLM 0.32 rewinds the generator of a seeded request whose prompt was split. CPU generators do not support that, and
+    the engine dies ("CPU Generator does not use offset").
+    """
     tokens = settings.max_num_batched_tokens
     if settings.device == "gpu":
         return {"max_num_batched_tokens": tokens}
@@ -148,8 +156,11 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
 
 
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> dict[str, object]:
-    """`speculative_config`. Pairs of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B
-    and 32B do): then only tokens that both know are proposed. Raises EngineDied where this vLLM cannot do that."""
+    """Return vLLM's `speculative_config`. Raises EngineDied where this vLLM does not support the pair.
+
+    Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). Then only
+    tokens of both vocabularies are proposed.
+    """
     from transformers import AutoConfig
     from vllm.config import SpeculativeConfig
 
@@ -157,23 +168,23 @@ def _speculative_config(model_path: str, revision: str | None, speculation: Spec
     if speculation.model is None:
         return config
     models = ((speculation.model, speculation.revision), (model_path, revision))
-    own, targets = (
+    draft_size, target_size = (
         AutoConfig.from_pretrained(path, revision=commit).get_text_config().vocab_size for path, commit in models
     )
-    if own == targets:
+    if draft_size == target_size:
         return config
-    if _OTHER_VOCABULARY not in {f.name for f in dataclasses.fields(SpeculativeConfig)}:
+    if _HETEROGENEOUS_VOCABULARIES not in {f.name for f in dataclasses.fields(SpeculativeConfig)}:
         raise EngineDied(
-            f"draft and target have {own} and {targets} tokens, and this vLLM lets a draft propose only within one "
-            "vocabulary: --spec-decode ngram works, or version 0.32"
+            f"draft and target have {draft_size} and {target_size} tokens, and this vLLM requires equal vocabularies: "
+            "use --spec-decode ngram, or vLLM 0.32"
         )
-    return {**config, _OTHER_VOCABULARY: True}
+    return {**config, _HETEROGENEOUS_VOCABULARIES: True}
 
 
-def _max_model_len(model_path: str, revision: str | None, wanted: int | None) -> int | None:
-    """The wanted context, or the model's limit where that is shorter: vLLM refuses to start beyond it."""
+def _max_model_len(model_path: str, revision: str | None, max_context: int | None) -> int | None:
+    """Return the context in tokens, at most the model's limit, beyond which vLLM does not start."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(model_path, revision=revision)
     limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return min(wanted, limit) if wanted and limit else wanted or limit
+    return min(max_context, limit) if max_context and limit else max_context or limit

@@ -1,4 +1,4 @@
-"""An engine around another one, for whoever changes or watches what is asked of it."""
+"""A wrapper around an engine, to change or to observe its requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness.engine import Choice, Engine, Generation, Role, Sampling, Tokenizer
 
 
 class EngineWrapper:
-    """What a subclass does not change is the inner engine's."""
+    """Passes every request on to the inner engine; subclasses override what they change."""
 
     def __init__(self, engine: Engine, role: Role) -> None:
         self._engine = engine

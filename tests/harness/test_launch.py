@@ -58,7 +58,7 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ),
         (
             ("--method", "scot", *DATASET, "--engine", "vllm", "--selection-adapter", "x"),
-            "holds no adapter_config.json",
+            "lacks adapter_config.json",
         ),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--time", "soon"), "--time soon: expected minutes"),
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--profile", "none"), "--profile none: no such file"),
