@@ -1,4 +1,4 @@
-"""Texts that no model should have written, by name."""
+"""Hostile texts for the graders, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def boxed(answer: str) -> str:
 
 
 def hostile_texts(target: str) -> dict[str, str]:
-    """Return all texts; `target` is a file that code in them would write."""
+    """Return all texts by name; code in them would write the file `target`."""
     answers = {
         "tower of tens": "10^{10^{10}}",
         "tower in plain text": "10**10**10",

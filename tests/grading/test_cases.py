@@ -1,4 +1,4 @@
-"""Tables of cases: gold, text and the verdict that a person gives. `cases/` has one file per form."""
+"""Tables of cases: a gold, a text and the verdict of a person. `cases/` has one file per form of answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every gold accepts itself or is listed; the table says which ones are only text."""
+"""Golds that reject themselves, and golds that are only compared as text, are listed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GOLDS = {
 
 
 def test_golds_are_sorted_into_understood_words_strings_and_rejected() -> None:
-    found = {one.problem_id.removeprefix("aime24/"): one for one in check(list(GOLDS.items()), workers=1)}
-    assert {name: one.kind for name, one in found.items()} == {
+    checked = {item.problem_id.removeprefix("aime24/"): item for item in check(list(GOLDS.items()), workers=1)}
+    assert {name: item.kind for name, item in checked.items()} == {
         "0": "understood", "1": "understood", "2": "understood", "3": "words", "4": "only a string", "5": "rejected",
         "6": "understood", "7": "understood", "8": "understood", "9": "rejected",
     }  # fmt: skip
-    assert found["5"].grade.verdict == "bad_gold"
-    assert found["9"].grade.detail
+    assert checked["5"].grade.verdict == "bad_gold"
+    assert checked["9"].grade.detail
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_rewritings_keep_the_value(answer: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ["52_8", "1,234", "0.5", r"\frac12"])
-def test_digits_that_are_no_whole_number_of_their_own_are_left_alone(answer: str) -> None:
+def test_digits_inside_another_number_are_not_rewritten(answer: str) -> None:
     assert not any("}{2}" in way for way in rewritten(answer) if way.count("frac") > answer.count("frac"))
 
 
@@ -78,29 +78,29 @@ def test_a_rejected_gold_is_listed_and_exit_code_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--dataset", "nothing"], "unknown; valid: gsm8k"),
         (["--dataset", "aime24"], "29 problems, aime24 should have 30"),
         (["--nothing"], "No such option"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
     write(tmp_path, [str(number) for number in range(29)])
     result = command(tmp_path, *arguments)
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("name", ["math500", "amc23", "aime24", "gaokao2023en", "demo"])
 def test_every_gold_of_a_dataset_accepts_itself(name: str) -> None:
-    """The larger sets are checked by the command; these say when a change breaks one."""
+    """Check the smaller datasets; the command checks the larger ones."""
     folder = None if name == "demo" else shared_file(name, DATA_DIR).parent
     from jobs.after.grading import gold_of
 
     golds = [(problem.id, gold_of(problem)) for problem in benchmarks.load(name, folder)]
     rejected = [
-        (one.problem_id, one.boxed, one.grade.detail) for one in check(golds, workers=2) if one.kind == "rejected"
+        (item.problem_id, item.boxed, item.grade.detail) for item in check(golds, workers=2) if item.kind == "rejected"
     ]
     assert rejected == []

@@ -1,4 +1,4 @@
-"""Which option an answer names."""
+"""An answer names an option by its letter or its text."""
 
 from __future__ import annotations
 

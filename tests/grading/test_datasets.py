@@ -1,7 +1,7 @@
 """Every gold of the papers' datasets accepts itself in other notations and rejects other answers.
 
-`GRADER_ROWS` is how many rows of each dataset are tried (default 150; 0 for all). College Math is left out: a tenth of
-its golds are prose, and nothing here is tuned on it.
+`GRADER_ROWS` sets how many rows of each dataset are tried (default 150; 0 for all). College Math is excluded: a tenth
+of its golds are prose, and the grader is not tuned on it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def boxed(answer: str) -> str:
 
 
 def rewritings(row: dict[str, Any]) -> Iterator[str]:
-    """Texts that give the gold in other notations."""
+    """Yield texts with the gold in other notations."""
     answer = bare(row)
     yield boxed(row["answer"])
     yield row["answer"]
@@ -80,7 +80,7 @@ def rewritings(row: dict[str, Any]) -> Iterator[str]:
 
 
 def others(row: dict[str, Any], rows: list[dict[str, Any]], rng: random.Random) -> Iterator[str]:
-    """Texts that give something else: a changed digit, a changed sign, a part less, another problem's gold."""
+    """Yield texts with other answers: a changed digit or sign, a missing part, the gold of another problem."""
     answer = bare(row)
     places = [match.start() for match in re.finditer(r"\d", answer)]
     if places and not row.get("alternatives"):
@@ -92,7 +92,7 @@ def others(row: dict[str, Any], rows: list[dict[str, Any]], rng: random.Random) 
     if parts := [part.replace("$", "") for part in row.get("answers", ())]:
         yield boxed(", ".join(parts[:-1]))
     other = rng.choice(rows)
-    values = [without_notation(one["answer"]) for one in (row, other)]
+    values = [without_notation(either["answer"]) for either in (row, other)]
     if values[0] != values[1] and not row.get("alternatives"):
         yield boxed(bare(other))
 

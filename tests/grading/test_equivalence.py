@@ -1,4 +1,4 @@
-"""What equals a gold, and what does not."""
+"""Answers that equal a gold, and answers that do not."""
 
 from __future__ import annotations
 

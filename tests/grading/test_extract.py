@@ -1,4 +1,4 @@
-"""Which part of a text is the answer, and by which rule."""
+"""The answer is extracted from a text by the most explicit rule that applies."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ MATH_CASES = [
 
 @pytest.mark.parametrize(("text", "answer", "rule"), MATH_CASES)
 def test_the_most_explicit_rule_finds_the_answer(text: str, answer: str, rule: str) -> None:
-    found = extract(text, is_choice=False, is_finished=True)
-    assert found is not None
-    assert (found.text, found.rule) == (answer, rule)
+    extraction = extract(text, is_choice=False, is_finished=True)
+    assert extraction is not None
+    assert (extraction.text, extraction.rule) == (answer, rule)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_the_most_explicit_rule_finds_the_answer(text: str, answer: str, rule: s
     ],
 )
 def test_letters_are_found_in_their_usual_forms(text: str, answer: str, rule: str) -> None:
-    found = extract(text, is_choice=True, is_finished=True)
-    assert found is not None
-    assert (found.text, found.rule) == (answer, rule)
+    extraction = extract(text, is_choice=True, is_finished=True)
+    assert extraction is not None
+    assert (extraction.text, extraction.rule) == (answer, rule)
 
 
 @pytest.mark.parametrize("text", ["", "I have no idea", r"\boxed{}", r"x = 5, so \boxed{42", r"\boxed{" * 1000])

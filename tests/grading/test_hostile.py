@@ -1,4 +1,4 @@
-"""Every hostile text has a verdict within the limit, and the innocent sample beside it keeps its grade."""
+"""Every hostile text gets a verdict within the limit, and ordinary samples beside it keep their grades."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.grading.hostile import boxed, hostile_texts
 TIME_LIMIT_SECONDS = 2
 MEMORY_LIMIT_BYTES = 1024**3
 SOAK_GRADES = int(os.environ.get("GRADER_SOAK", "2000"))
-"""Grades in the soak; 20000 is the whole of it."""
+"""Number of grades in the soak test; a full run has 20000."""
 
 
 def submission(text: str) -> Submission:
@@ -23,7 +23,7 @@ def submission(text: str) -> Submission:
 
 
 def innocent(number: int) -> tuple[Submission, Gold]:
-    """A correct answer in ever another text, so that none is remembered."""
+    """Return a correct answer in a text of its own, so that no grade is reused."""
     gold = Gold(str(number)) if number % 2 else Gold(rf"\frac{{{number}}}{{{number + 1}}}+\sqrt{{{number + 2}}}")
     answer = str(number) if number % 2 else rf"\sqrt{{{number + 2}}}+{number}/{number + 1}"
     return submission(f"case {number}: {boxed(answer)}"), gold

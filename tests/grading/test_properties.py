@@ -1,4 +1,4 @@
-"""Laws over generated expressions: an expression equals itself and its rewritings, and no perturbed one."""
+"""Properties of generated expressions: each equals itself and its rewritings, and no perturbed expression."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ x, y, n = sympy.symbols("x y n", positive=True)
 
 
 def expression(seed: int) -> Any:
-    """A small expression in up to two variables, of one of the families that answers come in."""
+    """Return a small expression in up to two variables, of a family that is common among answers."""
     rng = random.Random(seed)
     a, b, c = (rng.choice([-1, 1]) * rng.randint(2, 9) for _ in range(3))
     families = [
@@ -38,7 +38,7 @@ def expression(seed: int) -> Any:
 
 
 def rewritings(value: Any) -> list[str]:
-    """The same expression in other words and notations."""
+    """Return the expression in other forms and notations."""
     forms = [value, sympy.expand(value), sympy.factor(value), sympy.together(value), sympy.nsimplify(value)]
     if value.free_symbols == {x} and value.is_rational_function(x):
         forms.append(sympy.apart(value, x))
@@ -49,7 +49,7 @@ def rewritings(value: Any) -> list[str]:
 
 
 def perturbed(value: Any) -> list[Any]:
-    """Other expressions close to this one."""
+    """Return other expressions that are close to this one."""
     others = [
         value + 1,
         value - sympy.Rational(1, 1000),

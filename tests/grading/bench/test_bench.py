@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, over answers that are what they are called."""
+"""The benchmark makes ordinary answers, prints its tables and writes its numbers."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_a_small_benchmark_prints_both_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [(["--workers", "0"], "expected numbers from 1 up"), (["--dataset", "nothing"], "unknown dataset 'nothing'")],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert says in result.stderr
+    assert message in result.stderr

@@ -1,4 +1,4 @@
-"""Sets of real numbers in every notation."""
+"""Sets of real numbers are equal in every notation."""
 
 from __future__ import annotations
 

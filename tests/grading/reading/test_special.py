@@ -1,4 +1,4 @@
-"""Forms with rules of their own."""
+"""Bases, times, ratios, option letters, words and dots have rules of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of expressions: their variables, and renaming them."""
+"""Trees of expressions list and rename their variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the second grader takes answers and options from."""
+"""The second grader extracts answers and options by rules of its own."""
 
 from __future__ import annotations
 

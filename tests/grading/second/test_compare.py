@@ -1,4 +1,4 @@
-"""The second grader decides, or says that it cannot."""
+"""The second grader calls two answers equal or different, or abstains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second grader: what it decides, what it leaves undecided, and that hostile text costs it nothing else."""
+"""The second grader decides what it can read, leaves the rest undecided, and survives hostile text."""
 
 from __future__ import annotations
 
