@@ -1,4 +1,4 @@
-"""A machine's speeds, written down by hand, and what a run would take there.
+"""Hardware files (a machine's speeds), and the projection of a run onto such a machine.
 
 A hardware file is TOML. One table for each model that a run needs, `[draft]` and `[target]`:
 
@@ -32,7 +32,7 @@ from harness.latency import LatencyModel, ModelSpeed, Work
 from harness.toml_file import read_toml
 
 _ROUNDS = 50
-"""Of the iteration for how many requests each engine has under way."""
+"""Iterations of the fixed point for the requests in flight at each engine."""
 
 
 class Speeds(BaseModel):
@@ -47,7 +47,7 @@ class Speeds(BaseModel):
     slower_per_completion: float = Field(default=0.0, ge=0)
 
     def speed(self) -> ModelSpeed:
-        """The same as seconds."""
+        """Return the speeds in seconds per call and per token."""
         prompt, output = 1 / self.prompt_tokens_per_second, 1 / self.output_tokens_per_second
         return ModelSpeed(
             call=self.call_seconds,
@@ -61,7 +61,7 @@ class Speeds(BaseModel):
 
 
 class Hardware(BaseModel):
-    """A machine on which a run might be."""
+    """The content of a hardware file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,26 +75,26 @@ class Hardware(BaseModel):
     target: Speeds | None = None
 
     def model(self) -> LatencyModel:
-        """The latency model with these speeds."""
-        given: list[tuple[Role, Speeds | None]] = [("draft", self.draft), ("target", self.target)]
-        return LatencyModel({role: speeds.speed() for role, speeds in given if speeds is not None})
+        """Return the latency model with these speeds."""
+        speeds_by_role: list[tuple[Role, Speeds | None]] = [("draft", self.draft), ("target", self.target)]
+        return LatencyModel({role: speeds.speed() for role, speeds in speeds_by_role if speeds is not None})
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What a run would take on a machine."""
+    """The predicted duration of a run on a machine."""
 
     latency_seconds: Sequence[float]
-    """Of each sample."""
+    """Latency of each sample."""
     wall_seconds: float
-    """Of the whole run; all workers at work to its end."""
+    """Wall time of the whole run, with all workers busy to the end."""
     gpu_hours: float
     in_flight: Mapping[Role, float]
-    """Requests that each engine has under way on average."""
+    """Average number of requests in flight at each engine."""
 
 
 def read(path: Path) -> Hardware:
-    """A hardware file. Raises ValueError with one line that says what is wrong."""
+    """Read a hardware file. Raises ValueError with a one-line message."""
     try:
         return Hardware.model_validate(read_toml(path))
     except ValidationError as wrong:
@@ -105,15 +105,15 @@ def read(path: Path) -> Hardware:
 
 
 def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: float | None = None) -> Projection:
-    """What samples with this work would take, or `num_samples` like them.
+    """Project samples with this work, or `num_samples` like them, onto a machine.
 
-    With samples in flight at once each engine has as many requests under way as samples are at it at one time, which
-    follows from the latencies and they from it: found by iteration. Raises ValueError where the file lacks a model.
+    With several samples in flight, the requests in flight at each engine depend on the latencies and vice versa; a
+    fixed point iteration finds both. Raises ValueError if the file lacks a model.
     """
     model = hardware.model()
     needed = {work.model for sample in samples for work in sample}
-    if lacking := sorted(needed - set(model.speeds)):
-        raise ValueError(f"{hardware.name}: no table [{lacking[0]}], and the run has calls of that model")
+    if missing := sorted(needed - set(model.speeds)):
+        raise ValueError(f"{hardware.name}: no table [{missing[0]}], but the run has calls of that model")
     in_flight: dict[Role, float] = dict.fromkeys(model.speeds, 1.0)
     for _ in range(_ROUNDS):
         by_model: dict[Role, float] = dict.fromkeys(model.speeds, 0.0)

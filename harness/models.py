@@ -1,7 +1,6 @@
-"""Names → models: the papers' models on the hub, any hub id, a local folder, the bundled pair of the demo, and one
-small model that pip brings along.
+"""Resolves names to models: the papers' models, any hub id, a local folder, the bundled pair, and SmolLM2 from pip.
 
-Revisions are full commit ids of the hub, each found as the cached snapshot in several independent public repositories.
+Revisions are full commit ids of the hub, each confirmed as the snapshot in several independent public repositories.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class KnownModel:
     used_in: tuple[str, ...] = ()
     """`<method>:<role>` for each paper that uses it."""
     temperature: float | None = None
-    """What the papers sample with; None where no paper uses the model."""
+    """The papers' sampling temperature; None for models that no paper uses."""
     top_p: float | None = None
 
 
@@ -65,7 +64,7 @@ MODELS: dict[str, KnownModel] = {model.name: model for model in _TABLE}
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
-    """What an engine needs to load a model, and what says whether two runs used the same one."""
+    """A model as an engine loads it, with what identifies it across runs."""
 
     name: str
     """A short name, a hub id, or a folder's own name."""
@@ -73,7 +72,7 @@ class ModelRef:
     revision: str | None
     """Commit of the hub repository; None for folders, and where it is neither given nor cached."""
     fingerprint: str | None
-    """For folders: over their configuration, tokenizer and the names and sizes of their weights; else None."""
+    """For folders, a hash over configuration, tokenizer, and samples of the weights; None for hub models."""
 
 
 class Pair(NamedTuple):
@@ -82,13 +81,13 @@ class Pair(NamedTuple):
     draft: str
     target: str
     notice: str | None = None
-    """To be shown loudly where the pair is not the paper's."""
+    """A warning to print if the pair is not the paper's."""
 
 
 def resolve(name: str, revision: str | None = None) -> ModelRef:
-    """A short name, a folder with config.json, or a hub id (`org/name`, `org/name@revision`).
+    """Resolve a short name, a folder with config.json, or a hub id (`org/name`, `org/name@revision`).
 
-    Raises ValueError on anything else, and ModelUnavailable.
+    Raises ValueError for anything else, and ModelUnavailable.
     """
     if name.lower() in PAIR:
         folder = pair_folder(name.lower())
@@ -101,7 +100,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise ValueError(f"the folder {name} holds no config.json, so it is not a model in Hugging Face format")
+            raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")
         folder = folder.resolve()
         return ModelRef(folder.name, str(folder), None, folder_fingerprint(folder))
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
@@ -112,12 +111,12 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
 
 
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
-"""Looks into each weight file, spread over it: fine-tunes of one base have equal names and sizes, and
+"""Evenly spaced samples of each weight file: fine-tunes of the same base have equal names and sizes, and
 reading gigabytes at every launch is too slow."""
 
 
 def folder_fingerprint(folder: Path) -> str:
-    """16 hex digits over what tells models apart, without reading gigabytes of weights."""
+    """Return 16 hex digits that identify a model folder, without reading gigabytes of weights."""
     config = json.loads((folder / "config.json").read_bytes())
     # The version of the library that wrote the file, not a property of the model.
     config.pop("transformers_version", None)
@@ -136,7 +135,7 @@ def folder_fingerprint(folder: Path) -> str:
 
 
 def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
-    """The models of the method's own paper; on a bare CPU the bundled one, which shows the mechanism.
+    """Return the models of the method's own paper; on a CPU the bundled toy pair, with a notice.
 
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
@@ -172,13 +171,13 @@ def by_role(
 
 
 def bundled_folder() -> Path:
-    """Where the models of the bundled pair lie, each in a folder of its own."""
+    """Return the folder that contains the folders of the bundled pair's models."""
     elsewhere = os.environ.get(PAIR_FOLDER)
     return Path(elsewhere).absolute() if elsewhere else Path(__file__).parent / "data" / "models"
 
 
 def pair_folder(name: str) -> Path:
-    """Where a model of the bundled pair lies. Raises ModelUnavailable."""
+    """Return the folder of one of the bundled pair's models. Raises ModelUnavailable."""
     folder = bundled_folder() / PAIR[name]
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package")

@@ -1,6 +1,6 @@
-"""SmolLM2-135M-Instruct as pip brings it: a GGUF file in the package of another program, made a model folder once.
+"""SmolLM2-135M-Instruct from PyPI: a GGUF file in another program's package, converted to a model folder once.
 
-Nothing heavy is imported here; the conversion runs in a process of its own.
+No heavy package is imported here; the conversion runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 
 class ModelUnavailable(RuntimeError):
-    """A model that belongs to the project cannot be had; one line says what to do."""
+    """A bundled or packaged model is missing; the message is one line with the remedy."""
 
 
 def cache_dir() -> Path:
-    """$HARNESS_CACHE, else `speculative-harness` in the user's cache folder."""
+    """Return $HARNESS_CACHE, otherwise `speculative-harness` in the user's cache folder."""
     if chosen := os.environ.get("HARNESS_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "speculative-harness"
 
 
 def made() -> Path:
-    """Where the model lies once it has been made."""
+    """Return the folder of the converted model, which may not exist yet."""
     return cache_dir() / f"SmolLM2-135M-Instruct-{_GGUF_SHA256[:8]}"
 
 
 def model_folder() -> Path:
-    """SmolLM2-135M-Instruct as an ordinary model folder (0.3 GB, bf16), made of the package's GGUF file once."""
+    """Return SmolLM2-135M-Instruct as an ordinary model folder (0.3 GB, bfloat16), converted at the first call."""
     target = made()
     if (target / "config.json").is_file():
         return target
@@ -51,7 +51,7 @@ def model_folder() -> Path:
 
 
 def gguf_file() -> Path:
-    """The GGUF file inside the package's folder. The package itself is a plug-in of another program: not imported.
+    """Return the GGUF file in the package, which is not imported because it is a plug-in of another program.
 
     Raises ModelUnavailable.
     """
@@ -62,7 +62,7 @@ def gguf_file() -> Path:
         raise ModelUnavailable(f"{NAME} is not installed: {remedy}")
     with files[0].open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != _GGUF_SHA256:
-            raise ModelUnavailable(f"{files[0]} is not the file this project knows: {remedy}")
+            raise ModelUnavailable(f"{files[0]} is not the expected file: {remedy}")
     return files[0]
 
 
@@ -70,7 +70,7 @@ def _convert_in_a_process(gguf: Path, target: Path) -> None:
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
     paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
     program = "import sys; from harness.smollm import convert_gguf; convert_gguf(*sys.argv[1:])"
-    print("preparing SmolLM2: once, about half a minute", file=sys.stderr, flush=True)
+    print("converting SmolLM2 (only once, about half a minute)", file=sys.stderr, flush=True)
     done = subprocess.run(
         [sys.executable, "-c", program, str(gguf), str(target)],
         env=os.environ | quiet | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
@@ -85,7 +85,7 @@ def _convert_in_a_process(gguf: Path, target: Path) -> None:
 
 
 def convert_gguf(gguf: str, target: str) -> None:
-    """Writes a model folder from a GGUF file: weights back to bf16, tokenizer and chat template beside them."""
+    """Write a model folder from a GGUF file: weights in bfloat16, with tokenizer and chat template."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

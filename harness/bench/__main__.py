@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from harness import benchmarks, environment, models, smollm
-from harness.bench import cache, flight, latency, own, vanilla, verdict
+from harness.bench import cache, flight, own, single_sample, vanilla, verdict
 from harness.bench.bare_vllm import BareVLLM
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table, measured_on
@@ -27,7 +27,7 @@ from harness.methods import METHODS
 SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
     "verdict": verdict.measure,
     "vanilla": vanilla.measure,
-    "latency": latency.measure,
+    "latency": single_sample.measure,
     "throughput": flight.measure,
 }
 NAMES = ("own", *SECTIONS, "cache")
@@ -60,21 +60,23 @@ _SIZE = click.IntRange(1)
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--draft", default=smollm.NAME, help="Draft model: a known name, a hub id, or a folder.")
-@click.option("--target", default=smollm.NAME, help="Target model, likewise.")
+@click.option("--target", default=smollm.NAME, help="Target model, in the same forms.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k")
 @click.option("--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl.")
-@click.option("--only", default=",".join(NAMES), callback=_names(NAMES), help="Sections, with commas.")
-@click.option("--methods", default="speccot,specreason", callback=_names(tuple(METHODS)), help="With commas.")
+@click.option("--only", default=",".join(NAMES), callback=_names(NAMES), help="Comma-separated sections.")
+@click.option(
+    "--methods", default="speccot,specreason", callback=_names(tuple(METHODS)), help="Methods, separated by commas."
+)
 @click.option("--problems", type=_SIZE, default=8)
 @click.option("--tokens", type=_SIZE, default=64, help="Token budget of a sample: vanilla and latency.")
-@click.option("--pairs", type=_SIZE, default=2, help="Harness and bare engine in turn so many times: vanilla.")
+@click.option("--pairs", type=_SIZE, default=2, help="Repetitions of harness and bare engine in turn: vanilla.")
 @click.option("--latency-problems", type=_SIZE, default=3)
 @click.option("--in-flight", default="16,64", callback=_widths, help="Samples in flight: throughput.")
 @click.option("--flight-tokens", type=_SIZE, default=24, help="Token budget of a sample: throughput.")
 @click.option("--step-tokens", type=_SIZE, default=12, help="Longest step; also the guidance of SpecCoT.")
 @click.option("--drafts", type=_SIZE, default=5, help="Candidates per step of SpecCoT.")
-@click.option("--minutes", type=click.FloatRange(0), default=12, help="No part is begun after so long.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers as JSON too.")
+@click.option("--minutes", type=click.FloatRange(0), default=12, help="No section starts after this time.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
 def main(output: Path | None, **chosen: Any) -> None:
     """Measure what the harness costs around bare vLLM, and what it needs on its own."""
     begun = time.monotonic()

@@ -1,6 +1,6 @@
-"""Where the event loop's time goes: waiting for the engines, in vLLM's front-end, or in the harness.
+"""A sampling profiler of the event loop: waiting for the engines, in vLLM's front end, or in the harness.
 
-A thread looks at the loop's stack at fixed intervals, so the run itself is not slowed as by a tracing profiler.
+A thread samples the loop's stack at fixed intervals, so that the run is not slowed as by a tracing profiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HARNESS = str(Path(__file__).resolve().parent.parent)
 _BENCH = str(Path(__file__).resolve().parent)
 _INTERVAL_SECONDS = 0.005
 WAITING = "waiting"
-"""Nothing to do in this process: the engines compute, or their answers are on the way."""
+"""This process is idle: the engines compute, or their answers are in transit."""
 
 
 class Watch:
@@ -61,7 +61,7 @@ class Watch:
 
 
 def place(frame: FrameType) -> str:
-    """Whose work a stack is: the innermost of vLLM and the harness that is on it."""
+    """Return whose code a stack is in: the innermost frame of vLLM or the harness decides."""
     name = frame.f_code.co_filename
     if name.endswith("selectors.py"):
         return WAITING

@@ -1,4 +1,4 @@
-"""How much of the prompts the prefix caches held, of all and of what they could hold."""
+"""The section cache: cached prompt tokens, as a share of all and of those that could have been cached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.bench.drive import Asked
+from harness.bench.drive import RecordedCall
 from harness.bench.setting import Bench
 from harness.bench.table import Table
 from harness.engine import Role
@@ -42,7 +42,7 @@ def measure(bench: Bench) -> list[Table]:
         every = Held()
         held: dict[tuple[str, Role, Purpose], Held] = defaultdict(Held)
         for run in runs:
-            for sample in run.asked:
+            for sample in run.calls:
                 for call, reusable in zip(sample, reusable_tokens(sample, bench.block_tokens), strict=True):
                     _count(held[run.method, call.role, call.purpose], call, reusable)
                     _count(every, call, reusable)
@@ -54,7 +54,7 @@ def measure(bench: Bench) -> list[Table]:
     return tables
 
 
-def reusable_tokens(calls: Sequence[Asked], block_tokens: int) -> list[int]:
+def reusable_tokens(calls: Sequence[RecordedCall], block_tokens: int) -> list[int]:
     """Per call of one sample: tokens that its engine had computed for earlier ones; never the prompt's last token."""
     seen: dict[Role, list[Sequence[int]]] = defaultdict(list)
     found = []
@@ -65,7 +65,7 @@ def reusable_tokens(calls: Sequence[Asked], block_tokens: int) -> list[int]:
     return found
 
 
-def _count(held: Held, call: Asked, reusable: int) -> None:
+def _count(held: Held, call: RecordedCall, reusable: int) -> None:
     held.calls += 1
     held.prompt += len(call.prompt)
     held.cached += call.cached

@@ -1,4 +1,4 @@
-"""Samples through the harness, with every request kept; and the same requests again at bare engines."""
+"""Runs samples through the harness and records every request, and replays the same requests at bare engines."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Engines = Mapping[Role, BareEngine]
 
 
 @dataclass(slots=True)
-class Asked:
-    """One call as it reached an engine, and what was generated."""
+class RecordedCall:
+    """One call as it reached an engine, with its outputs."""
 
     role: Role
     prompt: list[int]
@@ -46,12 +46,12 @@ class Asked:
     purpose: Purpose = "verdict"
 
 
-class Tap(EngineWrapper):
-    """An engine that keeps what it is asked."""
+class RecordingEngine(EngineWrapper):
+    """An engine that records its calls."""
 
-    def __init__(self, engine: Engine, role: Role, asked: list[Asked]) -> None:
+    def __init__(self, engine: Engine, role: Role, calls: list[RecordedCall]) -> None:
         super().__init__(engine, role)
-        self._asked = asked
+        self._calls = calls
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """See Engine."""
@@ -59,28 +59,28 @@ class Tap(EngineWrapper):
         reply = await self._engine.generate(prompt, sampling)
         lengths = [c.num_tokens for c in reply.completions]
         outputs = [c.token_ids for c in reply.completions]
-        self._asked.append(Asked(self._role, ids, sampling, outputs, lengths, reply.cached_tokens))
+        self._calls.append(RecordedCall(self._role, ids, sampling, outputs, lengths, reply.cached_tokens))
         return reply
 
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """See Engine."""
         ids = list(prompt)
         reply = await self._engine.choose(prompt, options)
-        self._asked.append(Asked(self._role, ids, _VERDICT, [], [1], reply.cached_tokens))
+        self._calls.append(RecordedCall(self._role, ids, _VERDICT, [], [1], reply.cached_tokens))
         return reply
 
     async def close(self) -> None:
-        """Nothing: the engine goes on."""
+        """Do nothing: the engine keeps running."""
 
 
 @dataclass
 class Run:
-    """Samples that went through the harness."""
+    """Samples that ran through the harness."""
 
     method: str
     traces: list[Trace]
-    asked: list[list[Asked]]
-    """Per sample, in order."""
+    calls: list[list[RecordedCall]]
+    """The calls of each sample, in order."""
     watch: Watch
 
     @property
@@ -96,13 +96,13 @@ class Run:
     @property
     def cached_share(self) -> float:
         """Cached prompt tokens of all prompt tokens; of parallel completions each counts."""
-        calls = [(len(call.lengths), call) for sample in self.asked for call in sample]
+        calls = [(len(call.lengths), call) for sample in self.calls for call in sample]
         return _share(sum(n * c.cached for n, c in calls), sum(n * len(c.prompt) for n, c in calls))
 
 
 @dataclass
 class Replay:
-    """The same requests at bare engines."""
+    """The outcome of the same requests at bare engines."""
 
     cached_share: float
     watch: Watch
@@ -111,49 +111,49 @@ class Replay:
 async def through_harness(
     engines: Engines, name: str, method: Method, problems: Sequence[Problem], limits: Limits, in_flight: int
 ) -> Run:
-    """One sample per entry of `problems`, with at most `in_flight` at a time."""
+    """Run one sample per entry of `problems`, with at most `in_flight` at a time."""
     traces = [Trace(f"bench-{i}", problem.id, i, seed=i) for i, problem in enumerate(problems)]
-    asked: list[list[Asked]] = [[] for _ in problems]
-    room = asyncio.Semaphore(in_flight)
+    calls_by_sample: list[list[RecordedCall]] = [[] for _ in problems]
+    semaphore = asyncio.Semaphore(in_flight)
 
-    async def one(problem: Problem, trace: Trace, calls: list[Asked]) -> None:
-        taps = {role: Tap(engine, role, calls) for role, engine in engines.items()}
-        async with room:
-            await run_sample(problem, method, taps, trace, limits)
+    async def run_recorded(problem: Problem, trace: Trace, calls: list[RecordedCall]) -> None:
+        recording = {role: RecordingEngine(engine, role, calls) for role, engine in engines.items()}
+        async with semaphore:
+            await run_sample(problem, method, recording, trace, limits)
 
     with Watch() as watch:
-        await asyncio.gather(*(one(*sample) for sample in zip(problems, traces, asked, strict=True)))
-    for trace, calls in zip(traces, asked, strict=True):
+        await asyncio.gather(*(run_recorded(*sample) for sample in zip(problems, traces, calls_by_sample, strict=True)))
+    for trace, calls in zip(traces, calls_by_sample, strict=True):
         if trace.error is not None:
             raise RuntimeError(f"a sample of the benchmark failed: {trace.error}")
         for call, recorded in zip(calls, trace.calls, strict=True):  # calls of one sample run in turn
             call.purpose = recorded.purpose
-    return Run(name, traces, asked, watch)
+    return Run(name, traces, calls_by_sample, watch)
 
 
-async def at_bare_engines(engines: Engines, asked: Sequence[Sequence[Asked]], in_flight: int) -> Replay:
-    """The same prompts, seeds, lengths, widths and order within a sample; no chain, no record, no decisions."""
+async def at_bare_engines(engines: Engines, calls: Sequence[Sequence[RecordedCall]], in_flight: int) -> Replay:
+    """Replay the same prompts, seeds, lengths, widths and order within a sample, without the harness's own work."""
     requests = [
         [
             (engines[call.role], [(call.prompt, _exactly(call, i, length)) for i, length in enumerate(call.lengths)])
             for call in sample
         ]
-        for sample in asked
+        for sample in calls
     ]
-    room = asyncio.Semaphore(in_flight)
-    cached = 0
+    semaphore = asyncio.Semaphore(in_flight)
+    cached_tokens = 0
 
-    async def one(calls: list[tuple[BareEngine, list[tuple[list[int], Sampling]]]]) -> None:
-        nonlocal cached
-        async with room:
-            for engine, wanted in calls:
-                found = await asyncio.gather(*(engine.generate_bare(*request) for request in wanted))
-                cached += sum(found)
+    async def replay(sample: list[tuple[BareEngine, list[tuple[list[int], Sampling]]]]) -> None:
+        nonlocal cached_tokens
+        async with semaphore:
+            for engine, completions in sample:
+                cached = await asyncio.gather(*(engine.generate_bare(*request) for request in completions))
+                cached_tokens += sum(cached)
 
     with Watch() as watch:
-        await asyncio.gather(*(one(calls) for calls in requests))
-    prompts = sum(len(prompt) for calls in requests for _, wanted in calls for prompt, _ in wanted)
-    return Replay(_share(cached, prompts), watch)
+        await asyncio.gather(*(replay(sample) for sample in requests))
+    prompt_tokens = sum(len(prompt) for sample in requests for _, batch in sample for prompt, _ in batch)
+    return Replay(_share(cached_tokens, prompt_tokens), watch)
 
 
 async def reset_prefix_caches(engines: Engines) -> None:
@@ -162,7 +162,7 @@ async def reset_prefix_caches(engines: Engines) -> None:
         await engine.reset_prefix_cache()
 
 
-def _exactly(call: Asked, index: int, length: int) -> Sampling:
+def _exactly(call: RecordedCall, index: int, length: int) -> Sampling:
     return replace(call.sampling, max_tokens=length, seed=call.sampling.seed + index, stop=(), n=1)
 
 

@@ -65,7 +65,7 @@ async def measure(bench: Bench) -> list[Table]:
             if name == "vanilla":
                 continue
             await reset_prefix_caches(bench.engines)
-            bare = await at_bare_engines(bench.engines, run.asked, width)
+            bare = await at_bare_engines(bench.engines, run.calls, width)
             say(f"{part}: bare engines {bare.watch.seconds:.1f} s, ratio {bare.watch.seconds / seconds:.3f}")
             _add(ratios, where, width, run, bare)
     return [table for table in (ratios, where, methods) if table.rows]

@@ -28,7 +28,7 @@ async def measure(bench: Bench) -> list[Table]:
         if ratios and bench.late(f"vanilla, pair {pair + 1}"):
             break
         run = await through_harness(bench.engines, "vanilla", method, bench.problems, limits, width)
-        bare = await at_bare_engines(bench.engines, run.asked, width)
+        bare = await at_bare_engines(bench.engines, run.calls, width)
         ratios.append(bare.watch.seconds / run.watch.seconds)
         row: list[Cell] = [pair + 1, run.spent_tokens]
         row += [run.spent_tokens / run.watch.seconds, run.spent_tokens / bare.watch.seconds, ratios[-1]]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from harness.bench import cache, memory, planning
 from harness.bench.__main__ import main, sections
 from harness.bench.busy import WAITING, Watch
-from harness.bench.drive import Asked, Run, at_bare_engines, through_harness
+from harness.bench.drive import RecordedCall, Run, at_bare_engines, through_harness
 from harness.bench.setting import Bench
 from harness.bench.table import Table
 from harness.engine import Sampling
@@ -75,14 +75,14 @@ async def run_of(session: Bench, name: str, samples: int = 3, in_flight: int = 3
 async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths(name: str) -> None:
     session = bench()
     run = await run_of(session, name)
-    replay = await at_bare_engines(session.engines, run.asked, 3)
+    replay = await at_bare_engines(session.engines, run.calls, 3)
     assert replay.cached_share == pytest.approx(0.5, abs=0.01)
     asked_for = 0
     for role, engine in session.engines.items():
         assert isinstance(engine, BareScripted)
         wanted = Counter(
             (tuple(call.prompt), call.sampling.seed + i, length)
-            for calls in run.asked
+            for calls in run.calls
             for call in calls
             if call.role == role
             for i, length in enumerate(call.lengths)
@@ -96,20 +96,20 @@ async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths(name: str) -
 async def test_a_replay_keeps_the_order_within_a_sample_and_the_number_in_flight() -> None:
     session = bench()
     run = await run_of(session, "speccot", samples=6, in_flight=2)
-    await at_bare_engines(session.engines, run.asked, 2)
+    await at_bare_engines(session.engines, run.calls, 2)
     target, draft = session.engines["target"], session.engines["draft"]
     assert isinstance(target, BareScripted)
     assert isinstance(draft, BareScripted)
     assert draft.most_bare <= 2 * session.drafts
     assert target.most_bare <= 2
-    asked = [tuple(c.prompt) for c in run.asked[0] if c.role == "target"]
+    asked = [tuple(c.prompt) for c in run.calls[0] if c.role == "target"]
     sent = [tuple(p) for p, _ in target.requests if tuple(p) in asked]
     assert sent[: len(asked)] == asked
 
 
 async def test_every_recorded_call_has_the_purpose_of_its_trace() -> None:
     run = await run_of(bench(), "speccot")
-    for trace, calls in zip(run.traces, run.asked, strict=True):
+    for trace, calls in zip(run.traces, run.calls, strict=True):
         assert [(c.purpose, c.role, sum(c.lengths)) for c in calls] == [
             (c.purpose, c.model, c.output_tokens) for c in trace.calls
         ]
@@ -129,14 +129,14 @@ async def test_every_recorded_call_has_the_purpose_of_its_trace() -> None:
 )
 def test_reusable_tokens(calls: list[tuple[range, range]], expected: list[int]) -> None:
     asked = [
-        Asked("target", list(prompt), Sampling(9), [tuple(output)] if output else [], [len(output)], 0)
+        RecordedCall("target", list(prompt), Sampling(9), [tuple(output)] if output else [], [len(output)], 0)
         for prompt, output in calls
     ]
     assert cache.reusable_tokens(asked, 16) == expected
 
 
 def test_what_one_model_saw_is_not_reusable_for_the_other() -> None:
-    asked = [Asked(role, list(range(40)), Sampling(9), [], [1], 0) for role in ("draft", "target")]
+    asked = [RecordedCall(role, list(range(40)), Sampling(9), [], [1], 0) for role in ("draft", "target")]
     assert cache.reusable_tokens(asked, 16) == [0, 0]
 
 

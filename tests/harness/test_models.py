@@ -86,7 +86,7 @@ def test_a_wrong_name_is_answered_with_one_line(name: str) -> None:
 
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no config\.json"):
+    with pytest.raises(ValueError, match=r"has no config\.json"):
         resolve(str(tmp_path))
 
 

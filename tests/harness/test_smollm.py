@@ -46,7 +46,7 @@ def test_without_the_package_one_line_says_what_to_install(
 
 def test_another_file_than_the_pinned_one_is_refused(package: Path) -> None:
     (package / "tiny.gguf").write_bytes(b"other weights")
-    with pytest.raises(ModelUnavailable, match="is not the file this project knows"):
+    with pytest.raises(ModelUnavailable, match="is not the expected file"):
         model_folder()
 
 
@@ -86,7 +86,7 @@ def test_two_processes_that_need_the_model_make_it_once(tmp_path: Path) -> None:
     said = [process.communicate(timeout=600) for process in both]
     folders = {out.strip() for out, _ in said}
     assert len(folders) == 1
-    assert sorted(err.count("preparing SmolLM2") for _, err in said) == [0, 1]
+    assert sorted(err.count("converting SmolLM2") for _, err in said) == [0, 1]
     assert sum(err.count("\n") for _, err in said) == 1, "no progress bars"
     files = {path.name for path in Path(folders.pop()).iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= files

@@ -1,4 +1,4 @@
-"""The latency regime: one sample at a time."""
+"""The section latency: one sample at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from harness.bench.table import Table
 
 
 async def measure(bench: Bench) -> list[Table]:
-    """Each method against the target alone on the same problems."""
+    """Measure each method against the target alone on the same problems."""
     problems = bench.problems[: bench.latency_problems]
     table = Table(
         f"Latency: one sample at a time ({len(problems)} problems, {bench.tokens} tokens)",
