@@ -5,29 +5,31 @@
     python -m harness.launch --method scot --draft aligned --target LARGE --selection-adapter selector --dataset gsm8k
 
 Each launches the run that makes its data (whatever stands behind `--` goes to harness.launch), or takes one by `--run`,
-then trains. The same command again goes on where it stopped. See harness/training/README.md.
+then trains. The same command again resumes. See harness/training/README.md.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import benchmarks, environment, models, options
+from harness import benchmarks, environment, models
 from harness.command import OneLineErrors, OneLineGroup
 from harness.training import flags
+from harness.training.flags import TrainingRequest
 
 if TYPE_CHECKING:
     from harness.training.questions import Checked
-    from harness.training.settings import Preset, Settings, Task
     from harness.training.tuning import Base
     from jobs.run.folder import RunFolder
-    from jobs.run.spec import RunSpec
+    from jobs.run.spec import ModelSpec, RunSpec
 
 
 @click.group(cls=OneLineGroup)
@@ -36,70 +38,70 @@ def main() -> None:
 
 
 @main.command(cls=OneLineErrors)
-@flags.of("align")
-def align(**given: Any) -> None:
+@flags.training_options("align")
+def align(**values: Any) -> None:
     """Write OUTPUT, the draft aligned with the target's way of thinking, merged: a model folder for --draft.
 
     What stands behind `--` goes to harness.launch, which makes the data.
     """
-    _one_line(lambda: _align(given))
+    with _one_line_errors():
+        _align(flags.training_request("align", values))
 
 
 @main.command(cls=OneLineErrors)
-@flags.of("select")
-def select(**given: Any) -> None:
-    """Write OUTPUT, LoRA weights of the target for choosing a draft: a folder for --selection-adapter.
+@flags.training_options("select")
+def select(**values: Any) -> None:
+    """Write OUTPUT, LoRA weights with which the target selects a draft: a folder for --selection-adapter.
 
     What stands behind `--` goes to harness.launch, which makes the data.
     """
-    _one_line(lambda: _select(given))
+    with _one_line_errors():
+        _select(flags.training_request("select", values))
 
 
-def _one_line(work: Callable[[], None]) -> None:
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
     if find_spec("peft") is None:
         raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
     from jobs.command import launch_errors_in_one_line
 
     with launch_errors_in_one_line():
-        work()
+        yield
 
 
-def _align(given: Mapping[str, Any]) -> None:
-    chosen, settings = flags.chosen("align", given)
-    draft = chosen.draft or models.default_pair("scot", environment.accelerator()).draft
+def _align(request: TrainingRequest) -> None:
+    draft = request.draft or models.default_pair("scot", environment.accelerator()).draft
     base = _base(models.resolve(draft))
-    run = _data_run("align", given, chosen, settings, base)
+    run = _data_run(request, base)
     if run is None:
         return
-    source, spec, checked = _checked("align", run, given["data_dir"])
+    data = _checked_data(request, run)
     from harness.tokenizer import HFTokenizer
     from harness.training import align as method
     from harness.training.session import Session
     from jobs.after.training_data import target_chains
 
-    assert spec.target is not None
-    tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(spec.target.path, spec.target.revision)
+    target = data.target
+    tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
-    examples = method.examples(target_chains(run), problems, *tokenizers, settings.max_tokens)
-    _say_checked(checked)
-    Session("align", given["output"], base, settings, method.chain_loss).run(examples, source, click.echo)
-    click.echo(f"Aligned draft: {given['output']}. Next:")
+    examples = method.examples(target_chains(run), problems, *tokenizers, request.settings.max_tokens)
+    _print_comparison(data.comparison)
+    Session("align", request.output, base, request.settings, method.chain_loss).run(examples, data.source, click.echo)
+    click.echo(f"Aligned draft: {request.output}. Next:")
     click.echo(
-        f"  python -m harness.train select --draft {given['output']} --target {spec.target.path} "
-        f"--dataset {spec.dataset} --output FOLDER"
+        f"  python -m harness.train select --draft {request.output} --target {target.path} "
+        f"--dataset {data.spec.dataset} --output FOLDER"
     )
 
 
-def _select(given: Mapping[str, Any]) -> None:
-    chosen, settings = flags.chosen("select", given)
-    run = _data_run("select", given, chosen, settings, None)
+def _select(request: TrainingRequest) -> None:
+    run = _data_run(request, None)
     if run is None:
         return
-    source, spec, checked = _checked("select", run, given["data_dir"])
-    assert spec.target is not None
-    assert spec.draft is not None
-    base = _base(models.resolve(spec.target.path, spec.target.revision))
-    if base.fingerprint != spec.target.fingerprint:
+    data = _checked_data(request, run)
+    assert data.spec.draft is not None
+    base = _base(models.resolve(data.target.path, data.target.revision))
+    if base.fingerprint != data.target.fingerprint:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
     from harness.tokenizer import HFTokenizer
@@ -109,16 +111,17 @@ def _select(given: Mapping[str, Any]) -> None:
     from warehouse.candidates import grade_candidates
 
     grade_candidates(run)
+    settings = request.settings
     problems = {problem.id: problem for problem in run.problems()}
     tokenizer = HFTokenizer(base.path, base.revision)
     examples = method.examples(graded_drafts(run, grader_version()), problems, tokenizer, settings.max_tokens)
-    _say_checked(checked)
-    session = Session("select", given["output"], base, settings, method.LOSSES[settings.label_loss])
-    session.run(examples, {**source, "grader_version": grader_version()}, click.echo)
-    click.echo(f"Selection adapter: {given['output']}. Next:")
+    _print_comparison(data.comparison)
+    session = Session("select", request.output, base, settings, method.LOSSES[settings.label_loss])
+    session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)
+    click.echo(f"Selection adapter: {request.output}. Next:")
     click.echo(
-        f"  python -m harness.launch --method scot --draft {spec.draft.path} --target {base.path} "
-        f"--selection-adapter {given['output']} --dataset {spec.dataset.removesuffix('-train')}"
+        f"  python -m harness.launch --method scot --draft {data.spec.draft.path} --target {base.path} "
+        f"--selection-adapter {request.output} --dataset {data.spec.dataset.removesuffix('-train')}"
     )
 
 
@@ -129,10 +132,8 @@ def _base(reference: models.ModelRef) -> Base:
     return Base(reference.path_or_hub_id, reference.revision, fingerprint)
 
 
-def _data_run(
-    task: Task, given: Mapping[str, Any], chosen: Preset, settings: Settings, base: Base | None
-) -> RunFolder | None:
-    """The run that holds the data; None where it is at work elsewhere, or was not to be made.
+def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
+    """Return the run that holds the data; None where it is not finished yet, or in a dry run.
 
     Raises ValueError, before any model loads, where it would not be training data.
     """
@@ -143,68 +144,76 @@ def _data_run(
     from jobs.run.endings import by_shard, read_endings
     from jobs.run.folder import RunFolder
 
-    dry = bool(given["dry_run"])
-    if given["run"] is not None:
-        _say_plan(task, settings, base, f"the data of {given['run']}", dry=dry)
-        return None if dry else RunFolder(given["run"])
-    launch = options.launch_from(flags.launch_flags(task, given, chosen))
+    if request.run is not None:
+        _print_plan(request, base, f"the data of {request.run}")
+        return None if request.dry_run else RunFolder(request.run)
+    launch = request.data_launch()
     questions.training_data(launch.dataset)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     questions.check(benchmarks.select(dataset, launch.limit, launch.problems), launch.data_dir)
-    number, skipped = flags.span(task, given)
-    _say_plan(task, settings, base, f"{number} problems behind the first {skipped}", dry=dry)
+    _print_plan(request, base, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
     prepared = launching.planned(launch)
-    if dry:
+    if request.dry_run:
         launching.preview(prepared, console)
         return None
     run = launching.start(prepared, console)
-    if left := by_shard(run, read_endings(run)).num_unfinished:
-        click.echo(
-            f"{left} samples of the data are not finished yet. Once they are, run the same command again to train."
-        )
+    if unfinished := by_shard(run, read_endings(run)).num_unfinished:
+        click.echo(f"{unfinished} samples of the data are not finished yet; then run the same command again to train.")
         return None
     return run
 
 
-def _checked(task: Task, run: RunFolder, data_dir: Path | None) -> tuple[dict[str, Any], RunSpec, Checked]:
-    """What is said of a run as the source of data, and its specification. Raises ValueError where it is none."""
+@dataclass(frozen=True)
+class _Data:
+    """A run as the source of training data."""
+
+    spec: RunSpec
+    target: ModelSpec
+    source: dict[str, Any]
+    """What the training's manifest says of it."""
+    comparison: Checked
+    """With the benchmarks' questions."""
+
+
+def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
+    """Raises ValueError where the run is not training data."""
     from harness.training import questions
     from jobs.after.training_data import check
     from jobs.run.state import compact
 
-    check(run, task)
+    check(run, request.task)
     spec = run.spec()
     questions.training_data(spec.dataset)
-    checked = questions.check(run.problems(), data_dir)
+    comparison = questions.check(run.problems(), request.data_dir)
     compact(run)
+    assert spec.target is not None
     source = {
         "run_id": run.path.name,
         "run_spec": json.loads(spec.to_json()),
-        "compared_with": checked.compared,
-        "not_compared_with": checked.not_found,
+        "compared_with": comparison.compared,
+        "not_compared_with": comparison.not_found,
     }
-    return source, spec, checked
+    return _Data(spec, spec.target, source, comparison)
 
 
-def _say_checked(checked: Checked) -> None:
-    click.echo(f"No problem is a question of {', '.join(checked.compared)}.")
-    if checked.not_found:
-        click.echo(f"WARNING: not compared with {', '.join(checked.not_found)}, which are not to be found here.")
+def _print_comparison(comparison: Checked) -> None:
+    click.echo(f"No problem is a question of {', '.join(comparison.compared)}.")
+    if comparison.not_found:
+        click.echo(f"WARNING: not compared with {', '.join(comparison.not_found)}, which were not found here.")
 
 
-def _say_plan(task: Task, settings: Settings, base: Base | None, data: str, *, dry: bool) -> None:
-    from dataclasses import asdict
-
-    click.echo(f"{task}: {data}")
+def _print_plan(request: TrainingRequest, base: Base | None, data: str) -> None:
+    settings = request.settings
+    click.echo(f"{request.task}: {data}")
     click.echo("  " + ", ".join(f"{name} {value}" for name, value in asdict(settings).items()))
     config = Path(base.path) / "config.json" if base is not None else None
-    if dry and config is not None and config.is_file():
+    if request.dry_run and config is not None and config.is_file():
         from harness.training import memory
 
         shape = memory.Shape.read(json.loads(config.read_text(encoding="utf-8")))
-        needed = memory.estimate(shape, settings, settings.max_tokens if task == "align" else 1)
-        click.echo(f"  at most about {needed.total / 2**30:.1f} GiB in bfloat16, with examples of the longest kind")
+        needed = memory.estimate(shape, settings, settings.max_tokens if request.task == "align" else 1)
+        click.echo(f"  at most about {needed.total / 2**30:.1f} GiB in bfloat16, with examples of the greatest length")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m jobs`: what a person or a batch script does with a run folder after the launch."""
+"""`python -m jobs`: the commands for a run folder after its launch, for suites and for nights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _submit_unfinished(run: RunFolder) -> None:
 
 @click.group(cls=OneLineGroup)
 def main() -> None:
-    """Work on a run folder."""
+    """Watch, resume, cancel and finish runs; launch suites and nights."""
 
 
 @main.command()
@@ -140,10 +140,17 @@ def retry_failed(run: Path, at_most: int) -> None:
 
 
 @main.command()
-@click.option("--suite", type=click.Path(path_type=Path), required=True, help="File of launches; slurm/suites has one.")
-@click.option("--date", "night", type=click.DateTime(formats=["%Y-%m-%d"]), help="Of the night.  [default: today, UTC]")
+@click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file of launches, such as slurm/suites/nightly.toml.",
+)
+@click.option(
+    "--date", "night", type=click.DateTime(formats=["%Y-%m-%d"]), help="Date of the night.  [default: today, UTC]"
+)
 def nightly(suite: Path, night: datetime | None) -> None:
-    """Launch a suite for a night, and behind it a job that judges the night against those before it."""
+    """Launch a suite for a night, and after it a job that compares the night with those before it."""
     from jobs import nightly as nights
     from jobs.command import launch_errors_in_one_line
 
@@ -161,9 +168,9 @@ def nightly(suite: Path, night: datetime | None) -> None:
 
 @main.command("suite")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--tag", help="Of every run; another tag is another run with other samples.")
+@click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 def launch_suite(file: Path, tag: str | None) -> None:
-    """Launch the runs of a file one after the other; where they end here, compare them and write a report."""
+    """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report."""
     from jobs import suite as suites
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
@@ -175,7 +182,7 @@ def launch_suite(file: Path, tag: str | None) -> None:
     page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):
         folders = " ".join(str(run.path) for run in runs)
-        click.echo(f"When their jobs have ended:\n  python -m warehouse.compare {folders}")
+        click.echo(f"Once their jobs have ended:\n  python -m warehouse.compare {folders}")
         click.echo(f"  python -m warehouse.report {folders} -o {page}")
         return
     with launch_errors_in_one_line():
@@ -187,26 +194,30 @@ def launch_suite(file: Path, tag: str | None) -> None:
 @_RUN
 @click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def lossless(run: Path, baseline: Path) -> None:
-    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 where any differ."""
+    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ."""
     from jobs.after.lossless import compare
 
     try:
         pairs = compare(_folder(run), _folder(baseline))
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from wrong
-    parted = [pair for pair in pairs if pair.first_divergence is not None]
-    click.echo(f"{len(pairs)} samples in both runs: {len(pairs) - len(parted)} equal token by token")
-    for pair in parted:
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    differing = [pair for pair in pairs if pair.first_divergence is not None]
+    click.echo(f"{len(pairs)} samples in both runs: {len(pairs) - len(differing)} identical, token by token")
+    for pair in differing:
         lengths = f"{pair.lengths[0]} and {pair.lengths[1]} tokens"
-        click.echo(f"  {pair.problem_id} {pair.sample_index}: part at token {pair.first_divergence} ({lengths})")
-    sys.exit(bool(parted) or not pairs)
+        click.echo(f"  {pair.problem_id} {pair.sample_index}: differ from token {pair.first_divergence} ({lengths})")
+    sys.exit(bool(differing) or not pairs)
 
 
 @main.command()
 @_RUN
-@click.option("--model", required=True, help="Process reward model in Math-Shepherd's form: a hub id, or a folder.")
+@click.option(
+    "--model", required=True, help="Process reward model in the form of Math-Shepherd: a Hugging Face id, or a folder."
+)
 @click.option("--engine", "kind", type=click.Choice(["vllm", "transformers"]), default="vllm", show_default=True)
-@click.option("--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Tokens of a judgement.")
+@click.option(
+    "--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Longest judgement, in tokens."
+)
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgements in flight.")
 def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
@@ -216,9 +227,9 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
     try:
         source = scoring.source(models.resolve(model))
         judged, refused = scoring.score_run(_folder(run), source, kind, max_context, concurrency, click.echo)
-    except (ValueError, models.ModelUnavailable) as wrong:
-        raise click.UsageError(str(wrong)) from wrong
-    too_long = f"; {refused} were too long for the model" * bool(refused)
+    except (ValueError, models.ModelUnavailable) as error:
+        raise click.UsageError(str(error)) from error
+    too_long = f"; {refused} were too long for the model" if refused else ""
     click.echo(f"{judged} judgements by {source.scorer}{too_long}\n  python -m warehouse.load {run}")
 
 

@@ -1,39 +1,123 @@
-"""The flags that both trainings share: where the data comes from, and one flag per setting."""
+"""The flags that both trainings share, and the validated request that they come to."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness import benchmarks, options
-from harness.launch_options import flag
-from harness.training import settings as known
+from harness.launch_options import Launch, flag
+from harness.training import settings as training_settings
 from harness.training.settings import Preset, Settings, Task
 
 DATASET = "gsm8k-train"
 _PROBLEMS: Mapping[Task, tuple[int, int]] = {"align": (1500, 0), "select": (500, 1500)}
-"""How many (sections 3.3 and 3.4), and how many before them are skipped: selection is learned on drafts of questions
-that the draft was not aligned on. The paper does not say whether its 500 are among the 1,500."""
+"""Number of problems (sections 3.3 and 3.4), and how many before them are skipped: selection is learned on drafts of
+questions that the draft was not aligned on. The paper does not say whether its 500 are among the 1,500."""
 _Command = Callable[..., Any]
 
 
-def of(task: Task) -> Callable[[_Command], _Command]:
-    """All flags of one training, as a decorator."""
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What a training is asked to do: where its data comes from, its models, its settings and its output."""
+
+    task: Task
+    run: Path | None
+    """Run folder with the data; None: it is made by a launch."""
+    draft: str | None
+    target: str | None
+    output: Path
+    """Folder to write."""
+    settings: Settings
+    dataset: str
+    num_problems: int
+    num_skipped: int
+    """Problems before the first one that is used."""
+    runs: Path
+    """Folder for the run folder of the data."""
+    data_dir: Path | None
+    dry_run: bool
+    data_flags: Mapping[str, Any]
+    """Flags of the launch that makes the data, those of the preset and on top those typed behind `--`."""
+
+    def data_launch(self) -> Launch:
+        """Return the launch that makes the data. Raises BadLaunch."""
+        last = self.num_skipped + self.num_problems - 1
+        own_flags: dict[str, Any] = {
+            "method": "vanilla" if self.task == "align" else "scot",
+            "dataset": self.dataset,
+            "samples": 1,
+            "problems": f"{self.num_skipped}-{last}",
+            "output": self.runs,
+            **({"model": "target"} if self.task == "align" else {"drafts": 5}),
+            "data_dir": self.data_dir,
+            "target": self.target,
+            "draft": self.draft if self.task == "select" else None,
+        }
+        return options.launch_from({**own_flags, **self.data_flags})
+
+
+def training_request(task: Task, values: Mapping[str, Any]) -> TrainingRequest:
+    """Build a request from the values of `training_options`: flags on top of the preset.
+
+    Raises ValueError, also where the output folder holds something else, and click.UsageError where the words behind
+    `--` are not flags of harness.launch.
+    """
+    preset = training_settings.preset(values["preset"], task)
+    changes = {name: values[name] for name in training_settings.fields() if values[name] is not None}
+    output: Path = values["output"]
+    if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
+        raise ValueError(f"--output {output} exists and has no training in it: give another folder")
+    num_problems, num_skipped = default_span(task, values["dataset"])
+    return TrainingRequest(
+        task=task,
+        run=values["run"],
+        draft=values["draft"] or preset.draft,
+        target=values["target"] or preset.target,
+        output=output,
+        settings=dataclasses.replace(preset.settings, **changes),
+        dataset=values["dataset"],
+        num_problems=num_problems if values["problems"] is None else values["problems"],
+        num_skipped=num_skipped if values["skip"] is None else values["skip"],
+        runs=values["runs"],
+        data_dir=values["data_dir"],
+        dry_run=values["dry_run"],
+        data_flags=_data_flags(preset, values["launch_flags"]),
+    )
+
+
+def default_span(task: Task, dataset: str) -> tuple[int, int]:
+    """Return the number of problems and of those skipped before them; of a smaller dataset, the same share."""
     number, skipped = _PROBLEMS[task]
-    scaled = "; of a smaller dataset, the same share of what it has"
-    own: tuple[Callable[[_Command], _Command], ...] = (
-        click.option("--run", type=click.Path(path_type=Path), help="Use the data of this run; launch none."),
-        click.option("--draft", help="Draft model: a known name, a hub id, or a folder."),
-        click.option("--target", help="Target model, in the same forms."),
-        click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder of the result."),
-        click.option("--preset", type=click.Choice(known.preset_names()), help="Models and settings for a machine."),
+    share = min(1.0, benchmarks.DATASETS[dataset].count / sum(_PROBLEMS["select"]))
+    return round(share * number), round(share * skipped)
+
+
+def _data_flags(preset: Preset, words: tuple[str, ...]) -> dict[str, Any]:
+    of_preset = {name.replace("-", "_"): value for name, value in preset.data_flags.items()}
+    return {**of_preset, **options.parsed_flags(words)}
+
+
+def training_options(task: Task) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds all flags of one training to a command."""
+    number, skipped = _PROBLEMS[task]
+    scaled = "; of a smaller dataset, the same share"
+    decorators: tuple[Callable[[_Command], _Command], ...] = (
+        click.option("--run", type=click.Path(path_type=Path), help="Use the data of this run instead of a new one."),
+        click.option("--draft", help="Draft model: a known name, a Hugging Face id, or a folder."),
+        click.option("--target", help="Target model: a known name, a Hugging Face id, or a folder."),
+        click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write."),
+        click.option(
+            "--preset", type=click.Choice(training_settings.preset_names()), help="Models and settings for a machine."
+        ),
         click.option(
             "--dataset",
-            type=click.Choice([one.name for one in benchmarks.DATASETS.values() if one.training]),
+            type=click.Choice([benchmark.name for benchmark in benchmarks.DATASETS.values() if benchmark.training]),
             default=DATASET,
             show_default=True,
             help="Training data.",
@@ -42,7 +126,7 @@ def of(task: Task) -> Callable[[_Command], _Command]:
             "--problems", type=click.IntRange(1), help=f"Problems of the dataset.  [default: {number}{scaled}]"
         ),
         click.option(
-            "--skip", type=click.IntRange(0), help=f"Problems before the first.  [default: {skipped}{scaled}]"
+            "--skip", type=click.IntRange(0), help=f"Problems to skip before them.  [default: {skipped}{scaled}]"
         ),
         click.option(
             "--runs", type=click.Path(path_type=Path), default="runs", show_default=True, help="Folder of run folders."
@@ -50,64 +134,24 @@ def of(task: Task) -> Callable[[_Command], _Command]:
         click.option(
             "--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl files."
         ),
-        click.option("--dry-run", is_flag=True, help="Print the plan and exit."),
-        *(_setting(name, kind, task) for name, kind in known.fields().items()),
+        click.option("--dry-run", is_flag=True, help="Print what would be done, and exit."),
+        *(_setting_option(name, value_type, task) for name, value_type in training_settings.fields().items()),
         click.argument("launch_flags", nargs=-1, type=click.UNPROCESSED),
     )
 
-    def add(command: _Command) -> _Command:
-        for one in reversed(own):
-            command = one(command)
+    def decorate(command: _Command) -> _Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
         return command
 
-    return add
+    return decorate
 
 
-def chosen(task: Task, given: Mapping[str, Any]) -> tuple[Preset, Settings]:
-    """Models and settings, flags on top of the preset. Raises ValueError, also where the output is something else."""
-    preset = known.preset(given["preset"], task)
-    changes = {name: given[name] for name in known.fields() if given[name] is not None}
-    output = given["output"]
-    if output.exists() and not (output.is_dir() and ((output / "training").is_dir() or not any(output.iterdir()))):
-        raise ValueError(f"--output {output} exists and has no training in it: give another folder")
-    models = {role: given[role] or getattr(preset, role) for role in ("draft", "target")}
-    return dataclasses.replace(preset, **models), dataclasses.replace(preset.settings, **changes)
-
-
-def span(task: Task, given: Mapping[str, Any]) -> tuple[int, int]:
-    """How many problems, and how many before them are skipped."""
-    number, skipped = _PROBLEMS[task]
-    share = min(1.0, benchmarks.DATASETS[given["dataset"]].count / sum(_PROBLEMS["select"]))
-    return (
-        round(share * number) if given["problems"] is None else given["problems"],
-        round(share * skipped) if given["skip"] is None else given["skip"],
-    )
-
-
-def launch_flags(task: Task, values: Mapping[str, Any], models: Preset) -> dict[str, Any]:
-    """Return the flags of the launch that makes the data, by name; those typed behind `--` come last and win.
-
-    Raises click.UsageError where they are not flags of harness.launch.
-    """
-    number, first = span(task, values)
-    flags: dict[str, Any] = {
-        "method": "vanilla" if task == "align" else "scot",
-        "dataset": values["dataset"],
-        "samples": 1,
-        "problems": f"{first}-{first + number - 1}",
-        "output": values["runs"],
-        **({"model": "target"} if task == "align" else {"drafts": 5}),
-        "data_dir": values["data_dir"],
-        "target": models.target,
-        "draft": models.draft if task == "select" else None,
-        **{name.replace("-", "_"): value for name, value in models.data_flags.items()},
-    }
-    return {**flags, **options.parsed_flags(values["launch_flags"])}
-
-
-def _setting(name: str, kind: type, task: Task) -> Callable[[_Command], _Command]:
-    text = f"Setting.  [default: {getattr(known.DEFAULTS[task], name)}]"
-    if kind is bool:
+def _setting_option(name: str, value_type: type, task: Task) -> Callable[[_Command], _Command]:
+    text = f"Training setting.  [default: {getattr(training_settings.DEFAULTS[task], name)}]"
+    if value_type is bool:
         return click.option(f"{flag(name)}/--no-{name.replace('_', '-')}", name, default=None, help=text)
-    values = known.choices(name)
-    return click.option(flag(name), name, type=click.Choice(values) if values else kind, default=None, help=text)
+    choices = training_settings.choices(name)
+    return click.option(
+        flag(name), name, type=click.Choice(choices) if choices else value_type, default=None, help=text
+    )

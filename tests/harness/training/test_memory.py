@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from harness import train
+from harness.training import flags
 from harness.training.memory import Shape, estimate
-from harness.training.settings import Settings, preset, preset_names
+from harness.training.settings import Task, preset, preset_names
 
 R1_32B = Shape(64, 5120, 27648, 5120, 1024, 152064, tied=False, biased=True)
 GIB = 1 << 30
@@ -39,41 +41,33 @@ def test_the_papers_target_fits_one_gpu_of_80_gb_only_with_checkpointing() -> No
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_a_presets_flags_are_valid(name: str) -> None:
-    from harness import options
-    from harness.training import flags
-
-    for task in ("align", "select"):
-        found = preset(name, task)
-        assert isinstance(found.settings, Settings)
-        given = {
-            "dataset": "gsm8k-train",
-            "skip": 3,
-            "problems": 7,
-            "runs": Path("runs"),
-            "data_dir": None,
-            "launch_flags": ("--limit", "5"),
-        }
-        launch = options.launch_from(flags.launch_flags(task, given, found))
-        assert (launch.dataset, launch.samples, launch.problems) == ("gsm8k-train", 1, "3-9")
-        assert launch.limit == 5
+@pytest.mark.parametrize("task", ["align", "select"])
+def test_the_flags_of_a_preset_are_valid(task: Task, name: str, tmp_path: Path) -> None:
+    request = requested(task, tmp_path, "--preset", name, "--skip", "3", "--problems", "7", "--", "--limit", "5")
+    launch = request.data_launch()
+    assert (launch.dataset, launch.samples, launch.problems) == ("gsm8k-train", 1, "3-9")
+    assert launch.limit == 5
 
 
 @pytest.mark.parametrize(
-    ("dataset", "asked", "align", "select"),
+    ("words", "align", "select"),
     [
-        ("gsm8k-train", {}, (1500, 0), (500, 1500)),
-        ("demo-train", {}, (750, 0), (250, 750)),
-        ("demo-train", {"problems": 5, "skip": 0}, (5, 0), (5, 0)),
+        (("--dataset", "gsm8k-train"), (1500, 0), (500, 1500)),
+        (("--dataset", "demo-train"), (750, 0), (250, 750)),
+        (("--dataset", "demo-train", "--problems", "5", "--skip", "0"), (5, 0), (5, 0)),
     ],
 )
 def test_a_smaller_dataset_is_divided_as_the_papers(
-    dataset: str, asked: dict[str, int], align: tuple[int, int], select: tuple[int, int]
+    words: tuple[str, ...], align: tuple[int, int], select: tuple[int, int], tmp_path: Path
 ) -> None:
-    from harness.training import flags
+    requests = [requested(task, tmp_path, *words) for task in get_args(Task)]
+    assert [(request.num_problems, request.num_skipped) for request in requests] == [align, select]
 
-    given = {"dataset": dataset, "problems": None, "skip": None, **asked}
-    assert (flags.span("align", given), flags.span("select", given)) == (align, select)
+
+def requested(task: Task, folder: Path, *words: str) -> flags.TrainingRequest:
+    """Return the request of a command line."""
+    command = {"align": train.align, "select": train.select}[task]
+    return flags.training_request(task, command.make_context(task, ["--output", str(folder), *words]).params)
 
 
 def test_a_preset_that_there_is_not_is_named() -> None:

@@ -40,15 +40,15 @@ def lossless(run: RunFolder, baseline: RunFolder) -> tuple[int, str]:
 
 def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) -> None:
     run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
-    assert lossless(run, baseline) == (0, "8 samples in both runs: 8 equal token by token\n")
+    assert lossless(run, baseline) == (0, "8 samples in both runs: 8 identical, token by token\n")
     [part] = baseline.trace_files()
     rows = trace_files.read_rows(part)
     rows[0]["steps"][0]["token_ids"][5] += 1
     trace_files.write_table(part, trace_files.TRACES, rows, trace_files.read_metadata(part))
     code, said = lossless(run, baseline)
     assert code == 1
-    assert "7 equal token by token" in said
-    assert f"{rows[0]['problem_id']} 0: part at token 5" in said
+    assert "7 identical, token by token" in said
+    assert f"{rows[0]['problem_id']} 0: differ from token 5" in said
 
 
 def test_sampled_runs_are_refused(tmp_path: Path) -> None:
