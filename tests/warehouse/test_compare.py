@@ -1,4 +1,4 @@
-"""`python -m warehouse.compare`: what is said of runs side by side, and what is refused."""
+"""`python -m warehouse.compare`: its output for complete runs, and the comparisons that it refuses."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_holm_covers_every_test_of_the_table(tmp_path: Path, pair: list[str]) ->
     assert smallest["p_holm"] == pytest.approx(min(1, 4 * smallest["p"]))
 
 
-def test_not_worse_depends_on_the_margin(tmp_path: Path) -> None:
+def test_non_inferiority_depends_on_the_margin(tmp_path: Path) -> None:
     nearly = tuple(min(4, c + (i % 2)) for i, c in enumerate(GOOD))
     names = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, GOOD), cells.finished(tmp_path, cells.SPEC, nearly))
     for margin, expected in (("50", True), ("0.001", False)):
@@ -124,13 +124,13 @@ def test_not_worse_depends_on_the_margin(tmp_path: Path) -> None:
         assert run["minimum_detectable_effect"] > 0
 
 
-def test_the_same_method_is_asked_whether_it_changed(tmp_path: Path, pair: list[str]) -> None:
+def test_runs_of_the_same_method_are_tested_for_a_change(tmp_path: Path, pair: list[str]) -> None:
     again = load(tmp_path, cells.finished(tmp_path, replace(cells.VANILLA, seed=1), GOOD))
     _, run = records(compare(tmp_path, pair[0], *again, "--format", "json"))
     assert (run["test"], run["difference"]) == ("stratified", 0)
 
 
-def test_complete_runs_with_equal_and_unequal_numbers_of_samples_are_compared_as_ever(tmp_path: Path) -> None:
+def test_complete_runs_with_equal_and_unequal_numbers_of_samples_give_the_recorded_numbers(tmp_path: Path) -> None:
     """Recorded before samples were paired: difference, its interval, p, and the re-run standard error."""
     two = replace(cells.SPEC, samples=2)
     names = load(
@@ -149,31 +149,31 @@ def _numbers(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"device": "NVIDIA A100"}, "devices: 1 × NVIDIA A100 against 1 × NVIDIA H100"),
         ({"versions": {"vllm": "0.31"}}, "vllm: 0.31 against 0.32"),
         ({"spec": replace(cells.SPEC, concurrency=8)}, "samples in flight: 8 against 1"),
     ],
 )
-def test_latency_across_unlike_hardware_is_refused_unless_forced(
-    tmp_path: Path, change: dict[str, Any], says: str
+def test_latency_across_different_hardware_is_refused_unless_forced(
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     spec = change.pop("spec", cells.SPEC)
     names = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, GOOD), cells.finished(tmp_path, spec, BAD, **change))
     refused = compare(tmp_path, *names)
-    assert f"LATENCY REFUSED: {names[1]} against {names[0]}: {says}" in refused.stdout
+    assert f"LATENCY REFUSED: {names[1]} against {names[0]}: {message}" in refused.stdout
     _, run = records(compare(tmp_path, *names, "--format", "json"))
-    assert (run["speed_up"], run["latency_unlike"]) == (None, says)
+    assert (run["speed_up"], run["latency_unlike"]) == (None, message)
     assert run["difference"] < 0
     forced = compare(tmp_path, *names, "--force")
-    assert f"LATENCY FORCED: {names[1]} against {names[0]}: {says}" in forced.stdout
+    assert f"LATENCY FORCED: {names[1]} against {names[0]}: {message}" in forced.stdout
     assert "1.00×!" in forced.stdout
 
 
-def test_what_differs_is_named_and_what_is_alike_is_not(tmp_path: Path, pair: list[str]) -> None:
-    found = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
-    assert {difference["name"] for difference in found} == {"method", "parameters", "draft", "draft files"}
+def test_only_settings_that_differ_are_listed(tmp_path: Path, pair: list[str]) -> None:
+    differences = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
+    assert {difference["name"] for difference in differences} == {"method", "parameters", "draft", "draft files"}
     text = compare(tmp_path, *pair).stdout
     assert f"method [subject of the comparison]: vanilla ({pair[0]}); speccot ({pair[1]})" in text
 
@@ -181,8 +181,8 @@ def test_what_differs_is_named_and_what_is_alike_is_not(tmp_path: Path, pair: li
 def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_path: Path, pair: list[str]) -> None:
     other = replace(cells.SPEC, prompt_hash="other", temperature=0.0, seed=5)
     names = load(tmp_path, cells.finished(tmp_path, other, BAD, grader="2"))
-    found = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
-    assert {difference["name"]: difference["matter"] for difference in found} == {
+    differences = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
+    assert {difference["name"]: difference["matter"] for difference in differences} == {
         "temperature": "accuracy and latency",
         "prompts": "accuracy and latency",
         "grader": "accuracy",
@@ -190,7 +190,7 @@ def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_pat
     }
 
 
-def test_limited_and_incomplete_runs_say_so_in_every_format_for_people(tmp_path: Path, pair: list[str]) -> None:
+def test_every_format_for_people_warns_of_limited_and_incomplete_runs(tmp_path: Path, pair: list[str]) -> None:
     half = load(tmp_path, cells.finished(tmp_path, cells.SPEC, BAD[:6], missing=2))
     for shape in ("table", "markdown", "latex"):
         text = compare(tmp_path, pair[0], *half, "--format", shape).stdout.replace("\\", "")
@@ -223,7 +223,7 @@ def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: li
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("sums-v",), "at least two runs are needed"),
         (("sums-v", "nope"), "'nope' is not a run of this warehouse, which has: "),
@@ -235,11 +235,11 @@ def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: li
     ],
 )
 def test_invalid_input_gets_one_line_that_says_what_is_valid(
-    tmp_path: Path, pair: list[str], arguments: Sequence[str], says: str
+    tmp_path: Path, pair: list[str], arguments: Sequence[str], message: str
 ) -> None:
     result = compare(tmp_path, *arguments)
     assert result.exit_code == 2
-    assert says in result.stderr.strip().splitlines()[-1]
+    assert message in result.stderr.strip().splitlines()[-1]
 
 
 def test_runs_of_other_problems_cannot_be_compared(tmp_path: Path, pair: list[str]) -> None:

@@ -55,8 +55,8 @@ def test_an_error_without_a_grade_is_missing_while_other_samples_are_to_be_grade
     where, runs = warehouse
     _, row = records(compare(where, runs["complete"], runs[name], "--format", "json"))
     assert row["num_missing_samples"] == missing
-    said = f"NOT GRADED: {missing} of 36 samples are finished but not graded"
-    assert (said in compare(where, runs["complete"], runs[name]).stdout) is (missing > 0)
+    message = f"NOT GRADED: {missing} of 36 samples are finished but not graded"
+    assert (message in compare(where, runs["complete"], runs[name]).stdout) is (missing > 0)
 
 
 @pytest.mark.parametrize(("name", "arguments"), [("without a grade", ()), ("by version 2", ("--grader", "1"))])
@@ -70,7 +70,7 @@ def test_a_run_without_a_grade_is_not_compared_on_its_errors_alone(
     assert f"NOT COMPARED: {names[1]}: none of its 36 samples is finished and graded" in result.stdout
 
 
-def test_with_a_grader_version_named_nothing_is_told_to_finalize(warehouse: tuple[Path, dict[str, str]]) -> None:
+def test_with_a_named_grader_version_no_message_suggests_finalize(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     names = [runs["complete"], runs["by version 2"], runs["graded in part"]]
     first, *others = compare(where, *names, "--grader", "1").stdout.splitlines()
@@ -85,7 +85,7 @@ def test_with_a_grader_version_named_nothing_is_told_to_finalize(warehouse: tupl
     assert "python -m jobs finalize" in compare(where, names[0], names[2]).stdout
 
 
-def test_no_command_names_a_folder_that_is_no_longer_there(tmp_path: Path) -> None:
+def test_no_message_suggests_a_command_for_a_missing_folder(tmp_path: Path) -> None:
     made = [
         cells.finished(tmp_path, VANILLA, RIGHT),
         cells.finished(tmp_path, SPECCOT, RIGHT, has_run=others),
@@ -101,7 +101,7 @@ def test_no_command_names_a_folder_that_is_no_longer_there(tmp_path: Path) -> No
     assert "python -m jobs" not in text
 
 
-def test_what_two_runs_share_is_said_once_for_all_metrics(tmp_path: Path) -> None:
+def test_shared_problems_are_reported_once_for_all_metrics(tmp_path: Path) -> None:
     made = [cells.finished(tmp_path, VANILLA, RIGHT[:3]), cells.finished(tmp_path, SPECCOT, RIGHT[:5], has_run=others)]
     base, run = load(tmp_path, *made)
     alone, several = (compare(tmp_path, base, run, *more).stdout for more in ((), ("--k", "1,2", "--maj")))
@@ -110,6 +110,6 @@ def test_what_two_runs_share_is_said_once_for_all_metrics(tmp_path: Path) -> Non
         f"{run}, pass@1[avg-of-3, 10 of 15 samples]: {shares}"
     ]
     assert [line for line in several.splitlines() if shares in line] == [f"{run}: {shares}"]
-    said = f"COMPARED IN PART: {run} against {base}: compared on 6 of the 9 samples that either run has planned."
-    assert several.splitlines().count(said) == 1
+    message = f"COMPARED IN PART: {run} against {base}: compared on 6 of the 9 samples that either run has planned."
+    assert several.splitlines().count(message) == 1
     assert "3 of 3 problems" not in several

@@ -41,14 +41,14 @@ def none(problem: int, sample: int) -> bool:
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A folder with a warehouse, and the runs in it by name: copies of one run that lack a third in several ways."""
     where = tmp_path_factory.mktemp("unfinished runs")
-    found: dict[str, str] = {}
+    run_ids: dict[str, str] = {}
 
     def add(
         name: str, spec: RunSpec, has_run: Has = every_one, has_grade: Has = every_one, has_failed: Has = none
     ) -> None:
-        spec = replace(spec, seed=len(found))
+        spec = replace(spec, seed=len(run_ids))
         made = cells.finished(where, spec, RIGHT, has_run=has_run, has_grade=has_grade, has_failed=has_failed)
-        [found[name]] = load(where, made)
+        [run_ids[name]] = load(where, made)
 
     add("complete", VANILLA)
     add("complete speccot", SPECCOT)
@@ -62,7 +62,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     add("failed", VANILLA, has_failed=lambda problem, sample: sample == 2, has_grade=HAS["last samples"])
     add("five samples", replace(SPECCOT, samples=5))
     add("five samples, last missing", replace(SPECCOT, samples=5), has_run=lambda problem, sample: sample < 4)
-    return where, found
+    return where, run_ids
 
 
 @pytest.mark.parametrize("how", HAS)
@@ -89,7 +89,7 @@ def test_a_copy_that_lacks_a_third_does_not_differ(
     assert row["speed_up"] == pytest.approx(1, abs=1e-12)
 
 
-def test_a_complete_copy_is_not_worse(warehouse: tuple[Path, dict[str, str]]) -> None:
+def test_a_complete_copy_is_non_inferior(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     both = records(compare(where, runs["complete"], runs["complete speccot"], "--margin", "90", "--format", "json"))
     assert [row["is_non_inferior"] for row in both] == [None, True]
@@ -107,7 +107,7 @@ def test_an_error_is_a_result(warehouse: tuple[Path, dict[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("what", ["", ", ungraded"])
-def test_a_result_of_an_unfinished_run_is_over_what_it_has_and_says_so(
+def test_a_result_of_an_unfinished_run_is_over_its_samples_and_its_metric_shows_it(
     warehouse: tuple[Path, dict[str, str]], what: str
 ) -> None:
     where, runs = warehouse
@@ -127,13 +127,13 @@ def test_what_is_compared_and_how_to_complete_it_is_said_once(
     where, runs = warehouse
     run, base = runs["whole problems"], runs["complete"]
     text = compare(where, base, run, "--k", "1", "--maj", "--format", shape).stdout.replace("\\", "")
-    for said in (
+    for message in (
         f"{run}: INCOMPLETE RUN: 12 of 36 samples have not been run. They are left out here, while the run's summary",
         f"counts them as not correct; complete it with: python -m jobs resume '{where / run}'",
         f"COMPARED IN PART: {run} against {base}: compared on 24 of the 36 samples that either run has planned, on",
         "difference, interval, p, MDE and speed-up are valid only if samples are missing at random, which is rarely",
     ):
-        assert text.count(said) == 1, said
+        assert text.count(message) == 1, message
     assert text.count(" unfinished ") == 2
     assert "pass@1[avg-of-3, 24 of 36 samples]" in text
     assert "counts them as not correct (over graded" not in text
@@ -158,7 +158,7 @@ def test_only_an_index_that_the_other_run_planned_is_left_out(warehouse: tuple[P
     assert "compared on 48 of the 60 samples that either run has planned" in text
 
 
-def test_a_run_that_lacks_what_the_other_never_planned_is_unfinished_all_the_same(
+def test_a_run_that_lacks_what_the_other_never_planned_is_unfinished(
     warehouse: tuple[Path, dict[str, str]],
 ) -> None:
     where, runs = warehouse
@@ -181,7 +181,7 @@ def test_pass_at_k_and_majority_are_over_problems_with_k_common_samples(warehous
         assert f"{metric}: compared on {enough} of 12 problems, because a problem needs 2 samples of each run." in text
 
 
-def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]]) -> None:
+def test_a_missing_sample_is_not_an_abstention(warehouse: tuple[Path, dict[str, str]]) -> None:
     """The first two samples of a problem with two right ones agree; a third that abstained could not outvote them."""
     where, runs = warehouse
     rows = records(compare(where, runs["last samples"], runs["complete"], "--k", "2", "--maj", "--format", "json"))
@@ -190,7 +190,7 @@ def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("names", "arguments", "says"),
+    ("names", "arguments", "message"),
     [
         (("complete", "nothing"), (), "none of its 36 samples is finished and graded; complete it with: python -m"),
         (("nothing", "complete"), (), "python -m jobs resume"),
@@ -200,17 +200,17 @@ def test_a_missing_sample_is_no_abstention(warehouse: tuple[Path, dict[str, str]
     ],
 )
 def test_where_fewer_than_two_runs_are_left_one_line_says_so(
-    warehouse: tuple[Path, dict[str, str]], names: tuple[str, ...], arguments: tuple[str, ...], says: str
+    warehouse: tuple[Path, dict[str, str]], names: tuple[str, ...], arguments: tuple[str, ...], message: str
 ) -> None:
     where, runs = warehouse
-    assert_refused(compare(where, *(runs[name] for name in names), *arguments), says)
+    assert_refused(compare(where, *(runs[name] for name in names), *arguments), message)
 
 
-def assert_refused(result: Result, says: str) -> None:
+def assert_refused(result: Result, message: str) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     [line] = result.stderr.splitlines()
     assert line.startswith("error: ")
-    assert says in line
+    assert message in line
     assert "python -m jobs " in line
 
 
@@ -228,10 +228,10 @@ def test_a_run_that_has_nothing_is_left_out_and_the_others_are_compared(
     why = f"{names[1]}: none of its 36 samples is finished and graded; complete it with: python -m jobs resume"
     line = f"NOT COMPARED: {why} '{where / names[1]}'"
     assert compare(where, *names).stdout.splitlines()[0] == line
-    found = json.loads(compare(where, *names, "--format", "json").stdout)
-    assert [row["run_id"] for row in found["rows"]] == [names[0], names[2]]
-    assert found["warnings"][0] == line
-    assert found["differences"] == json.loads(compare(where, *names[::2], "--format", "json").stdout)["differences"]
+    document = json.loads(compare(where, *names, "--format", "json").stdout)
+    assert [row["run_id"] for row in document["rows"]] == [names[0], names[2]]
+    assert document["warnings"][0] == line
+    assert document["differences"] == json.loads(compare(where, *names[::2], "--format", "json").stdout)["differences"]
     assert compare(where, *names, "--format", "csv").stdout == compare(where, *names[::2], "--format", "csv").stdout
 
 
@@ -248,7 +248,7 @@ def test_after_an_empty_baseline_the_next_run_is_the_baseline(warehouse: tuple[P
 
 
 @pytest.mark.parametrize(
-    ("names", "arguments", "left", "says"),
+    ("names", "arguments", "left", "message"),
     [
         (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 samples"),
         (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 samples"),
@@ -266,18 +266,18 @@ def test_a_metric_that_too_few_samples_are_there_for_is_left_out_alone(
     names: tuple[str, str],
     arguments: tuple[str, ...],
     left: int,
-    says: str,
+    message: str,
 ) -> None:
     where, runs = warehouse
     chosen = [runs[name] for name in names]
-    found = json.loads(compare(where, *chosen, *arguments, "--format", "json").stdout)
-    assert len(found["rows"]) == left
-    assert {row["run_id"] for row in found["rows"]} == set(chosen)
-    [line] = [line for line in found["warnings"] if line.startswith(f"NOT COMPARED: {says.format(*chosen)}")]
+    document = json.loads(compare(where, *chosen, *arguments, "--format", "json").stdout)
+    assert len(document["rows"]) == left
+    assert {row["run_id"] for row in document["rows"]} == set(chosen)
+    [line] = [line for line in document["warnings"] if line.startswith(f"NOT COMPARED: {message.format(*chosen)}")]
     assert "complete it with: python -m jobs resume" in line
 
 
-def test_k_beyond_what_is_planned_is_refused_for_unfinished_runs_as_well(
+def test_k_beyond_what_is_planned_is_refused_for_unfinished_runs_too(
     warehouse: tuple[Path, dict[str, str]],
 ) -> None:
     where, runs = warehouse
@@ -286,7 +286,7 @@ def test_k_beyond_what_is_planned_is_refused_for_unfinished_runs_as_well(
     assert "pass@4 needs 1 ≤ k ≤ samples per problem, and the run has 3" in result.stderr
 
 
-def test_new_columns_stand_behind_the_old_ones(warehouse: tuple[Path, dict[str, str]]) -> None:
+def test_new_columns_come_after_the_old_ones(warehouse: tuple[Path, dict[str, str]]) -> None:
     where, runs = warehouse
     header, *_ = compare(where, runs["complete"], runs["at random"], "--format", "csv").stdout.splitlines()
     names = header.split(",")

@@ -1,4 +1,4 @@
-"""The latency model finds the speeds that made the calls, and says how wrong it is where they made none."""
+"""The latency model recovers the speeds that generated the calls, and reports its errors on other calls."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def samples(number: int, noise: float = 0.0, seed: int = 1) -> list[TimedSample]
 
 
 def test_a_fit_finds_the_speeds_that_made_the_calls() -> None:
-    found = fit(samples(20))
-    assert found.sample_overhead_seconds == pytest.approx(0.5)
-    assert found.speeds["draft"].output_token == pytest.approx(0.01, rel=1e-3)
-    assert found.speeds["draft"].output_token_per_request == pytest.approx(0.002, rel=1e-3)
-    assert found.speeds["target"].prompt_token == pytest.approx(0.004, rel=1e-3)
-    assert found.speeds["target"].output_token_per_request == pytest.approx(0, abs=1e-6)
+    model = fit(samples(20))
+    assert model.sample_overhead_seconds == pytest.approx(0.5)
+    assert model.speeds["draft"].output_token == pytest.approx(0.01, rel=1e-3)
+    assert model.speeds["draft"].output_token_per_request == pytest.approx(0.002, rel=1e-3)
+    assert model.speeds["target"].prompt_token == pytest.approx(0.004, rel=1e-3)
+    assert model.speeds["target"].output_token_per_request == pytest.approx(0, abs=1e-6)
 
 
 def test_half_of_noisy_samples_predict_the_other_halfs_median() -> None:
@@ -64,7 +64,7 @@ def test_half_of_noisy_samples_predict_the_other_halfs_median() -> None:
 
 
 def test_times_that_do_not_follow_from_the_work_are_not_predicted() -> None:
-    """A fit on short samples says nothing of calls whose time another cause decides."""
+    """A fit on short samples does not predict calls whose time has another cause."""
     draw = random.Random(3)
     unrelated = [
         TimedSample((TimedCall(Work("draft", 1, 100, 50), seconds, "draft"),), seconds)
@@ -81,18 +81,18 @@ def test_few_samples_are_not_cross_validated() -> None:
 
 def test_recorded_calls_become_work(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
-        found = timed_samples(connection, loaded.vanilla.path.name)
-        assert [s.latency_seconds for s in found]
-        assert sorted(s.latency_seconds for s in found) == sorted(t.latency_seconds for t in loaded.baseline)
-        assert {c.work.new_prompt_tokens for s in found for c in s.calls} == {50.0}
+        timed = timed_samples(connection, loaded.vanilla.path.name)
+        assert [s.latency_seconds for s in timed]
+        assert sorted(s.latency_seconds for s in timed) == sorted(t.latency_seconds for t in loaded.baseline)
+        assert {c.work.new_prompt_tokens for s in timed for c in s.calls} == {50.0}
         with pytest.raises(WarehouseError, match="no timed samples of a run 'none'"):
             timed_samples(connection, "none")
 
 
 def test_samples_that_were_interrupted_are_left_out(loaded: Loaded) -> None:
     with reader(loaded.database) as connection:
-        found = timed_samples(connection, loaded.speculative.path.name)
-    assert len(found) == 3  # of five finished one was resumed and one failed
+        timed = timed_samples(connection, loaded.speculative.path.name)
+    assert len(timed) == 3  # of the five finished samples one was resumed and one failed
 
 
 def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(
     runs.write_part(folder, [runs.lookahead(used), runs.lookahead(refused, refused=True, latency=12.0)])
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
-        found = {sample.latency_seconds: sample for sample in timed_samples(connection, folder.path.name)}
-    first, verdict, ahead, _ = found[10.0].work
+        by_latency = {sample.latency_seconds: sample for sample in timed_samples(connection, folder.path.name)}
+    first, verdict, ahead, _ = by_latency[10.0].work
     assert (first.begun_under, ahead.begun_under) == (None, verdict)
-    assert len(found[12.0].calls) == len(found[12.0].work) + 1
-    assert all(work.begun_under is None for work in found[12.0].work)
-    assert fit(list(found.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
+    assert len(by_latency[12.0].calls) == len(by_latency[12.0].work) + 1
+    assert all(work.begun_under is None for work in by_latency[12.0].work)
+    assert fit(list(by_latency.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
 
 
 def test_the_command_prints_every_run_with_its_error(loaded: Loaded) -> None:
@@ -128,12 +128,12 @@ def test_a_run_is_projected_onto_other_hardware(loaded: Loaded, tmp_path: Path) 
         'name = "fast"\nsource = "made up"\ngpus = 4\n'
         "[target]\noutput_tokens_per_second = 10\nprompt_tokens_per_second = 100\n"
     )
-    asked = [str(loaded.vanilla.path), "--hardware", str(file)]
-    result = CliRunner().invoke(project.main, asked)
+    arguments = [str(loaded.vanilla.path), "--hardware", str(file)]
+    result = CliRunner().invoke(project.main, arguments)
     assert result.exit_code == 0, result.output
     assert "mean 4.75 s, median 4.75 s" in result.output
     assert "whole run there  28 s of wall time, 0.0317 GPU-hours" in result.output
-    halved = CliRunner().invoke(project.main, [*asked, "--workers", "2"])
+    halved = CliRunner().invoke(project.main, [*arguments, "--workers", "2"])
     assert "whole run there  14 s" in halved.output
 
 

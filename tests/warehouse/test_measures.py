@@ -1,4 +1,4 @@
-"""Measures of the papers' tables against hand-computed numbers, and how a run is found for a suite."""
+"""Measures of the papers' tables against hand-computed numbers, and the search for the runs of a suite."""
 
 from __future__ import annotations
 
@@ -67,52 +67,52 @@ def connection(database: Path) -> Iterator[Connection]:
         ("accuracy", "own", 100 * 4 / 6),
     ],
 )
-def test_a_measure_is_what_the_traces_say(connection: Connection, name: str, run: str, value: float) -> None:
-    found = measure(connection, name, run)
-    assert found is not None
-    assert found.value == pytest.approx(value)
+def test_a_measure_agrees_with_the_traces(connection: Connection, name: str, run: str, value: float) -> None:
+    measured = measure(connection, name, run)
+    assert measured is not None
+    assert measured.value == pytest.approx(value)
 
 
 def test_the_interval_is_students_over_problems(connection: Connection) -> None:
     """Two samples of each of three problems, planned index first: latencies 20 and 23, 21 and 24, 22 and 25."""
-    found = measure(connection, "latency_seconds", "base")
-    assert found is not None
-    assert found.value == pytest.approx(22.5)
-    assert found.n == 3
-    assert found.high == pytest.approx(22.5 + 4.302652730 * 1 / math.sqrt(3))
-    assert found.low == pytest.approx(22.5 - 4.302652730 * 1 / math.sqrt(3))
+    measured = measure(connection, "latency_seconds", "base")
+    assert measured is not None
+    assert measured.value == pytest.approx(22.5)
+    assert measured.n == 3
+    assert measured.high == pytest.approx(22.5 + 4.302652730 * 1 / math.sqrt(3))
+    assert measured.low == pytest.approx(22.5 - 4.302652730 * 1 / math.sqrt(3))
 
 
 def test_best_of_k_is_the_unbiased_estimate(connection: Connection) -> None:
     """Problem 0 has both samples wrong, the others both right."""
-    found = measure(connection, "pass_at_2", "own")
-    assert found is not None
-    assert found.value == pytest.approx(200 / 3)
+    measured = measure(connection, "pass_at_2", "own")
+    assert measured is not None
+    assert measured.value == pytest.approx(200 / 3)
     assert measure(connection, "pass_at_5", "own") is None
 
 
 def test_shares_stay_between_nothing_and_all(connection: Connection) -> None:
-    found = measure(connection, "accuracy", "own")
-    assert found is not None
-    assert (found.low, found.high) == (0.0, 100.0)
+    measured = measure(connection, "accuracy", "own")
+    assert measured is not None
+    assert (measured.low, measured.high) == (0.0, 100.0)
 
 
 def test_a_ratio_needs_its_baseline(connection: Connection) -> None:
-    found = measure(connection, "speed_up", "own", "base")
-    assert found is not None
-    assert found.value == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
+    measured = measure(connection, "speed_up", "own", "base")
+    assert measured is not None
+    assert measured.value == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
     assert measure(connection, "speed_up", "own", None) is None
     assert measure(connection, "wall_speed_up", "own", "nothing") is None
 
 
-def test_every_measure_can_be_asked_of_any_run(connection: Connection) -> None:
+def test_every_measure_can_be_computed_for_any_run(connection: Connection) -> None:
     for name in MEASURES:
         for run in ("own", "base", "scripted"):
             measure(connection, name, run, "base")
 
 
-def test_a_run_is_found_by_what_was_asked(connection: Connection) -> None:
-    wanted: dict[str, object] = {"method": "speccot", "dataset": "toy", "params": {"guidance_tokens": 8, "drafts": 2}}
-    assert [run["run_id"] for run in runs_like(connection, wanted)] == ["own"]
-    assert runs_like(connection, {**wanted, "params": {"drafts": 3, "guidance_tokens": 8}}) == []
-    assert runs_like(connection, {**wanted, "draft_name": "other"}) == []
+def test_runs_are_selected_by_column_values(connection: Connection) -> None:
+    columns: dict[str, object] = {"method": "speccot", "dataset": "toy", "params": {"guidance_tokens": 8, "drafts": 2}}
+    assert [run["run_id"] for run in runs_like(connection, columns)] == ["own"]
+    assert runs_like(connection, {**columns, "params": {"drafts": 3, "guidance_tokens": 8}}) == []
+    assert runs_like(connection, {**columns, "draft_name": "other"}) == []

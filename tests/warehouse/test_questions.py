@@ -30,8 +30,8 @@ UNANSWERED = {
 @pytest.mark.parametrize(("question", "sql"), QUESTIONS, ids=[q[:40] for q, _ in QUESTIONS])
 def test_a_question_is_answered(loaded: Loaded, question: str, sql: str) -> None:
     with reader(loaded.database) as connection:
-        found = connection.execute(sql).fetchall()
-    assert bool(found) == (not any(question.startswith(opening) for opening in UNANSWERED))
+        answer = connection.execute(sql).fetchall()
+    assert bool(answer) == (not any(question.startswith(opening) for opening in UNANSWERED))
 
 
 def test_every_view_of_the_papers_is_on_the_page(loaded: Loaded) -> None:
@@ -39,10 +39,10 @@ def test_every_view_of_the_papers_is_on_the_page(loaded: Loaded) -> None:
         views = {
             name for (name,) in connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
         }
-    asked = {view for view in views if re.search(rf"FROM {view}\b", PAGE)}
+    queried = {view for view in views if re.search(rf"FROM {view}\b", PAGE)}
     papers = {
         "fallback_rate_by_setting", "token_split", "latency_split", "speed_up", "steps_by_author", "answer_length",
         "draft_selection_accuracy", "step_quality", "reflective_words", "fallback_by_position", "judge_calibration",
         "judge_reliability", "judge_auroc", "threshold_replay", "flips",
     }  # fmt: skip
-    assert papers <= asked
+    assert papers <= queried

@@ -37,8 +37,8 @@ class Browser:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def one(self, css: str) -> WebElement:
-        [found] = self.all(css)
-        return found
+        [element] = self.all(css)
+        return element
 
     def text(self, css: str) -> str:
         """Text with what is folded away."""
@@ -60,7 +60,7 @@ class Browser:
         WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda _: condition())
 
     def complaints(self) -> list[str]:
-        """What the console holds since it was last asked."""
+        """Return the new messages of the console."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # selenium leaves it untyped
 
 

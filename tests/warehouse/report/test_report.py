@@ -1,4 +1,4 @@
-"""The report's numbers, its tables as text, its size, and what it refuses."""
+"""The report's numbers, its tables as text, its size, and its error messages."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
     ]
     for spec in specs:
         load_run(runs.create(tmp_path, spec), tmp_path / "w.duckdb")
-    found = [facts.label for facts in facts_of(tmp_path / "w.duckdb", *(spec.run_id for spec in specs))]
-    assert found == [
+    labels = [facts.label for facts in facts_of(tmp_path / "w.duckdb", *(spec.run_id for spec in specs))]
+    assert labels == [
         "vanilla target",
         "vanilla draft",
         "speccot drafts 2",
@@ -109,7 +109,7 @@ def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> No
     ]
 
 
-def test_the_page_refers_to_nothing_outside_itself(loaded: Loaded, written: Written) -> None:
+def test_the_page_loads_nothing_from_outside(loaded: Loaded, written: Written) -> None:
     page = written(loaded.database, *all_runs(loaded)).read_text()
     own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?!#)[^"'>\s]+""", own)
@@ -143,7 +143,7 @@ def test_warnings_are_in_every_format(loaded: Loaded, tmp_path: Path) -> None:
     assert all("LIMITED, not a benchmark result: speccot (8 in flight)." in caption for caption in figures)
 
 
-def test_a_page_keeps_to_its_size_and_says_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
+def test_a_page_stays_within_its_size_and_reports_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
     """Traces of random text cannot be compressed below the limit."""
     folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
     draw = random.Random(0)
@@ -179,7 +179,7 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
     assert 'aria-label="Accuracy' in written(loaded.database, loaded.vanilla.path.name).read_text()
 
 
-def test_a_very_long_text_is_cut_and_says_so(tmp_path: Path, written: Written) -> None:
+def test_a_very_long_text_is_cut_with_a_note(tmp_path: Path, written: Written) -> None:
     folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
     runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text="x" * 60_000)])
     load_run(folder, database)
@@ -199,7 +199,7 @@ def test_hostile_text_reaches_the_page_neither_as_markup_nor_as_script(
     assert step["text"].startswith(HOSTILE)
 
 
-def test_markdown_and_latex_hold_the_tables_and_act_on_nothing(hostile: tuple[Path, Any]) -> None:
+def test_markdown_and_latex_contain_the_tables_with_markup_escaped(hostile: tuple[Path, Any]) -> None:
     database, folder = hostile
     markdown = report(database, folder.path.name).stdout
     assert re.search(r"^\| speccot +\| +toy \| +3 × 2 \| +50\.00 \|", markdown, re.MULTILINE)
@@ -221,7 +221,7 @@ def test_a_run_folder_stands_for_its_run_and_its_warehouse(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("none", "-o", "a.html"), "'none' is not a run of this warehouse, which has: toy-"),
         (("RUN", "-o", "a.pdf"), "a.pdf ends in none of .html, .htm, .md, .tex: rename it or give --format"),
@@ -230,9 +230,9 @@ def test_a_run_folder_stands_for_its_run_and_its_warehouse(tmp_path: Path) -> No
         ((), "Missing argument"),
     ],
 )
-def test_invalid_input_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_input_is_one_line_and_exit_code_2(loaded: Loaded, arguments: tuple[str, ...], message: str) -> None:
     run = loaded.speculative.path.name
     result = report(loaded.database, *(run if a == "RUN" else a for a in arguments))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert message in result.stderr
     assert not Path("a.html").exists()

@@ -39,8 +39,8 @@ def test_maj_at_k_is_the_mean_over_all_sets_and_ties(answers: str, data: st.Data
     k = data.draw(st.integers(1, len(answers)))
     expected = np.mean([majority(chosen) for chosen in itertools.combinations(answers, k)])
     counts = Counter(answers.replace(" ", ""))
-    found = maj_at_k(list(counts.values()), [name == "R" for name in counts], answers.count(" "), k)
-    assert found == pytest.approx(expected)
+    chance = maj_at_k(list(counts.values()), [name == "R" for name in counts], answers.count(" "), k)
+    assert chance == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("k", [0, 5])

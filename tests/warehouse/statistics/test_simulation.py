@@ -14,8 +14,8 @@ CASES = {what: case for what, case in SHARES.items() if "not used" not in what} 
 def test_what_should_happen_so_often_does(what: str) -> None:
     """Within a point of the nominal share, and four standard errors of so few repetitions."""
     once, nominal = CASES[what]
-    found = share(once, (40, 4, 0.0), REPETITIONS)
-    assert found == pytest.approx(nominal, abs=0.01 + 4 * (nominal * (1 - nominal) / REPETITIONS) ** 0.5)
+    rate = share(once, (40, 4, 0.0), REPETITIONS)
+    assert rate == pytest.approx(nominal, abs=0.01 + 4 * (nominal * (1 - nominal) / REPETITIONS) ** 0.5)
 
 
 def test_the_table_has_a_line_for_everything_counted() -> None:

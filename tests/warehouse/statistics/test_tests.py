@@ -60,9 +60,9 @@ def test_a_difference_off_the_grid_is_refused() -> None:
 @pytest.mark.parametrize("table", [((7, 9), (2, 14)), ((0, 16), (5, 11)), ((16, 0), (12, 4))])
 def test_with_one_problem_the_stratified_test_is_fishers(table: tuple[tuple[int, int], tuple[int, int]]) -> None:
     (a, b), (c, d) = table
-    found = stratified(np.array([a]), np.array([a + b]), np.array([c]), np.array([c + d]))
-    assert found.p_less == pytest.approx(stats.fisher_exact(table, "less").pvalue)
-    assert found.p_greater == pytest.approx(stats.fisher_exact(table, "greater").pvalue)
+    test = stratified(np.array([a]), np.array([a + b]), np.array([c]), np.array([c + d]))
+    assert test.p_less == pytest.approx(stats.fisher_exact(table, "less").pvalue)
+    assert test.p_greater == pytest.approx(stats.fisher_exact(table, "greater").pvalue)
 
 
 def test_the_stratified_statistic_is_mantel_and_haenszels() -> None:
@@ -71,15 +71,15 @@ def test_the_stratified_statistic_is_mantel_and_haenszels() -> None:
     first, second = rng.binomial(16, p), rng.binomial(48, p)
     tables = [np.array([[a, 16 - a], [b, 48 - b]]) for a, b in zip(first, second, strict=True)]
     expected = StratifiedTable(tables).test_null_odds(correction=False)
-    found = stratified(first, np.full(25, 16), second, np.full(25, 48))
-    assert found.z**2 == pytest.approx(expected.statistic)
-    assert found.p == pytest.approx(expected.pvalue, abs=0.01)
-    assert found.difference == pytest.approx(float(np.mean(first / 16 - second / 48)))
+    test = stratified(first, np.full(25, 16), second, np.full(25, 48))
+    assert test.z**2 == pytest.approx(expected.statistic)
+    assert test.p == pytest.approx(expected.pvalue, abs=0.01)
+    assert test.difference == pytest.approx(float(np.mean(first / 16 - second / 48)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=3))
 @settings(max_examples=40)
-def test_the_stratified_p_values_count_every_way_to_deal_the_samples(correct: list[tuple[int, int]]) -> None:
+def test_the_stratified_p_values_count_every_assignment_of_the_samples(correct: list[tuple[int, int]]) -> None:
     """3 samples on one side and 4 on the other: all ways to choose which 3 of a problem's 7 are the first side's."""
     dealt = []
     for a, b in correct:
@@ -87,10 +87,10 @@ def test_the_stratified_p_values_count_every_way_to_deal_the_samples(correct: li
         dealt.append([sum(chosen) for chosen in itertools.combinations(answers, 3)])
     totals = np.array([sum(one) for one in itertools.product(*dealt)])
     first, second = np.array([a for a, _ in correct]), np.array([b for _, b in correct])
-    found = stratified(first, np.full(len(first), 3), second, np.full(len(first), 4))
-    assert found.p_less == pytest.approx(np.mean(totals <= first.sum()))
-    assert found.p_greater == pytest.approx(np.mean(totals >= first.sum()))
-    assert found.p_observed == pytest.approx(np.mean(totals == first.sum()))
+    test = stratified(first, np.full(len(first), 3), second, np.full(len(first), 4))
+    assert test.p_less == pytest.approx(np.mean(totals <= first.sum()))
+    assert test.p_greater == pytest.approx(np.mean(totals >= first.sum()))
+    assert test.p_observed == pytest.approx(np.mean(totals == first.sum()))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

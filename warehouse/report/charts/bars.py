@@ -38,7 +38,7 @@ def stacked(
     height = 30 + ROW * len(bars) + sum(gaps) + 44
     totals = [sum(bar.parts.values()) for bar in bars]
     left, right = svg.label_width(bar.label for bar in bars), svg.WIDTH - 110
-    scale = svg.Scale(0.0, whole, left, right) if whole else svg.from_zero(totals, left, right)
+    scale = svg.Scale(0.0, whole, left, right) if whole else svg.scale_from_zero(totals, left, right)
     kinds = [kind for kind in names if any(bar.parts.get(kind) for bar in bars)]
     bottom = height - 42
     parts = [_legend(kinds, names, left)]

@@ -46,7 +46,7 @@ def dots(rows: Sequence[Dot], axis: str, description: str, *, high: float = floa
     height = ROW * len(rows) + 48
     ends = [x for dot in rows for x in (dot.value, dot.low, dot.high) if x is not None]
     left = svg.label_width(dot.label for dot in rows)
-    scale = svg.around(ends, left, svg.WIDTH - 200, low=0.0, high=high)
+    scale = svg.padded_scale(ends, left, svg.WIDTH - 200, low=0.0, high=high)
     bottom = height - 40
     parts = [_vertical_grid(scale, bottom), svg.text((scale.start + scale.end) / 2, height - 4, axis, "axis middle")]
     for row, dot in enumerate(rows):
@@ -66,8 +66,8 @@ def scatter(points: Sequence[Point], x_axis: str, y_axis: str, description: str)
     height, left, right, top, bottom = 380, 64, svg.WIDTH - 24, 12, 326
     xs = [x for p in points for x in (p.x, p.x_low, p.x_high) if x is not None]
     ys = [y for p in points for y in (p.y, p.y_low, p.y_high) if y is not None]
-    x_scale = svg.from_zero(xs, left, right)
-    y_scale = svg.around(ys, bottom, top, low=0.0, high=100.0)
+    x_scale = svg.scale_from_zero(xs, left, right)
+    y_scale = svg.padded_scale(ys, bottom, top, low=0.0, high=100.0)
     parts = [
         _vertical_grid(x_scale, bottom, top),
         *(svg.line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),

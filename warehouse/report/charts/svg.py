@@ -96,7 +96,7 @@ class Scale:
         return [i * step for i in range(first, last + 1)]
 
 
-def around(
+def padded_scale(
     values: Sequence[float], start: float, end: float, *, low: float = -math.inf, high: float = math.inf
 ) -> Scale:
     """Return a scale over values with some margin around them, within limits."""
@@ -105,7 +105,7 @@ def around(
     return Scale(max(low, bottom - room), min(high, top + room), start, end)
 
 
-def from_zero(values: Sequence[float], start: float, end: float) -> Scale:
+def scale_from_zero(values: Sequence[float], start: float, end: float) -> Scale:
     """Return a scale from zero to slightly above the highest value."""
     return Scale(0.0, 1.05 * max(values, default=0.0) or 1.0, start, end)
 
