@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 @click.option("--workers", type=click.IntRange(1), help="Workers.  [default: the file's]")
 def main(run: str, file: Path, database: Path | None, concurrency: int | None, workers: int | None) -> None:
     """Say what RUN (a run folder, or a run id in the warehouse) would take on other hardware."""
-    from warehouse.database import DatabaseError, WarehouseError, one_line
+
+    from warehouse.options import usage_errors
 
     given = {"concurrency": concurrency, "workers": workers}
     try:
         machine = hardware.read(file).model_copy(update={k: v for k, v in given.items() if v is not None})
-        samples, planned, checked = _recorded(Path(run), database)
+        with usage_errors():
+            samples, planned, checked = _recorded(Path(run), database)
         there = hardware.project([sample.work for sample in samples], machine, planned)
-    except (WarehouseError, DatabaseError) as wrong:
-        raise click.UsageError(one_line(wrong)) from wrong
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from wrong
     _print(Path(run).name, samples, planned, checked, machine, there)
