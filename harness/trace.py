@@ -128,7 +128,7 @@ class Trace:
     started_at: float = 0.0
     """UTC, seconds since the epoch, of the first attempt."""
     draft_prompt: str = ""
-    """The text that the draft model was given, before any step."""
+    """The draft model's prompt before any step."""
     target_prompt: str = ""
     steps: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)

@@ -26,7 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-async def pretended(
+async def simulated(
     seed: int,
     steps: list[Step] | None = None,
     *,
@@ -35,7 +35,7 @@ async def pretended(
     tokenizer: ByteTokenizer | None = None,
     **params: Any,
 ) -> Trace:
-    """A sample of two pretended models, one of which errs often; the faster one answers first, as in life."""
+    """A sample of two simulated models, one of which errs often; the faster one answers first, as in life."""
     model = SimulatedModel(skill=0.6, thinks=thinks)
     own = ByteTokenizer(thinks=thinks)
     draft = ScriptedEngine(model.write, model.judge, tokenizer or own, context_tokens)
@@ -45,7 +45,7 @@ async def pretended(
     return await solve("specreason", {"draft": draft, "target": target}, trace=trace, **params)
 
 
-def told(trace: Trace) -> tuple[list[Step], str | None]:
+def text_and_decisions(trace: Trace) -> tuple[list[Step], str | None]:
     """What a chain says and how it was decided; not when."""
     return [replace(step, elapsed_seconds=0.0) for step in trace.steps], trace.stop_reason
 
@@ -64,9 +64,9 @@ def begun_ahead(trace: Trace) -> list[Call]:
 async def test_the_chain_is_the_same_with_and_without(name: str) -> None:
     seen: set[str | None] = set()
     for seed in range(12):
-        without = await pretended(seed, **SETTINGS[name])
-        ahead = await pretended(seed, **SETTINGS[name], lookahead=True)
-        assert told(ahead) == told(without)
+        without = await simulated(seed, **SETTINGS[name])
+        ahead = await simulated(seed, **SETTINGS[name], lookahead=True)
+        assert text_and_decisions(ahead) == text_and_decisions(without)
         seen |= {step.role for step in ahead.steps} | {ahead.stop_reason}
         seen |= {call.purpose for call in ahead.calls}
         seen |= {"used" for _ in begun_ahead(ahead)}
@@ -76,9 +76,11 @@ async def test_the_chain_is_the_same_with_and_without(name: str) -> None:
 
 async def test_a_sample_resumed_after_any_step_ends_as_one_that_never_looked_ahead() -> None:
     for seed in range(4):
-        without = await pretended(seed)
+        without = await simulated(seed)
         for kept in range(1, len(without.steps)):
-            assert told(await pretended(seed, without.steps[:kept], lookahead=True)) == told(without)
+            assert text_and_decisions(
+                await simulated(seed, without.steps[:kept], lookahead=True)
+            ) == text_and_decisions(without)
 
 
 async def test_the_draft_writes_on_while_the_target_scores() -> None:
@@ -134,7 +136,7 @@ async def test_nothing_is_begun_behind_what_ends_the_chain(
 
 
 async def test_nothing_is_begun_where_the_context_is_full() -> None:
-    room = len((await pretended(0)).draft_prompt.encode()) + len("a\n\n")
+    room = len((await simulated(0)).draft_prompt.encode()) + len("a\n\n")
     draft, target = Script(["a\n\n"]), Script(decides=["9"])
     engines = {"draft": draft.engine(context_tokens=room), "target": target.engine()}
     trace = await solve("specreason", engines, lookahead=True)

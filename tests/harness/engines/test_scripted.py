@@ -1,4 +1,4 @@
-"""The scripted engine obeys the seam, and the pretended model can be run in hundreds."""
+"""The scripted engine follows the Engine protocol, and the simulated model can be run in hundreds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def _sample(method: str, index: int, thinks: bool) -> Trace:
 
 @pytest.mark.parametrize("thinks", [False, True])
 @pytest.mark.parametrize("method", sorted(METHODS))
-async def test_hundreds_of_pretended_samples_end_with_an_answer(method: str, thinks: bool) -> None:
+async def test_hundreds_of_simulated_samples_end_with_an_answer(method: str, thinks: bool) -> None:
     traces = await asyncio.gather(*(_sample(method, i, thinks) for i in range(100)))
     assert {trace.stop_reason for trace in traces} == {"answered"}
     assert all("\\boxed{" in trace.output_text for trace in traces)
@@ -101,6 +101,6 @@ async def test_hundreds_of_pretended_samples_end_with_an_answer(method: str, thi
     assert 50 <= right <= 100
 
 
-async def test_a_pretended_sample_is_the_same_every_time() -> None:
+async def test_a_simulated_sample_is_the_same_every_time() -> None:
     first, again = await _sample("specreason", 3, False), await _sample("specreason", 3, False)
     assert first.output_text == again.output_text

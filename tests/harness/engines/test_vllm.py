@@ -281,8 +281,8 @@ async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_n
         _kill_core(engine)
         while not engine.process.llm.errored:
             await asyncio.sleep(0.1)
-        known = AsyncLLM.errored.fget
-        late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and known(llm))
+        original = AsyncLLM.errored.fget
+        late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and original(llm))
 
         async def lost(request: object) -> None:
             """What is sent to a process that is no more."""
