@@ -10,6 +10,7 @@ A line is written to the operating system before the next step begins, so a kill
 flight; the disk is synced once a second, so a machine that dies loses at most one second more. A torn last line is
 normal and skipped. After a lost line the count of steps no longer matches, and the sample's later lines are ignored.
 Because earlier steps are carried over, every finished sample is complete in the journal that holds its end.
+A number that JSON cannot hold (a log-probability of -inf) is written as null.
 """
 
 from __future__ import annotations

@@ -53,6 +53,20 @@ def test_a_finished_sample_reads_back_equal(tmp_path: Path) -> None:
     assert journal.attempt["run_id"] == "run"
 
 
+def test_an_infinite_log_probability_is_null_and_can_be_read(tmp_path: Path) -> None:
+    trace = Trace("s1", "demo/0", 0, seed=1)
+    trace.steps.append(a_step("one"))
+    verdict = trace.steps[0].verdict
+    assert verdict is not None
+    verdict.logprobs = (0.0, float("-inf"))
+    writer = JournalWriter(tmp_path / "j.jsonl", ATTEMPT)
+    writer.start(trace)
+    writer.close()
+    read = read_journal(tmp_path / "j.jsonl").unfinished["s1"].steps[0].verdict
+    assert read is not None
+    assert list(read.logprobs) == [0.0, None]
+
+
 def test_an_interrupted_sample_keeps_its_accepted_steps(tmp_path: Path) -> None:
     trace = write_one(tmp_path / "j.jsonl", ended=False)
     assert read_journal(tmp_path / "j.jsonl").unfinished == {"s1": trace}
