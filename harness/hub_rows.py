@@ -1,4 +1,4 @@
-"""One small function per benchmark: a row with the hub's columns → a record as `harness.benchmarks` describes it."""
+"""Converters from the hub's columns to records as `harness.benchmarks` describes them, one function per benchmark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ANY_BOX = frozenset({"e42e4259255b85bb", "a7cf9617c20c7514", "29421c88ce2a48cf"
 
 
 def gsm8k(row: Row) -> Record:
-    """The answer stands after `####`; thousands separators are removed."""
+    """Convert a row; the answer follows `####`, and thousands separators are removed."""
     _, mark, answer = row["answer"].rpartition("####")
     if not mark:
         raise ValueError("no #### in the solution")
@@ -36,31 +36,31 @@ def gsm8k(row: Row) -> Record:
 
 
 def math(row: Row) -> Record:
-    """The answer is the last `\\boxed` of the solution, except in the twelve solutions named above."""
-    found = boxes(row["solution"])
-    if not found:
+    """Convert a row; the answer is the last `\\boxed` of the solution, except in the twelve solutions named above."""
+    boxed = boxes(row["solution"])
+    if not boxed:
         raise ValueError("no \\boxed in the solution")
     record = {
         "problem": row["problem"],
-        "answer": found[-1],
+        "answer": boxed[-1],
         "level": str(row["level"]).removeprefix("Level "),
         "subject": row["type"],
     }
     text_hash = hashlib.sha256(" ".join(row["problem"].split()).encode()).hexdigest()[:16]
     if text_hash in _ALL_BOXES:
-        record |= {"answer": ",".join(found), "answers": found}
+        record |= {"answer": ",".join(boxed), "answers": boxed}
     elif text_hash in _ANY_BOX:
-        record["alternatives"] = found
+        record["alternatives"] = boxed
     return record
 
 
 def math500(row: Row) -> Record:
-    """Has a column for everything."""
+    """Convert a row, which has a column for each field."""
     return {field: row[field] for field in ("problem", "answer", "level", "subject")}
 
 
 def gaokao(row: Row) -> Record:
-    """Repairs what is known to be broken: answers that ended up in the problem, and `$145$solution:`."""
+    """Convert a row and repair known defects: answers inside the problem, and `$145$solution:`."""
     problem, answer = row["question"], str(row["answer"] or "").strip().removesuffix("solution:")
     leak = re.search(r"\s*\banswers?:\s*(\S.*?)\s*$", problem, re.IGNORECASE)
     if not answer and leak:
@@ -69,12 +69,12 @@ def gaokao(row: Row) -> Record:
 
 
 def college_math(row: Row) -> Record:
-    """Answers as they are, dollar signs and all."""
+    """Convert a row; answers are kept unchanged, with their dollar signs."""
     return {"problem": row["question"], "answer": row["answer"], "subject": row.get("data_topic")}
 
 
 def olympiadbench(row: Row) -> Record:
-    """`final_answer` is a list of one text; several answers stand in it, separated by commas."""
+    """Convert a row; `final_answer` is a list of one text, in which several answers are separated by commas."""
     answer = ",".join(row["final_answer"])
     record = {
         "problem": f"{row['context']}\n{row['question']}" if row.get("context") else row["question"],
@@ -90,7 +90,7 @@ def olympiadbench(row: Row) -> Record:
 
 
 def integer_answer(row: Row) -> Record:
-    """AIME and AMC: 027, 27.0 and 27 are one answer."""
+    """Convert a row of AIME or AMC; 027, 27.0 and 27 are the same answer."""
     text = str(row["answer"]).strip().strip("$").removesuffix("^\\circ")
     if not float(text).is_integer():
         raise ValueError(f"the answer {text!r} is not an integer")
@@ -98,7 +98,7 @@ def integer_answer(row: Row) -> Record:
 
 
 def gpqa(row: Row) -> Record:
-    """The right option first, as in the source; the loader shuffles."""
+    """Convert a row with the right option first, as in the source; the loader shuffles the options."""
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
     return {
         "problem": row["Question"].strip(),
@@ -109,24 +109,24 @@ def gpqa(row: Row) -> Record:
 
 
 def boxes(text: str) -> list[str]:
-    """The contents of all `\\boxed{…}` and `\\fbox{…}`, braces matched; `\\boxed 2` gives what follows up to a `$`."""
-    found = []
+    """Return the contents of all `\\boxed{…}` and `\\fbox{…}`, braces matched; of `\\boxed 2`, the text up to `$`."""
+    contents = []
     for match in re.finditer(r"\\(?:boxed|fbox)\s*(\{)?", text):
         rest = text[match.end() :]
         if not match[1]:
-            found.append(re.split(r"[$\n]", rest, maxsplit=1)[0].strip())
+            contents.append(re.split(r"[$\n]", rest, maxsplit=1)[0].strip())
             continue
         depth = 1
         for place, character in enumerate(rest):
             depth += (character == "{") - (character == "}")
             if depth == 0:
-                found.append(rest[:place].strip())
+                contents.append(rest[:place].strip())
                 break
-    return found
+    return contents
 
 
 def answer_parts(answer: str) -> list[str]:
-    """A text of several answers, split at commas outside brackets, without dollar signs."""
+    """Split a text of several answers at commas outside brackets, and remove dollar signs."""
     parts, depth = [""], 0
     for character in answer:
         depth = max(0, depth + (character in "([{") - (character in ")]}"))

@@ -1,7 +1,7 @@
-"""`python -m harness.project RUN --hardware FILE`: what would this run take on that machine?
+"""`python -m harness.project RUN --hardware FILE`: project a run's duration onto another machine.
 
-The recorded calls of the run (how many, how many tokens each) are put through the latency model with the speeds of the
-hardware file; the same model fitted to the run itself says how far it can be trusted.
+The latency model is applied to the recorded calls of the run with the speeds of the hardware file; fitting the same
+model to the run itself shows how accurate it is.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 @click.option(
     "--database",
     type=click.Path(path_type=Path),
-    help="Warehouse that holds the run.  [default: beside the run folder, else warehouse.duckdb]",
+    help="Warehouse with the run.  [default: beside the run folder, else warehouse.duckdb]",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Samples in flight per worker.  [default: the file's]")
 @click.option("--workers", type=click.IntRange(1), help="Workers.  [default: the file's]")
 def main(run: str, file: Path, database: Path | None, concurrency: int | None, workers: int | None) -> None:
-    """Say what RUN (a run folder, or a run id in the warehouse) would take on other hardware."""
-
+    """Project the duration of RUN (a run folder, or a run id in the warehouse) onto other hardware."""
     from warehouse.options import usage_errors
 
     given = {"concurrency": concurrency, "workers": workers}
@@ -52,7 +51,7 @@ def main(run: str, file: Path, database: Path | None, concurrency: int | None, w
 
 
 def _recorded(run: Path, database: Path | None) -> tuple[list[TimedSample], int, Validation]:
-    """Timed samples, the number of planned ones, and how well the latency model fits them."""
+    """Return the timed samples, the number of planned ones, and how well the latency model fits."""
     from warehouse.database import reader, rows
     from warehouse.latency import timed_samples, validate
     from warehouse.options import default_database
