@@ -10,12 +10,16 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from harness.records import NO_UNKNOWN_FIELDS
+
 Kind = Literal["math", "choice"]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One benchmark item with its gold answer."""
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
 
     id: str
     """`<dataset>/<row>`, stable across machines."""

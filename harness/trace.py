@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.engine import Finish, Role, normalized
+from harness.records import NO_UNKNOWN_FIELDS, LogProbability
 
 TRACE_VERSION = 1
 
@@ -29,6 +30,8 @@ the one before. context: the model's context window was full. error: an exceptio
 @dataclass(slots=True)
 class Call:
     """One request to one engine."""
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
 
     purpose: Purpose
     model: Role
@@ -63,6 +66,8 @@ class Call:
 class Candidate:
     """One proposal for a step."""
 
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
     text: str
     num_tokens: int
     finish: Finish
@@ -78,12 +83,14 @@ class Candidate:
 class Verdict:
     """The target's one-token judgement, with the full probability vector."""
 
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
     kind: VerdictKind
     question: str
     """The question after the chain, exactly as sent, candidates included."""
     options: tuple[str, ...]
     """The option labels, e.g. ("1", "2", "3") or ("0", …, "9")."""
-    logprobs: tuple[float, ...]
+    logprobs: tuple[LogProbability, ...]
     """Log-probability of each option before any mask (nats)."""
     decision: int
     """Index of the decided option: the chosen candidate or the rejection; for a score the most probable digit."""
@@ -102,6 +109,8 @@ class Verdict:
 class Step:
     """One accepted piece of the chain of thought."""
 
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
     author: Role
     role: StepRole
     text: str
@@ -119,6 +128,8 @@ class Step:
 @dataclass(slots=True)
 class Trace:
     """All steps and calls of one sample."""
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
 
     sample_id: str
     """Hash of problem, method with parameters, models, sampling and seed: the unit of resumption."""

@@ -24,15 +24,17 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
 from harness.problem import Problem
 from jobs.run import trace_files
 from jobs.run.files import write_atomically
 from jobs.run.spec import RunSpec, Unit
+
+_PROBLEMS = TypeAdapter(list[Problem])
 
 
 class RunBusyError(ValueError):
@@ -221,7 +223,5 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Read the problems that `write_problems` wrote; raises TypeError where the file has an unknown column."""
-    list_fields = ("answers", "alternatives", "choices")
-    rows: list[dict[str, Any]] = trace_files.read_rows(path)
-    return [Problem(**{**row, **{name: tuple(row[name]) for name in list_fields}}) for row in rows]
+    """Read the problems that `write_problems` wrote; raises ValueError where the file has an unknown column."""
+    return _PROBLEMS.validate_python(trace_files.read_rows(path))

@@ -10,7 +10,7 @@ A line is written to the operating system before the next step begins, so a kill
 flight; the disk is synced once a second, so a machine that dies loses at most one second more. A torn last line is
 normal and skipped. After a lost line the count of steps no longer matches, and the sample's later lines are ignored.
 Because earlier steps are carried over, every finished sample is complete in the journal that holds its end.
-A number that JSON cannot hold (a log-probability of -inf) is written as null.
+A log-probability of -inf, which JSON cannot hold, is written as null and read back as -inf.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import TypeAdapter
 
-from harness.trace import Call, Candidate, Step, Trace, Verdict
+from harness.trace import Call, Step, Trace
 from jobs.run.spec import Attempt
 
 _SYNC_SECONDS = 1.0
+_TRACE = TypeAdapter(Trace)
+_STEP = TypeAdapter(Step)
+_CALLS = TypeAdapter(list[Call])
 
 
 class JournalWriter:
@@ -154,9 +158,9 @@ def apply(journal: Journal, event: dict[str, Any]) -> None:
         trace = journal.unfinished[event["sample_id"]]
         if event["num_steps"] != len(trace.steps) + (kind == "step"):
             return  # a line before this one was lost
-        trace.calls += [Call(**call) for call in event["calls"]]
+        trace.calls += _CALLS.validate_python(event["calls"])
         if kind == "step":
-            trace.steps.append(step_from_dict(event["step"]))
+            trace.steps.append(_STEP.validate_python(event["step"]))
         else:
             trace.num_attempts = event["num_attempts"]
             trace.stop_reason, trace.error = event["stop_reason"], event["error"]
@@ -176,16 +180,6 @@ def events(path: Path, journal: Journal) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def trace_from_dict(data: dict[str, Any]) -> Trace:
-    """Build a trace from its JSON object; raises TypeError where fields are missing or unknown."""
-    steps = [step_from_dict(step) for step in data["steps"]]
-    return Trace(**{**data, "steps": steps, "calls": [Call(**call) for call in data["calls"]]})
-
-
-def step_from_dict(data: dict[str, Any]) -> Step:
-    """Build a step from its JSON object; raises TypeError where fields are missing or unknown."""
-    verdict = data["verdict"]
-    if verdict is not None:
-        verdict = Verdict(**{**verdict, "options": tuple(verdict["options"]), "logprobs": tuple(verdict["logprobs"])})
-    candidates = [Candidate(**c) for c in data["candidates"]]
-    return Step(**{**data, "token_ids": tuple(data["token_ids"]), "candidates": candidates, "verdict": verdict})
+def trace_from_dict(record: dict[str, Any]) -> Trace:
+    """Build a trace from its JSON object; raises ValueError where a field is missing, unknown or of another type."""
+    return _TRACE.validate_python(record)

@@ -14,8 +14,11 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter
+
 from harness.methods import run_identity, sample_identity
 from harness.problem import Problem
+from harness.records import NO_UNKNOWN_FIELDS
 
 SPEC_VERSION = 1
 Parameter = int | float | str | bool
@@ -42,6 +45,8 @@ def _derived(default: _T) -> _T:
 class ModelSpec:
     """A model as the run names it and as the nodes find it."""
 
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
     name: str
     path: str
     """A local folder, or a hub id that the nodes' cache holds."""
@@ -56,6 +61,8 @@ class ModelSpec:
 class AdapterSpec:
     """LoRA weights that the target chooses drafts with (SCoT, section 3.4)."""
 
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
     name: str
     path: str
     """A local folder, absolute."""
@@ -69,6 +76,8 @@ class AdapterSpec:
 @dataclass(frozen=True)
 class EngineSpec:
     """How the engines are started; part of the run because speed depends on it."""
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
 
     kind: str
     """`vllm`, `transformers` or `scripted`."""
@@ -92,6 +101,8 @@ class EngineSpec:
 @dataclass(frozen=True)
 class RunSpec:
     """Everything that a result depends on."""
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
 
     method: str
     params: Mapping[str, Parameter]
@@ -169,12 +180,8 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """The inverse of `to_json`; raises TypeError on unknown or missing fields."""
-        data = json.loads(text)
-        data["draft"], data["target"] = (m and ModelSpec(**m) for m in (data["draft"], data["target"]))
-        data["engine"] = EngineSpec(**data["engine"])
-        data["selection"] = AdapterSpec(**data["selection"]) if data.get("selection") else None
-        return cls(**data)
+        """Read what `to_json` wrote; raises ValueError where a field is missing, unknown or of another type."""
+        return TypeAdapter(cls).validate_json(text)
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:

@@ -53,7 +53,7 @@ def test_a_finished_sample_reads_back_equal(tmp_path: Path) -> None:
     assert journal.attempt["run_id"] == "run"
 
 
-def test_an_infinite_log_probability_is_null_and_can_be_read(tmp_path: Path) -> None:
+def test_an_infinite_log_probability_is_null_in_the_file_and_read_back(tmp_path: Path) -> None:
     trace = Trace("s1", "demo/0", 0, seed=1)
     trace.steps.append(a_step("one"))
     verdict = trace.steps[0].verdict
@@ -64,7 +64,7 @@ def test_an_infinite_log_probability_is_null_and_can_be_read(tmp_path: Path) -> 
     writer.close()
     read = read_journal(tmp_path / "j.jsonl").unfinished["s1"].steps[0].verdict
     assert read is not None
-    assert list(read.logprobs) == [0.0, None]
+    assert read.logprobs == (0.0, float("-inf"))
 
 
 def test_an_interrupted_sample_keeps_its_accepted_steps(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def _began(part: Path) -> str:
     import orjson
 
     row = trace_files.read_rows(part)[0]
-    return orjson.dumps({**row, "steps": [], "calls": [], "stop_reason": None, "latency_seconds": None}).decode()
+    return orjson.dumps({**row, "steps": [], "calls": [], "stop_reason": None, "latency_seconds": 0.0}).decode()
 
 
 def test_a_worker_reads_only_what_may_concern_its_shards(tmp_path: Path) -> None:
