@@ -24,6 +24,7 @@ from harness.engine import Role
 from harness.engines import adapter
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
+from harness.plural import counted
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer
@@ -149,7 +150,8 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     console.print(table)
     every_check = [*here, *(node.checks if node else ())]
     counts = {status: sum(check.status == status for check in every_check) for status in _MARKS}
-    console.print(f"{counts['ok']} ok, {counts['warning']} warnings, {counts['failure']} failures")
+    warnings, failures = counted(counts["warning"], "warning"), counted(counts["failure"], "failure")
+    console.print(f"{counts['ok']} ok, {warnings}, {failures}")
 
 
 def _by_subject(checks: list[Check]) -> dict[str, list[Check]]:
