@@ -41,6 +41,27 @@ def database_of(run: RunFolder) -> Path:
     return database_beside(run.path)
 
 
+def check(database: Path) -> None:
+    """Raise WarehouseFailed where a database file exists and a run could not be loaded into it when it has ended.
+
+    A database that is locked at the moment, or of an older schema, passes: loading waits for it or rebuilds it.
+    """
+    from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
+
+    remedy = f"move it away, then run: python -m warehouse.load {database.parent}"
+    if database.is_dir():
+        raise WarehouseFailed(f"{database} is a folder, not a DuckDB database; {remedy}")
+    try:
+        with reader(database, wait_seconds=0.0):
+            pass
+    except (WarehouseMissing, WarehouseBusy, WarehouseOutdated):
+        pass
+    except WarehouseError as error:
+        is_other_file = "not a valid DuckDB" in str(error)
+        problem = f"{database} is not a DuckDB database" if is_other_file else str(error)
+        raise WarehouseFailed(f"{problem}; {remedy}") from error
+
+
 def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> dict[str, Recorded]:
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
     from warehouse import history

@@ -47,7 +47,7 @@ def test_exit_code_and_table_say_whether_something_failed(tmp_path: Path) -> Non
     bad = doctor(*flags, "--data-dir", ".", cwd=tmp_path)
     assert bad.returncode == 1
     assert "FAILURE" in bad.stdout
-    assert "1 failures" in bad.stdout
+    assert "1 failure\n" in bad.stdout
     assert not (tmp_path / "runs").exists()
 
 

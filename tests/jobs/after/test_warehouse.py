@@ -1,4 +1,4 @@
-"""What is printed and written once several runs have ended."""
+"""The check of a warehouse before a run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,46 @@ from pathlib import Path
 
 import pytest
 
-from jobs.after.warehouse import WarehouseFailed, compare_and_report
-from tests.warehouse import runs
-from warehouse.load import load_run
+from jobs.after.warehouse import WarehouseFailed, check
+from warehouse.database import writer
 
 
-def test_runs_that_cannot_be_compared_are_an_error_and_are_reported_nevertheless(tmp_path: Path) -> None:
-    folders = [runs.create(tmp_path), runs.create(tmp_path, runs.VANILLA)]
-    for folder in folders:
-        load_run(folder, tmp_path / "warehouse.duckdb")
-    page = tmp_path / "report.html"
-    with pytest.raises(WarehouseFailed, match="fewer than two runs are left to compare"):
-        compare_and_report(folders, page)
-    assert "INCOMPLETE RUN" in page.read_text(encoding="utf-8")
+def test_a_file_that_is_no_database_is_found_before_a_run(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    database.write_text("notes", encoding="utf-8")
+    with pytest.raises(WarehouseFailed) as failure:
+        check(database)
+    remedy = f"move it away, then run: python -m warehouse.load {tmp_path}"
+    assert str(failure.value) == f"{database} is not a DuckDB database; {remedy}"
 
 
-def test_one_run_is_reported_and_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = runs.create(tmp_path)
-    load_run(folder, tmp_path / "warehouse.duckdb")
-    compare_and_report([folder], tmp_path / "report.html")
-    assert capsys.readouterr().out.startswith(f"{tmp_path / 'report.html'}: ")
+def test_a_truncated_database_and_a_folder_are_found_too(tmp_path: Path) -> None:
+    database, folder = tmp_path / "warehouse.duckdb", tmp_path / "folder.duckdb"
+    with writer(database):
+        pass
+    database.write_bytes(database.read_bytes()[:5000])
+    with pytest.raises(WarehouseFailed, match=r"cannot be opened: .*; move it away"):
+        check(database)
+    folder.mkdir()
+    with pytest.raises(WarehouseFailed, match="is a folder"):
+        check(folder)
+
+
+def test_a_missing_and_a_readable_database_pass(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    check(database)
+    assert not database.exists()
+    with writer(database):
+        pass
+    check(database)
+
+
+@pytest.mark.parametrize("error", ["WarehouseBusy", "WarehouseOutdated"])
+def test_a_locked_and_an_outdated_database_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
+    from warehouse import database as module
+
+    def fail(*_: object, **__: object) -> None:
+        raise getattr(module, error)("locked or old")
+
+    monkeypatch.setattr(module, "reader", fail)
+    check(tmp_path / "warehouse.duckdb")
