@@ -29,7 +29,7 @@ _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 @click.command(cls=OneLineErrors)
 @click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--database", type=click.Path(path_type=Path), help="Load the graded runs into this warehouse.")
+@click.option("--database", type=click.Path(path_type=Path), help="Database to load the graded runs into.")
 @click.option(
     "--diff",
     "is_diff",

@@ -61,7 +61,8 @@ class OneLineErrors(click.Command):
         """Write the options by heading; those without one come last, under Options."""
         by_heading: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*self.headings, "Options")}
         for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
+            record = parameter.get_help_record(ctx)
+            if record is not None and record[1]:  # from 8.2, click has one for every argument
                 by_heading.setdefault(getattr(parameter, "heading", "Options"), []).append(record)
         for heading, records in by_heading.items():
             if records:

@@ -38,7 +38,8 @@ _WIDTH_OF_A_FILE = 160
 _EXAMPLES = """\b
 Examples:
   python -m harness.doctor
-  python -m harness.doctor --method speccot --dataset amc23 --profile mycluster --on-node
+  python -m harness.doctor --method speccot --dataset amc23 \\
+    --profile mycluster --on-node
 """
 
 

@@ -24,7 +24,8 @@ _LISTS = ("methods", "datasets", "models", "presets")
 _EXAMPLES = """\b
 Examples:
   python -m harness.launch --method speccot --dataset amc23
-  python -m harness.launch --preset specreason-qwq --dataset aime24 --cluster slurm --profile mycluster --shards 8
+  python -m harness.launch --preset specreason-qwq --dataset aime24 \\
+    --cluster slurm --profile mycluster --shards 8
   python -m harness.launch --list methods
 """
 

@@ -106,7 +106,7 @@ class PartialLaunch(BaseModel):
     ] = None
     data_dir: Annotated[
         Path | None,
-        Flag("run", "Folder with <dataset>.jsonl files; also the environment variable HARNESS_DATA_DIR."),
+        Flag("run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."),
         AfterValidator(lambda path: path and _existing(path)),
     ] = None
 

@@ -197,10 +197,18 @@ def _parameter_help(declared: Mapping[str, ParameterField]) -> str:
     for method, parameter in declared.items():
         users.setdefault(parameter.help, []).append(method)
     text = " ".join(f"{', '.join(methods)}: {meaning}" for meaning, methods in users.items())
-    if len({parameter.default for parameter in declared.values()}) == 1:
-        return f"{text}  [default: {next(iter(declared.values())).default}]"
-    by_method = ", ".join(f"{method} {parameter.default}" for method, parameter in declared.items())
+    defaults = {method: _default_text(parameter) for method, parameter in declared.items()}
+    if len(set(defaults.values())) == 1:
+        return f"{text}  [default: {next(iter(defaults.values()))}]"
+    by_method = ", ".join(f"{method} {default}" for method, default in defaults.items())
     return f"{text}  [default: {by_method}]"
+
+
+def _default_text(parameter: ParameterField) -> str:
+    """Return a default as it is typed: for a switch, the name of the flag without its dashes."""
+    if not isinstance(parameter.default, bool):
+        return str(parameter.default)
+    return ("" if parameter.default else "no-") + parameter.name.replace("_", "-")
 
 
 def _sbatch_options() -> list[click.Option]:

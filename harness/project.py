@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--database",
     type=click.Path(path_type=Path),
-    help="Warehouse with the run.  [default: beside the run folder, else warehouse.duckdb]",
+    help="Database to read.  [default: beside the run folder, else warehouse.duckdb]",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Samples in flight per worker.  [default: the file's]")
 @click.option("--workers", type=click.IntRange(1), help="Workers.  [default: the file's]")

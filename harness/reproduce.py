@@ -21,7 +21,8 @@ _EXAMPLES = """\b
 Examples:
   python -m harness.reproduce --list
   python -m harness.reproduce speccot-table2 --dry-run
-  python -m harness.reproduce speccot-table2 --scale 30x2 --column gsm8k --cluster slurm --profile mycluster
+  python -m harness.reproduce speccot-table2 --scale 30x2 --column gsm8k \\
+    --cluster slurm --profile mycluster
 """
 _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name not in _SUITE_DECIDES]
 
@@ -45,7 +46,7 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     help="TOML file of a machine's speeds, for the estimate.  [default: the papers' four A100]",
 )
 @click.option(
-    "--database", type=click.Path(path_type=Path), help="Warehouse.  [default: warehouse.duckdb in the output folder]"
+    "--database", type=click.Path(path_type=Path), help="Database to load and read.  [default: beside the run folders]"
 )
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> None:

@@ -76,7 +76,7 @@ def status(run: Path, follow: bool) -> None:
 @main.command()
 @_RUN
 @click.argument("shard", type=int, required=False)
-@click.option("--lines", type=click.IntRange(1), default=40, show_default=True)
+@click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
     """Print the end of the log of a shard's latest worker, or of every shard that has stopped."""
     from jobs.watch.status import log_path
@@ -235,7 +235,11 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
 
 @main.command()
 @_RUN
-@click.option("--database", type=click.Path(path_type=Path), help="The warehouse.  [default: beside the run folders]")
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    help="Database to load the run into.  [default: beside the run folder]",
+)
 def finalize(run: Path, database: Path | None) -> None:
     """Compact journals, grade, load the warehouse and print the result."""
     from jobs.after.conclude import conclude

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.methods import METHODS, parameter_fields
+from harness.training import settings as training_settings
 from tests.import_graph import module_files
 from tests.test_imports import PACKAGES, ROOT
 
@@ -90,3 +91,42 @@ def test_the_help_of_a_launch_explains_every_hyper_parameter(method: str) -> Non
     for parameter in parameter_fields(method):
         assert " ".join(parameter.help.split()) in words, parameter.name
         assert method in words
+
+
+def commands_and_subcommands(module: str) -> list[tuple[list[str], click.Command]]:
+    main = command(module)
+    subcommands = main.commands.items() if isinstance(main, click.Group) else ()
+    return [([], main), *(([name], subcommand) for name, subcommand in subcommands)]
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_the_examples_of_the_help_fit_80_columns_and_every_option_is_explained(module: str) -> None:
+    for words, subcommand in commands_and_subcommands(module):
+        text = CliRunner(env={"COLUMNS": "80"}).invoke(command(module), [*words, "--help"]).output
+        assert [line for line in text.splitlines() if len(line) > 80 and "python" in line] == [], words
+        assert "[default: False]" not in " ".join(text.split()), words
+        options = [parameter for parameter in subcommand.params if isinstance(parameter, click.Option)]
+        assert [o.name for o in options if not o.hidden and (o.help or "[")[0] == "["] == [], words
+        arguments = [parameter for parameter in subcommand.params if isinstance(parameter, click.Argument)]
+        for name in (argument.make_metavar(click.Context(subcommand)) for argument in arguments):
+            assert f"\n  {name}\n" not in text, words
+
+
+@pytest.mark.parametrize("task", ["align", "select"])
+def test_the_help_of_a_training_explains_every_setting(task: str) -> None:
+    output = CliRunner().invoke(command("harness.train"), [task, "--help"], env={"COLUMNS": "500"}).output
+    words = " ".join(output.split())
+    assert "[OPTIONS] [-- LAUNCH_FLAGS…]" in words
+    for name in training_settings.fields():
+        assert training_settings.meaning(name) in words
+
+
+def test_the_folder_of_datasets_is_described_in_one_wording() -> None:
+    helps = {
+        (option.help or "").partition("  [")[0]
+        for module in COMMANDS
+        for _, subcommand in commands_and_subcommands(module)
+        for option in subcommand.params
+        if isinstance(option, click.Option) and option.name == "data_dir"
+    }
+    assert helps == {"Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."}

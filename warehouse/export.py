@@ -45,7 +45,12 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
 @click.command(cls=WarehouseCommand)
 @click.argument("run_id", metavar="RUN")
 @format_option(["parquet", "inspect"], "parquet")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="[default: RUN-parquet/ or RUN.eval, here]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder or file to write.  [default: RUN-parquet/ or RUN.eval]",
+)
 @database_option()
 @wait_option()
 def main(

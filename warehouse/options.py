@@ -98,7 +98,9 @@ def grader_option() -> Option:
 
 def format_option(formats: Sequence[str], default: str = "by FILE's ending, else table") -> Option:
     """Add `--format`, the parameter `output_format`; None where it is not given."""
-    return click.option("--format", "output_format", type=click.Choice(formats), help=f"[default: {default}]")
+    return click.option(
+        "--format", "output_format", type=click.Choice(formats), help=f"Output format.  [default: {default}]"
+    )
 
 
 def output_option() -> Option:

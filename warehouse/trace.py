@@ -164,7 +164,10 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
 @database_option()
 @wait_option()
 def main(run_id: str, problem_id: str, sample_index: int, database: Path, wait_seconds: float) -> None:
-    """Print one sample: prompt, steps, candidates, verdicts, calls."""
+    """Print one sample: prompt, steps, candidates, verdicts, calls.
+
+    PROBLEM_ID is a problem of the dataset, e.g. demo/0; SAMPLE_INDEX counts its samples from 0.
+    """
     console = Console(highlight=False)
     with reader(database, wait_seconds) as connection:
         for line in trace_lines(connection, run_id, problem_id, sample_index):

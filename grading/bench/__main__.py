@@ -29,7 +29,11 @@ _GOAL = 0.9
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--dataset", default="math500", help="Dataset whose golds the answers are made from.")
-@click.option("--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl files.")
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
+)
 @click.option("--problems", type=click.IntRange(2), default=500, help="Number of problems of the dataset to use.")
 @click.option("--samples", type=click.IntRange(1), default=16, help="Answers per problem in the run of `grade_many`.")
 @click.option(

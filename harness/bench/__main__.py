@@ -61,21 +61,35 @@ _SIZE = click.IntRange(1)
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
 @click.option("--draft", default=smollm.NAME, help="Draft model: a known name, a hub id, or a folder.")
 @click.option("--target", default=smollm.NAME, help="Target model, in the same forms.")
-@click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k")
-@click.option("--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl.")
-@click.option("--only", default=",".join(NAMES), callback=_names(NAMES), help="Comma-separated sections.")
+@click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k", help="Dataset.")
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
+)
+@click.option(
+    "--only",
+    default=",".join(NAMES),
+    show_default="all",
+    callback=_names(NAMES),
+    help=f"Sections, separated by commas: {', '.join(NAMES)}.",
+)
 @click.option(
     "--methods", default="speccot,specreason", callback=_names(tuple(METHODS)), help="Methods, separated by commas."
 )
-@click.option("--problems", type=_SIZE, default=8)
-@click.option("--tokens", type=_SIZE, default=64, help="Token budget of a sample: vanilla and latency.")
-@click.option("--pairs", type=_SIZE, default=2, help="Repetitions of harness and bare engine in turn: vanilla.")
-@click.option("--latency-problems", type=_SIZE, default=3)
-@click.option("--in-flight", default="16,64", callback=_widths, help="Samples in flight: throughput.")
-@click.option("--flight-tokens", type=_SIZE, default=24, help="Token budget of a sample: throughput.")
-@click.option("--step-tokens", type=_SIZE, default=12, help="Longest step; also the guidance of SpecCoT.")
-@click.option("--drafts", type=_SIZE, default=5, help="Candidates per step of SpecCoT.")
-@click.option("--minutes", type=click.FloatRange(0), default=12, help="No section starts after this time.")
+@click.option("--problems", type=_SIZE, default=8, help="Number of problems, the first of the dataset.")
+@click.option("--tokens", type=_SIZE, default=64, help="Token budget per sample (sections vanilla and latency).")
+@click.option(
+    "--pairs", type=_SIZE, default=2, help="Repetitions of harness and bare engine in turn (section vanilla)."
+)
+@click.option("--latency-problems", type=_SIZE, default=3, help="Number of problems of section latency.")
+@click.option("--in-flight", default="16,64", callback=_widths, help="Samples in flight (section throughput).")
+@click.option("--flight-tokens", type=_SIZE, default=24, help="Token budget per sample (section throughput).")
+@click.option(
+    "--step-tokens", type=_SIZE, default=12, help="Longest step, in tokens; also the longest guidance of SpecCoT."
+)
+@click.option("--drafts", type=_SIZE, default=5, help="Candidates per step in SpecCoT.")
+@click.option("--minutes", type=click.FloatRange(0), default=12, help="No section starts after this many minutes.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
 def main(output: Path | None, **chosen: Any) -> None:
     """Measure what the harness costs around bare vLLM, and what it needs on its own."""

@@ -14,13 +14,13 @@ from harness.command import OneLineErrors
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A training configuration  [default: the bundled pair's].",
+    help="A training configuration.  [default: the bundled pair's]",
 )
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs/demo-pair"), show_default=True,
     help="Output folder: models, and checkpoints that the same command resumes from.",
 )  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), help="CPU threads  [default: torch's own choice].")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: torch's own choice]")
 def main(config: Path | None, out: Path, threads: int | None) -> None:
     """Train the demo's draft and target: about an hour and a half on two CPU cores, less on a GPU.
 

@@ -132,11 +132,13 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
             "--runs", type=click.Path(path_type=Path), default="runs", show_default=True, help="Folder of run folders."
         ),
         click.option(
-            "--data-dir", type=click.Path(exists=True, path_type=Path), help="Folder of <dataset>.jsonl files."
+            "--data-dir",
+            type=click.Path(exists=True, path_type=Path),
+            help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
         ),
         click.option("--dry-run", is_flag=True, help="Print what would be done, and exit."),
         *(_setting_option(name, value_type, task) for name, value_type in training_settings.fields().items()),
-        click.argument("launch_flags", nargs=-1, type=click.UNPROCESSED),
+        click.argument("launch_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- LAUNCH_FLAGS…]"),
     )
 
     def decorate(command: _Command) -> _Command:
@@ -148,7 +150,10 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
 
 
 def _setting_option(name: str, value_type: type, task: Task) -> Callable[[_Command], _Command]:
-    text = f"Training setting.  [default: {getattr(training_settings.DEFAULTS[task], name)}]"
+    default = getattr(training_settings.DEFAULTS[task], name)
+    if value_type is bool:
+        default = ("" if default else "no-") + name.replace("_", "-")
+    text = f"{training_settings.meaning(name)}  [default: {default}]"
     if value_type is bool:
         return click.option(f"{flag(name)}/--no-{name.replace('_', '-')}", name, default=None, help=text)
     choices = training_settings.choices(name)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from harness.methods.ranges import check_range
 
@@ -22,39 +22,43 @@ MODULES = ("q_proj", "v_proj")
 """Modules that LoRA is added to (section 3.3): the query and value projections of every layer."""
 RANKS = (1, 8, 16, 32, 64, 128)
 """Ranks that vLLM can serve."""
+_T = TypeVar("_T")
+
+
+def _setting(help: str, default: _T) -> _T:  # noqa: A002 - click's word for it
+    """Declare a setting: a field that carries its own documentation."""
+    declared: _T = field(default=default, metadata={"help": help})
+    return declared
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Hyperparameters of a training. In these comments "code" is the authors' published code."""
+    """Hyperparameters of a training, each with the text that `--help` prints."""
 
-    learning_rate: float
-    """Learning rate of the first step; decays linearly to 0 (code: its trainer's default schedule)."""
-    epochs: int = 5
-    """Number of epochs (code)."""
-    batch: int = 1
-    """Examples per forward pass (code)."""
-    accumulation: int = 1
-    """Forward passes per optimizer step (code)."""
-    rank: int = 8
-    """Rank of LoRA (section 4.1)."""
-    alpha: int = 32
-    """Scale of LoRA (code)."""
-    dropout: float = 0.1
-    """Dropout of LoRA (code)."""
-    gradient_norm: float = 1.0
-    """Norm that gradients are clipped to (code: its trainer's default)."""
-    label_loss: LabelLoss = "best"
-    """Loss of select over the right options. best: of the most probable one (equation 4); sum: of all together."""
-    max_tokens: int = 8192
-    """Longest example; longer ones are left out and counted."""
-    dtype: Dtype = "auto"
-    """Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's weights are float32."""
-    gradient_checkpointing: bool = False
-    """Recompute each layer's activations in the backward pass instead of storing them."""
-    save_every: int = 20
-    """Optimizer steps between checkpoints."""
-    seed: int = 0
+    learning_rate: float = field(
+        metadata={"help": "Learning rate of the first step; it decays linearly to 0 (authors' code)."}
+    )
+    epochs: int = _setting("Number of epochs (authors' code).", 5)
+    batch: int = _setting("Examples per forward pass (authors' code).", 1)
+    accumulation: int = _setting("Forward passes per optimizer step (authors' code).", 1)
+    rank: int = _setting("Rank of LoRA (section 4.1).", 8)
+    alpha: int = _setting("Scale of LoRA (authors' code).", 32)
+    dropout: float = _setting("Dropout of LoRA (authors' code).", 0.1)
+    gradient_norm: float = _setting("Norm that gradients are clipped to (authors' code).", 1.0)
+    label_loss: LabelLoss = _setting(
+        "Loss of select over the right options: of the most probable one (best, equation 4) or of all (sum).",
+        "best",
+    )
+    max_tokens: int = _setting("Longest example, in tokens; longer ones are left out and counted.", 8192)
+    dtype: Dtype = _setting(
+        "Data type of the frozen weights; auto: bfloat16 on a GPU, float32 on a CPU. LoRA's weights are float32.",
+        "auto",
+    )
+    gradient_checkpointing: bool = _setting(
+        "Recompute each layer's activations in the backward pass instead of storing them, to save memory.", False
+    )
+    save_every: int = _setting("Optimizer steps between checkpoints.", 20)
+    seed: int = _setting("Seed of the initial weights, dropout and the order of the examples.", 0)
 
     def __post_init__(self) -> None:
         """Raise ValueError with the flag and its valid values."""
@@ -112,6 +116,11 @@ def fields() -> dict[str, type]:
     """Return the type of each setting by name, for flags; the type of a choice is str."""
     hints = get_type_hints(Settings)
     return {f.name: str if get_args(hints[f.name]) else hints[f.name] for f in dataclasses.fields(Settings)}
+
+
+def meaning(name: str) -> str:
+    """Return what a setting means, for `--help`."""
+    return str(Settings.__dataclass_fields__[name].metadata["help"])
 
 
 def choices(name: str) -> tuple[str, ...]:
