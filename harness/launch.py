@@ -53,7 +53,9 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         return None
     try:
         flags = options.merged_flags(options.typed_flags(context), further_names=("dry_run",))
-        dry_run = bool(flags.pop("dry_run", False))
+        dry_run = flags.pop("dry_run", False)
+        if not isinstance(dry_run, bool):
+            raise BadLaunch(f"--dry-run {dry_run}: expected true or false")
         launch = Launch.from_flags(flags)
     except BadLaunch as error:
         raise click.UsageError(str(error)) from error
@@ -68,11 +70,11 @@ def _launch(launch: Launch, *, dry_run: bool) -> RunFolder:
 
     console = Console(highlight=False)
     with launch_errors_in_one_line():
-        prepared = launching.planned(launch)
+        prepared = launching.prepare(launch)
         if not dry_run:
             return launching.start(prepared, console)
-    launching.preview(prepared, console)
-    return prepared.run
+        launching.preview(prepared, console)
+        return prepared.run
 
 
 def _print_list(what: str) -> None:

@@ -81,17 +81,21 @@ def _words(value: object) -> object:
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise ValueError(f"{path} does not exist")
+        raise ValueError("no such folder")
     return path
+
+
+_METHOD = Flag("run", "Method: the algorithm over the draft and the target.")
+_DATASET = Flag("run", "Benchmark (see --list datasets).", metavar="NAME")
 
 
 class PartialLaunch(BaseModel):
     """A launch of which the method and the dataset may be missing, as `harness.doctor` takes it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, validate_default=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
-    method: Annotated[str | None, Flag("run", "Method: the algorithm over the draft and the target.")] = None
-    dataset: Annotated[str | None, Flag("run", "Benchmark (see --list datasets).", metavar="NAME")] = None
+    method: Annotated[str | None, _METHOD] = None
+    dataset: Annotated[str | None, _DATASET] = None
     preset: Annotated[str | None, Flag("run", "Settings of a paper: models, sampling and hyper-parameters.")] = None
     samples: Annotated[int, Flag("run", "Samples per problem."), Field(ge=1)] = 16
     limit: Annotated[
@@ -103,7 +107,7 @@ class PartialLaunch(BaseModel):
     seed: Annotated[int, Flag("run", "Seed of every random draw.")] = 0
     tag: Annotated[
         str | None, Flag("run", "A label that makes this a run of its own, with new samples of the same problems.")
-    ] = None
+    ] = Field(default=None, min_length=1)
     data_dir: Annotated[
         Path | None,
         Flag("run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."),
@@ -228,8 +232,8 @@ class PartialLaunch(BaseModel):
 class Launch(PartialLaunch):
     """One method on one benchmark with two models: what is run and where."""
 
-    method: Annotated[str, Flag("run", "Method: the algorithm over the draft and the target.")]
-    dataset: Annotated[str, Flag("run", "Benchmark (see --list datasets).", metavar="NAME")]
+    method: Annotated[str, _METHOD]
+    dataset: Annotated[str, _DATASET]
 
 
 def parameter_names() -> list[str]:

@@ -74,6 +74,11 @@ class ModelRef:
     fingerprint: str | None
     """For folders, a hash over configuration, tokenizer, and samples of the weights; None for hub models."""
 
+    @property
+    def identity(self) -> str:
+        """What tells the model from any other: the fingerprint, or hub id and revision."""
+        return self.fingerprint or f"{self.path_or_hub_id}@{self.revision or 'unpinned'}"
+
 
 class Pair(NamedTuple):
     """Short names of a draft and a target."""

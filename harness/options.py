@@ -69,7 +69,7 @@ def typed_flags(context: click.Context) -> dict[str, Any]:
 
 def parsed_flags(words: Sequence[str]) -> dict[str, Any]:
     """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
-    command = click.Command("harness.launch", params=list(launch_options()), add_help_option=False)
+    command = click.Command("harness.launch", params=list[click.Parameter](launch_options()), add_help_option=False)
     return typed_flags(command.make_context("harness.launch", list(words)))
 
 

@@ -4,8 +4,8 @@
     python -m harness.train select --draft aligned --target LARGE --output selector
     python -m harness.launch --method scot --draft aligned --target LARGE --selection-adapter selector --dataset gsm8k
 
-Each launches the run that makes its data (whatever stands behind `--` goes to harness.launch), or takes one by `--run`,
-then trains. The same command again resumes. See harness/training/README.md.
+Each launches the run that generates its data (everything after `--` is passed to harness.launch), or takes one by
+`--run`, then trains. The same command again resumes. See harness/training/README.md.
 """
 
 from __future__ import annotations
@@ -40,29 +40,34 @@ def main() -> None:
 @main.command(cls=OneLineErrors)
 @flags.training_options("align")
 def align(**values: Any) -> None:
-    """Write OUTPUT, the draft aligned with the target's way of thinking, merged: a model folder for --draft.
+    """Align the draft with the target's reasoning, and write the merged model to OUTPUT, for use as --draft.
 
-    What stands behind `--` goes to harness.launch, which makes the data.
+    Everything after `--` is passed to harness.launch, which generates the data.
     """
-    with _one_line_errors():
+    _require_peft()
+    with _launch_errors():
         _align(flags.training_request("align", values))
 
 
 @main.command(cls=OneLineErrors)
 @flags.training_options("select")
 def select(**values: Any) -> None:
-    """Write OUTPUT, LoRA weights with which the target selects a draft: a folder for --selection-adapter.
+    """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --selection-adapter.
 
-    What stands behind `--` goes to harness.launch, which makes the data.
+    Everything after `--` is passed to harness.launch, which generates the data.
     """
-    with _one_line_errors():
+    _require_peft()
+    with _launch_errors():
         _select(flags.training_request("select", values))
 
 
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
+def _require_peft() -> None:
     if find_spec("peft") is None:
         raise click.UsageError("training needs peft: pip install 'speculative-reasoning-harness[train]', or peft>=0.13")
+
+
+@contextmanager
+def _launch_errors() -> Iterator[None]:
     from jobs.command import launch_errors_in_one_line
 
     with launch_errors_in_one_line():
@@ -77,16 +82,16 @@ def _align(request: TrainingRequest) -> None:
         return
     data = _checked_data(request, run)
     from harness.tokenizer import HFTokenizer
-    from harness.training import align as method
+    from harness.training import align as recipe
     from harness.training.session import Session
     from jobs.after.training_data import target_chains
 
     target = data.target
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
-    examples = method.examples(target_chains(run), problems, *tokenizers, request.settings.max_tokens)
+    examples = recipe.examples(target_chains(run), problems, *tokenizers, request.settings.max_tokens)
     _print_comparison(data.comparison)
-    Session("align", request.output, base, request.settings, method.chain_loss).run(examples, data.source, click.echo)
+    Session("align", request.output, base, request.settings, recipe.chain_loss).run(examples, data.source, click.echo)
     click.echo(f"Aligned draft: {request.output}. Next:")
     click.echo(
         f"  python -m harness.train select --draft {request.output} --target {target.path} "
@@ -105,7 +110,7 @@ def _select(request: TrainingRequest) -> None:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
     from harness.tokenizer import HFTokenizer
-    from harness.training import select as method
+    from harness.training import select as recipe
     from harness.training.session import Session
     from jobs.after.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
@@ -114,9 +119,9 @@ def _select(request: TrainingRequest) -> None:
     settings = request.settings
     problems = {problem.id: problem for problem in run.problems()}
     tokenizer = HFTokenizer(base.path, base.revision)
-    examples = method.examples(graded_drafts(run, grader_version()), problems, tokenizer, settings.max_tokens)
+    examples = recipe.examples(graded_drafts(run, grader_version()), problems, tokenizer, settings.max_tokens)
     _print_comparison(data.comparison)
-    session = Session("select", request.output, base, settings, method.LOSSES[settings.label_loss])
+    session = Session("select", request.output, base, settings, recipe.LOSSES[settings.label_loss])
     session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)
     click.echo(f"Selection adapter: {request.output}. Next:")
     click.echo(
@@ -128,8 +133,7 @@ def _select(request: TrainingRequest) -> None:
 def _base(reference: models.ModelRef) -> Base:
     from harness.training.tuning import Base
 
-    fingerprint = reference.fingerprint or f"{reference.path_or_hub_id}@{reference.revision or 'unpinned'}"
-    return Base(reference.path_or_hub_id, reference.revision, fingerprint)
+    return Base(reference.path_or_hub_id, reference.revision, reference.identity)
 
 
 def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
@@ -145,21 +149,24 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
     from jobs.run.folder import RunFolder
 
     if request.run is not None:
+        run = RunFolder(request.run)
+        if not run.exists():
+            raise ValueError(f"--run {request.run} is not a run folder: it has no shards.parquet")
         _print_plan(request, base, f"the data of {request.run}")
-        return None if request.dry_run else RunFolder(request.run)
+        return None if request.dry_run else run
     launch = request.data_launch()
     questions.training_data(launch.dataset)
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     questions.check(benchmarks.select(dataset, launch.limit, launch.problems), launch.data_dir)
     _print_plan(request, base, f"{request.num_problems} problems after skipping {request.num_skipped}")
     console = Console(highlight=False)
-    prepared = launching.planned(launch)
+    prepared = launching.prepare(launch)
     if request.dry_run:
         launching.preview(prepared, console)
         return None
     run = launching.start(prepared, console)
     if unfinished := by_shard(run, read_endings(run)).num_unfinished:
-        click.echo(f"{unfinished} samples of the data are not finished yet; then run the same command again to train.")
+        click.echo(f"{unfinished} samples are not finished yet. When they are, run the same command again to train.")
         return None
     return run
 
@@ -173,7 +180,7 @@ class _Data:
     source: dict[str, Any]
     """What the training's manifest says of it."""
     comparison: Checked
-    """With the benchmarks' questions."""
+    """The result of the comparison with the benchmarks' questions."""
 
 
 def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
@@ -198,7 +205,7 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
 
 
 def _print_comparison(comparison: Checked) -> None:
-    click.echo(f"No problem is a question of {', '.join(comparison.compared)}.")
+    click.echo(f"No training problem occurs in: {', '.join(comparison.compared)}.")
     if comparison.not_found:
         click.echo(f"WARNING: not compared with {', '.join(comparison.not_found)}, which were not found here.")
 

@@ -7,9 +7,11 @@ console that it is given and raises; only a command exits.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -39,7 +41,7 @@ class LaunchFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class PlannedLaunch:
+class PreparedLaunch:
     """A launch that was found to be valid: what it comes to, where it goes, and what sbatch is told."""
 
     launch: Launch
@@ -52,15 +54,30 @@ class PlannedLaunch:
         """The run folder, which may not exist yet."""
         return RunFolder(self.launch.output / self.plan.spec.run_id)
 
+    @property
+    def num_shards(self) -> int:
+        """The number of shards: no more than there are samples."""
+        return min(self.launch.shards, self.plan.spec.num_samples)
 
-def planned(launch: Launch) -> PlannedLaunch:
+
+def prepare(launch: Launch) -> PreparedLaunch:
     """Resolve a launch without writing anything.
 
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
+    _check_output(launch.output)
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
-    return PlannedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+    return PreparedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+
+
+def _check_output(folder: Path) -> None:
+    """Raise ValueError where run folders cannot be written, before hours of work are spent."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"--output {folder}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"--output {folder}: no permission to write in {existing}")
 
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
@@ -68,30 +85,33 @@ def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
     return profiles.sbatch_options(launch.profile, launch.slurm, {word: launch.sbatch.get(word) for word in SBATCH})
 
 
-def preview(prepared: PlannedLaunch, console: Console) -> None:
+def preview(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch would do; on Slurm the batch script too. Writes nothing."""
     _print_plan(prepared, console)
     if prepared.cluster == "slurm":
         launch = prepared.launch
-        script = dispatch.preview(prepared.run, launch.shards, prepared.sbatch, launch.shards_per_task)
+        script = dispatch.preview(prepared.run, prepared.num_shards, prepared.sbatch, launch.shards_per_task)
         console.print(script, markup=False, soft_wrap=True)
 
 
-def start(prepared: PlannedLaunch, console: Console) -> RunFolder:
+def start(prepared: PreparedLaunch, console: Console) -> RunFolder:
     """Run what is left of a launch, here or on Slurm, and return its run folder.
 
     Here it follows the workers, grades, loads and prints the result; on Slurm it returns once the jobs are submitted.
     Raises LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
     """
-    run = prepared.run
+    run, spec = prepared.run, prepared.plan.spec
     _print_plan(prepared, console)
     _create(prepared)
     state = read_state(run)
     endings = by_shard(run, state.endings)
-    if state.finished or state.unfinished:
+    if not endings.num_unfinished:
+        console.print(f"All {spec.num_samples} samples are already finished.")
+    elif state.finished or state.unfinished:
         console.print(
-            f"Resuming: {len(state.finished)} samples are finished, {endings.num_unfinished} are left; "
-            f"{len(state.unfinished)} of these continue from their last accepted step."
+            f"Resuming: {len(state.finished)} of {spec.num_samples} samples are finished; of the others, "
+            f"{len(state.unfinished)} continue from their last accepted step.",
+            soft_wrap=True,
         )
     if endings.num_unfinished and prepared.cluster == "slurm":
         _submit(prepared, console)
@@ -106,21 +126,20 @@ def start(prepared: PlannedLaunch, console: Console) -> RunFolder:
     return run
 
 
-def _create(prepared: PlannedLaunch) -> None:
+def _create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
-    number = prepared.launch.shards
-    if run.exists() and run.num_shards() == min(number, spec.num_problems * spec.samples):
+    if run.exists() and run.num_shards() == prepared.num_shards:
         return
     recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
-    assigned = shards.assign_to_shards(units(spec, problems), number, recorded)
+    assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
     if run.exists():
         run.assign_again(assigned)
     else:
         run.create(spec, problems, assigned)
 
 
-def _submit(prepared: PlannedLaunch, console: Console) -> None:
+def _submit(prepared: PreparedLaunch, console: Console) -> None:
     print_dispatched(
         dispatch.dispatch(prepared.run, prepared.sbatch, prepared.launch.shards_per_task), prepared.run, console
     )
@@ -169,8 +188,8 @@ def _conclude(run: RunFolder, console: Console) -> None:
         ) from error
 
 
-def _print_plan(prepared: PlannedLaunch, console: Console) -> None:
-    spec, launch = prepared.plan.spec, prepared.launch
+def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
+    spec = prepared.plan.spec
     for notice in prepared.plan.notices:
         console.print(notice, style="bold yellow", soft_wrap=True)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
@@ -179,10 +198,10 @@ def _print_plan(prepared: PlannedLaunch, console: Console) -> None:
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
     lines = [
         ", ".join(f"{role} {name}" for role, name in names.items()),
-        f"{spec.num_problems} problems × {spec.samples} samples = {spec.num_problems * spec.samples}, temperature "
+        f"{spec.num_problems} problems × {spec.samples} samples = {spec.num_samples}, temperature "
         f"{spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, seed {spec.seed}",
-        f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, {launch.shards} worker(s), "
-        f"{prepared.cluster}",
+        f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, shards: {prepared.num_shards}, "
+        f"cluster: {prepared.cluster}",
     ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

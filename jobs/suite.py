@@ -76,5 +76,5 @@ def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> 
     """
     console = Console(highlight=False)
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
-    prepared = [launching.planned(launch.changed(tag=tag) if tag else launch) for launch in launches]
-    return [launching.start(planned, console) for planned in prepared]
+    prepared = [launching.prepare(request.changed(tag=tag) if tag else request) for request in launches]
+    return [launching.start(launch, console) for launch in prepared]

@@ -25,7 +25,7 @@ class WarehouseFailed(RuntimeError):
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError, one_line
 
     try:
@@ -66,7 +66,7 @@ def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> 
     """Return the tokens that the problems took before, as the warehouse beside the run folder recorded them."""
     from warehouse import history
 
-    return history.spent_tokens(run.path.parent / "warehouse.duckdb", spec, [problem.text for problem in problems])
+    return history.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
 
 
 def load_and_print(run: RunFolder, database: Path, console: Console, wait_seconds: float | None = None) -> None:
@@ -79,7 +79,7 @@ def load_and_print(run: RunFolder, database: Path, console: Console, wait_second
     from warehouse.render import render
     from warehouse.summary import summary
 
-    with _errors():
+    with _warehouse_errors():
         load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
         render(summary(database, [run.path.name]), console)
 
@@ -95,7 +95,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     from warehouse.report.write import make_report
 
     folders = [str(run.path) for run in runs]
-    with _errors():
+    with _warehouse_errors():
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
@@ -108,7 +108,7 @@ def judged(database: Path, night: date) -> NightVerdict:
     """Return the verdict on a night's runs against those of the nights before. Raises WarehouseFailed."""
     from warehouse import regress
 
-    with _errors():
+    with _warehouse_errors():
         return regress.judged(database, night)
 
 

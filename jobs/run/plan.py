@@ -121,9 +121,9 @@ def _models(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> _Model
 
 def _model(name: str) -> ModelSpec:
     reference = models.resolve(name)
-    fingerprint = reference.fingerprint or f"{reference.path_or_hub_id}@{reference.revision or 'unpinned'}"
-    trained_on = manifest.data_hash(Path(reference.path_or_hub_id), fingerprint) if reference.fingerprint else None
-    return ModelSpec(reference.name, reference.path_or_hub_id, reference.revision, fingerprint, trained_on)
+    path = reference.path_or_hub_id
+    trained_on = manifest.data_hash(Path(path), reference.identity) if reference.fingerprint else None
+    return ModelSpec(reference.name, path, reference.revision, reference.identity, trained_on)
 
 
 def _selection(launch: Launch, engine: EngineSpec) -> AdapterSpec | None:

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from harness.launch_options import Parameter
 from harness.methods import run_identity, sample_identity
 from harness.problem import Problem
 from harness.records import NO_UNKNOWN_FIELDS
 
 SPEC_VERSION = 1
-Parameter = int | float | str | bool
 
 _T = TypeVar("_T")
 
@@ -137,6 +137,11 @@ class RunSpec:
     def limited(self) -> bool:
         """True where not every problem of the dataset is run."""
         return self.num_problems < self.dataset_size
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples of all problems."""
+        return self.num_problems * self.samples
 
     @property
     def run_id(self) -> str:

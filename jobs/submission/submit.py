@@ -11,8 +11,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from harness.launch_options import Cluster
 from jobs.after.conclude import conclude
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
@@ -22,8 +23,6 @@ from jobs.submission import snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.worker import LAUNCHER_PID, run_shard, run_shards
 
-Cluster = Literal["auto", "slurm", "local", "debug"]
-CLUSTERS: tuple[Cluster, ...] = ("auto", "slurm", "local", "debug")
 _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
 
 

@@ -101,7 +101,7 @@ def test_a_run_prints_its_result_and_typed_again_does_nothing(tmp_path: Path) ->
     assert "python -m warehouse.query" in first.stdout
     again = launch(*command, cwd=tmp_path)
     assert again.returncode == 0
-    assert "10 samples are finished, 0 are left" in again.stdout
+    assert "All 10 samples are already finished." in again.stdout
     assert "pass@1" in again.stdout
     assert len(list((tmp_path / "runs").glob("demo-speccot-*"))) == 1
 
@@ -143,3 +143,23 @@ def test_every_preset_names_a_method_its_parameters_and_known_models() -> None:
         build(preset["method"], own)
         assert {preset["draft"], preset["target"]} <= set(MODELS)
         assert preset["method"] in METHODS
+
+
+def test_an_output_that_is_a_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for output in ("file", "file/below"):
+        result = launch(*SPECCOT, *DATASET, "--engine", "scripted", "--output", output, cwd=tmp_path)
+        assert result.returncode == 2
+        assert f"--output {output}: {tmp_path / 'file'} is not a folder" in result.stderr
+
+
+def test_no_more_shards_are_planned_than_there_are_samples(tmp_path: Path) -> None:
+    few = ("--engine", "scripted", "--limit", "1", "--samples", "2", "--shards", "5", "--dry-run")
+    assert "shards: 2" in launch(*SPECCOT, *DATASET, *few, cwd=tmp_path).stdout
+
+
+def test_dry_run_in_a_file_is_true_or_false(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text('dry-run = "no"\n')
+    result = launch(*SPECCOT, *DATASET, "--config", "my.toml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "--dry-run no: expected true or false" in result.stderr

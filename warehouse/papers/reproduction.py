@@ -116,7 +116,7 @@ def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) 
             launches.append(run.launch)
     for number, launch in enumerate(launches, 1):
         console.rule(f"{chosen.name}: run {number} of {len(launches)}")
-        folder = launching.start(launching.planned(launch), console)
+        folder = launching.start(launching.prepare(launch), console)
         if any(metric.measure in suite.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
             _grade_drafts(folder, reproduction.database)
 
@@ -149,7 +149,7 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
             words = " ".join(options.arguments(run.plan.flags))
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
     console.print(
-        f"Together {gpu_hours:,.1f} GPU-hours; speeds of the model: {machine.name}; {machine.source}", soft_wrap=True
+        f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed: {machine.name}; {machine.source}", soft_wrap=True
     )
     about(chosen, console)
 
