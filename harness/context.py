@@ -1,4 +1,4 @@
-"""How long an engine's context has to be. Decided before any tokenizer is loaded, so it is an upper estimate."""
+"""The context length that an engine needs. Computed before any tokenizer is loaded, so it is an upper estimate."""
 
 from __future__ import annotations
 

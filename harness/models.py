@@ -72,7 +72,7 @@ class ModelRef:
     revision: str | None
     """Commit of the hub repository; None for folders, and where it is neither given nor cached."""
     fingerprint: str | None
-    """For folders, a hash over configuration, tokenizer, and samples of the weights; None for hub models."""
+    """Hash over the configuration, tokenizer and samples of the weights of a folder; None for hub models."""
 
     @property
     def identity(self) -> str:
@@ -100,8 +100,8 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if name.lower() == smollm.NAME:
         folder = smollm.model_folder()
         return ModelRef(smollm.NAME, str(folder), None, folder_fingerprint(folder))
-    if known := MODELS.get(name.lower()):
-        return ModelRef(known.name, known.hub_id, revision or known.revision, None)
+    if pinned_model := MODELS.get(name.lower()):
+        return ModelRef(pinned_model.name, pinned_model.hub_id, revision or pinned_model.revision, None)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():

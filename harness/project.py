@@ -14,6 +14,7 @@ import click
 
 from harness import hardware
 from harness.command import OneLineErrors
+from harness.plural import counted
 
 if TYPE_CHECKING:
     from warehouse.latency import TimedSample, Validation
@@ -39,9 +40,9 @@ def main(run: str, file: Path, database: Path | None, concurrency: int | None, w
     """Project the duration of RUN (a run folder, or a run id in the warehouse) onto other hardware."""
     from warehouse.options import usage_errors
 
-    given = {"concurrency": concurrency, "workers": workers}
+    overrides = {"concurrency": concurrency, "workers": workers}
     try:
-        machine = hardware.read(file).model_copy(update={k: v for k, v in given.items() if v is not None})
+        machine = hardware.read(file).model_copy(update={k: v for k, v in overrides.items() if v is not None})
         with usage_errors():
             samples, planned, checked = _recorded(Path(run), database)
         there = hardware.project([sample.work for sample in samples], machine, planned)
@@ -74,7 +75,7 @@ def _print(
 
     here = [sample.latency_seconds for sample in samples]
     click.echo(f"{name}: {len(samples)} timed samples of {planned}")
-    click.echo(f"  there: {machine.name}; {machine.concurrency} in flight, {machine.workers} worker(s)")
+    click.echo(f"  there: {machine.name}; {machine.concurrency} in flight, {counted(machine.workers, 'worker')}")
     click.echo(f"  speeds: {machine.source}")
     for label, seconds in (("here", here), ("there", there.latency_seconds)):
         mean, median = statistics.fmean(seconds), statistics.median(seconds)
@@ -84,14 +85,14 @@ def _print(
         click.echo(f"  requests under way there, on average: {crowd}")
     click.echo(
         f"  whole run there  {duration(there.wall_seconds)} of wall time, {there.gpu_hours:.3g} GPU-hours "
-        f"({planned} samples, start of the engines included)"
+        f"({planned} samples, including the start of the engines)"
     )
     typical = "too few samples to cross-validate"
     if checked.typical is not None:
-        typical = f"{100 * checked.typical:.1f} % typically when fitted on one half and asked for the other"
+        typical = f"{100 * checked.typical:.1f} % typically when fitted to one half and evaluated on the other"
     fitted = f"{100 * abs(checked.fitted_error):.1f} % in the fit"
     click.echo(f"  the model against this run: median latency off by {fitted}, {typical}")
-    click.echo("  not in it: other lengths that another model or sampling would give; the tail in which workers idle")
+    click.echo("  not included: different lengths under another model or sampling; the tail in which workers idle")
 
 
 if __name__ == "__main__":

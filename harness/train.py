@@ -178,13 +178,13 @@ class _Data:
     spec: RunSpec
     target: ModelSpec
     source: dict[str, Any]
-    """What the training's manifest says of it."""
+    """Description of the run in the manifest of the training."""
     comparison: Checked
     """The result of the comparison with the benchmarks' questions."""
 
 
 def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
-    """Raises ValueError where the run is not training data."""
+    """Check that the run is training data; raises ValueError if not."""
     from harness.training import questions
     from jobs.after.training_data import check
     from jobs.run.state import compact
@@ -199,15 +199,15 @@ def _checked_data(request: TrainingRequest, run: RunFolder) -> _Data:
         "run_id": run.path.name,
         "run_spec": json.loads(spec.to_json()),
         "compared_with": comparison.compared,
-        "not_compared_with": comparison.not_found,
+        "not_compared_with": comparison.missing_benchmarks,
     }
     return _Data(spec, spec.target, source, comparison)
 
 
 def _print_comparison(comparison: Checked) -> None:
     click.echo(f"No training problem occurs in: {', '.join(comparison.compared)}.")
-    if comparison.not_found:
-        click.echo(f"WARNING: not compared with {', '.join(comparison.not_found)}, which were not found here.")
+    if comparison.missing_benchmarks:
+        click.echo(f"WARNING: not compared with {', '.join(comparison.missing_benchmarks)}, which were not found here.")
 
 
 def _print_plan(request: TrainingRequest, base: Base | None, data: str) -> None:

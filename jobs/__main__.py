@@ -10,6 +10,7 @@ import click
 
 from harness.command import OneLineGroup
 from harness.engines.settings import Kind
+from harness.plural import counted
 from jobs.run.folder import RunFolder
 
 _FOLLOW_SECONDS = 30.0
@@ -49,7 +50,7 @@ def worker(run: Path, shard: int) -> None:
     """Run the unfinished samples of one shard in this process."""
     from jobs.work.worker import run_shard
 
-    click.echo(f"{run_shard(str(_folder(run).path), shard)} samples ended")
+    click.echo(f"{counted(run_shard(str(_folder(run).path), shard), 'sample')} ended")
 
 
 @main.command()
@@ -158,7 +159,9 @@ def nightly(suite: Path, night: datetime | None) -> None:
     with launch_errors_in_one_line():
         launched = nights.launch(suite, evening)
     if launched.verdict_job:
-        click.echo(f"night of {evening}: {len(launched.runs)} runs; the verdict is job {launched.verdict_job}")
+        click.echo(
+            f"night of {evening}: {counted(len(launched.runs), 'run')}; the verdict is job {launched.verdict_job}"
+        )
         return
     try:
         nights.conclude(str(suite), evening.isoformat())
@@ -202,7 +205,7 @@ def lossless(run: Path, baseline: Path) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     differing = [pair for pair in pairs if pair.first_divergence is not None]
-    click.echo(f"{len(pairs)} samples in both runs: {len(pairs) - len(differing)} identical, token by token")
+    click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
     for pair in differing:
         lengths = f"{pair.lengths[0]} and {pair.lengths[1]} tokens"
         click.echo(f"  {pair.problem_id} {pair.sample_index}: differ from token {pair.first_divergence} ({lengths})")

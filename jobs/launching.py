@@ -17,6 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
+from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.run import shards
@@ -149,11 +150,15 @@ def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: C
     """Say what was submitted, what was not, and how to watch it."""
     if dispatched.submitted:
         jobs = ", ".join(dispatched.submitted)
-        console.print(f"Submitted {dispatched.tasks} tasks as job {jobs}{dispatched.finalizer_notice}.", soft_wrap=True)
+        console.print(
+            f"Submitted {counted(dispatched.tasks, 'task')} as job {jobs}{dispatched.finalizer_notice}.", soft_wrap=True
+        )
     if dispatched.warning:
         console.print(dispatched.warning, style="bold yellow", markup=False, soft_wrap=True)
     if number := dispatched.num_active_shards:
-        console.print(f"{number} shards are already running or queued; nothing is submitted twice.", soft_wrap=True)
+        console.print(
+            f"Already running or queued: {counted(number, 'shard')}; nothing is submitted twice.", soft_wrap=True
+        )
     elif not dispatched.submitted:
         console.print("Nothing to submit: every sample is finished.")
     console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)

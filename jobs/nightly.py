@@ -1,7 +1,7 @@
 """A night: a suite launched with the night's date as its tag, and one verdict on it once every run has ended.
 
 Nothing polls: the verdict is a job that Slurm starts after the last jobs of the runs. If it finds something suspicious,
-it launches those runs once more with another tag, and a second verdict after them decides.
+it launches those runs again with another tag, and a second verdict after them decides.
 
     <output>/nights/<date>.md       the verdict
     <output>/nights/<date>.json     which run folder each launch of the suite has
@@ -66,7 +66,7 @@ def launch(path: Path, night: date, only: Sequence[int] | None = None) -> Night:
 def conclude(path: str, night: str, confirmed: bool = False) -> None:
     """Print a night's verdict and write it to `nights/<date>.md`.
 
-    Suspicious runs are launched once more, and a second verdict follows. Raises NightFailed if the verdict is FAIL, so
+    Suspicious runs are launched again, and a second verdict follows. Raises NightFailed if the verdict is FAIL, so
     that the job fails, and WarehouseFailed.
     """
     snapshot.require()

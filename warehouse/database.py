@@ -291,6 +291,6 @@ def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
 
 def _outdated(database: Path) -> str:
     return (
-        f"{database} was made by another version of the warehouse (this one has schema {SCHEMA_VERSION}): "
-        f"rebuild it from its run folders with python -m warehouse.load RUNS_DIR --database {database}"
+        f"{database} was written by another version of the warehouse (this one has schema {SCHEMA_VERSION}): "
+        f"run python -m warehouse.load RUNS_DIR --database {database} to update it"
     )

@@ -13,6 +13,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.plural import counted
 from warehouse.comparison.outcomes import resolve
 from warehouse.database import Connection, reader, run_tables
 from warehouse.inspect_log import ExportImpossible, export_inspect
@@ -65,10 +66,10 @@ def main(
         run_id = resolve(connection, run_id)
         if output_format == "inspect":
             output = output or Path(f"{run_id}.eval")
-            click.echo(f"{output}: {export_inspect(connection, run_id, output)} samples")
+            click.echo(f"{output}: {counted(export_inspect(connection, run_id, output), 'sample')}")
         else:
             output = output or Path(f"{run_id}-parquet")
-            click.echo(f"{output}: {len(export_parquet(connection, run_id, output))} files")
+            click.echo(f"{output}: {counted(len(export_parquet(connection, run_id, output)), 'file')}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 
+from harness.plural import counted
 from jobs.run.folder import RunFolder, run_folders
 from warehouse.database import (
     WAIT_SECONDS,
@@ -106,13 +107,13 @@ def plan_migration(
     missing = sorted(name for name, folder in by_name.items() if not folder.exists())
     if missing:
         raise WarehouseOutdated(
-            f"{database} was made by another version of the warehouse, and the folders of {len(missing)} of its runs "
-            f"no longer exist ({', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}): name their new folders "
-            "too, or rebuild without these runs with --rebuild"
+            f"{database} was written by another version of the warehouse, and the folders of {len(missing)} of its "
+            f"runs no longer exist ({', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}): name their new "
+            "folders too, or rebuild without these runs with --rebuild"
         )
     line = (
-        f"{database} was made by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
-        f"from its {len(by_name)} run folders"
+        f"{database} was written by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
+        f"from its {counted(len(by_name), 'run folder')}"
     )
     return list(by_name.values()), line
 

@@ -15,6 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError
 from warehouse.display import plain, print_table
 from warehouse.formatting import NOTHING
@@ -73,7 +74,7 @@ def write(verdict: NightVerdict, out: IO[str], output_format: Format) -> None:
     if output_format == "json":
         out.write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
         return
-    opening = f"{verdict.verdict}: night of {verdict.night}, {len(verdict.cells)} cell(s)"
+    opening = f"{verdict.verdict}: night of {verdict.night}, {counted(len(verdict.cells), 'cell')}"
     cells = [_cells(cell) for cell in verdict.cells]
     confirm = [f"run again with another seed: {cell.run_id} ({cell.cell})" for cell in verdict.to_confirm]
     if output_format == "markdown":

@@ -117,7 +117,7 @@ class RunSummary:
     fallback_rate: float | None
     num_verdicts: int
     tokens: Mapping[str, ModelTokens]
-    """By model: draft, target."""
+    """Token counts of each model (draft, target)."""
     num_timed: int
     """Samples finished in one attempt and without an error."""
     mean_latency_seconds: float | None
@@ -127,7 +127,7 @@ class RunSummary:
     regime: str
     """latency (concurrency 1) or throughput."""
     tokens_per_call_second: Mapping[str, float]
-    """By model; only in regime latency."""
+    """Rate of each model; empty outside the regime latency."""
     emitted_tokens_per_second: float | None
     """Rate of one worker over wall time."""
     skipped: tuple[SkippedFile, ...] = ()

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harness.engine import normalized
+from harness.plural import counted
 from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.display import plain
 from warehouse.options import WarehouseCommand, database_option, wait_option
@@ -66,8 +67,8 @@ def _opening(sample: Row) -> Iterator[Text]:
         yield plain("not finished", style="bold red")
     else:
         yield plain(
-            f"{sample['stop_reason']} after {sample['latency_seconds']:.2f} s, {sample['num_attempts']} attempt(s), "
-            f"started {sample['started_at']} UTC"
+            f"{sample['stop_reason']} after {sample['latency_seconds']:.2f} s, "
+            f"{counted(sample['num_attempts'], 'attempt')}, started {sample['started_at']} UTC"
         )
     if sample["error"]:
         yield plain(f"error: {sample['error']}", style="red")

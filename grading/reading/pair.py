@@ -33,7 +33,7 @@ class Pair:
 
     @property
     def has_plus_minus(self) -> bool:
-        r"""Whether `\pm` or `+-` occurs in the pair."""
+        r"""True if `\pm` or `+-` occurs in the pair."""
         text = self.gold + self.prediction
         return r"\pm" in text or "+-" in text
 

@@ -29,7 +29,7 @@ class Relation:
 
     @property
     def is_equation(self) -> bool:
-        """Whether there are signs and all of them are `=`."""
+        """True if there are signs and all of them are `=`."""
         return set(self.signs) == {"="}
 
     def ascending(self) -> Relation:

@@ -34,12 +34,12 @@ NAMES = ("own", *SECTIONS, "cache")
 _ROLES = ("draft", "target")
 
 
-def _names(known: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+def _names(valid_names: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     def split(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
-            if name not in known:
-                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+            if name not in valid_names:
+                raise click.BadParameter(f"{name!r} is none of {', '.join(valid_names)}")
         return names
 
     return split
@@ -59,7 +59,7 @@ _SIZE = click.IntRange(1)
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--draft", default=smollm.NAME, help="Draft model: a known name, a hub id, or a folder.")
+@click.option("--draft", default=smollm.NAME, help="Draft model: a short name, a hub id, or a folder.")
 @click.option("--target", default=smollm.NAME, help="Target model, in the same forms.")
 @click.option("--dataset", type=click.Choice(list(benchmarks.DATASETS)), default="gsm8k", help="Dataset.")
 @click.option(
@@ -98,12 +98,12 @@ def main(output: Path | None, **chosen: Any) -> None:
     left_out: list[str] = []
     pair: dict[str, str] = {}
     if set(chosen["only"]) - {"own"}:
-        found, left_out, pair = asyncio.run(_with_engines(chosen, begun))
-        tables += found
+        section_tables, left_out, pair = asyncio.run(_with_engines(chosen, begun))
+        tables += section_tables
     heading = _heading(pair, time.monotonic() - begun)
     parts = [heading, *(table.markdown() for table in tables)]
     if left_out:
-        parts.append(f"Left out, the time was up: {', '.join(left_out)}.\n")
+        parts.append(f"Left out because the time was up: {', '.join(left_out)}.\n")
     click.echo("\n".join(parts))
     if output is not None:
         content = {"heading": heading, "options": chosen, **_manifest(), "tables": [t.data() for t in tables]}
@@ -144,7 +144,7 @@ async def _with_engines(chosen: dict[str, Any], begun: float) -> tuple[list[Tabl
 
 
 async def sections(bench: Bench, only: list[str]) -> list[Table]:
-    """The chosen sections in their order."""
+    """Measure the chosen sections, in the order of SECTIONS."""
     tables: list[Table] = []
     for name, measure in SECTIONS.items():
         if name in only:
@@ -154,7 +154,7 @@ async def sections(bench: Bench, only: list[str]) -> list[Table]:
 
 
 class _Source:
-    """A model as `open_engines` takes it."""
+    """A model in the form that `open_engines` expects."""
 
     def __init__(self, ref: models.ModelRef) -> None:
         self.path, self.revision = ref.path_or_hub_id, ref.revision

@@ -16,19 +16,19 @@ GOAL = 0.9
 
 
 @dataclass
-class Held:
-    """Prompt tokens of some calls."""
+class PromptTokens:
+    """Counts of prompt tokens over a group of calls."""
 
     calls: int = 0
     prompt: int = 0
     cached: int = 0
     reusable: int = 0
     reused: int = 0
-    """Cached tokens, of the reusable ones."""
+    """Reusable tokens that were cached."""
 
 
 def measure(bench: Bench) -> list[Table]:
-    """One table per regime, from the runs of the other sections."""
+    """Return one table per regime, from the runs of the other sections."""
     tables = []
     for regime, runs in bench.runs.items():
         table = Table(
@@ -39,43 +39,46 @@ def measure(bench: Bench) -> list[Table]:
                 f"of {bench.block_tokens}; goal above {GOAL}. What another sample left counts as cached only."
             ],
         )
-        every = Held()
-        held: dict[tuple[str, Role, Purpose], Held] = defaultdict(Held)
+        total = PromptTokens()
+        groups: dict[tuple[str, Role, Purpose], PromptTokens] = defaultdict(PromptTokens)
         for run in runs:
             for sample in run.calls:
                 for call, reusable in zip(sample, reusable_tokens(sample, bench.block_tokens), strict=True):
-                    _count(held[run.method, call.role, call.purpose], call, reusable)
-                    _count(every, call, reusable)
-        for (method, role, purpose), some in sorted(held.items()):
-            table.rows.append([method, role, purpose, *_cells(some)])
+                    _count(groups[run.method, call.role, call.purpose], call, reusable)
+                    _count(total, call, reusable)
+        for (method, role, purpose), tokens in sorted(groups.items()):
+            table.rows.append([method, role, purpose, *_cells(tokens)])
         if runs:
-            table.rows.append(["all", "", "", *_cells(every)])
+            table.rows.append(["all", "", "", *_cells(total)])
             tables.append(table)
     return tables
 
 
 def reusable_tokens(calls: Sequence[RecordedCall], block_tokens: int) -> list[int]:
-    """Per call of one sample: tokens that its engine had computed for earlier ones; never the prompt's last token."""
+    """Return for each call of one sample how many prompt tokens its engine had already computed for earlier calls.
+
+    They are whole cache blocks and never include the prompt's last token.
+    """
     seen: dict[Role, list[Sequence[int]]] = defaultdict(list)
-    found = []
+    counts = []
     for call in calls:
-        known = max((_common(call.prompt, ids) for ids in seen[call.role]), default=0)
-        found.append(min(known, len(call.prompt) - 1) // block_tokens * block_tokens)
+        num_seen = max((_common(call.prompt, ids) for ids in seen[call.role]), default=0)
+        counts.append(min(num_seen, len(call.prompt) - 1) // block_tokens * block_tokens)
         seen[call.role] += [[*call.prompt, *ids[:-1]] for ids in call.outputs] or [call.prompt]
-    return found
+    return counts
 
 
-def _count(held: Held, call: RecordedCall, reusable: int) -> None:
-    held.calls += 1
-    held.prompt += len(call.prompt)
-    held.cached += call.cached
-    held.reusable += reusable
-    held.reused += min(call.cached, reusable)
+def _count(tokens: PromptTokens, call: RecordedCall, reusable: int) -> None:
+    tokens.calls += 1
+    tokens.prompt += len(call.prompt)
+    tokens.cached += call.cached
+    tokens.reusable += reusable
+    tokens.reused += min(call.cached, reusable)
 
 
-def _cells(held: Held) -> list[int | float | None]:
-    of_reusable = held.reused / held.reusable if held.reusable else None
-    return [held.calls, held.prompt, held.cached / max(1, held.prompt), held.reusable, of_reusable]
+def _cells(tokens: PromptTokens) -> list[int | float | None]:
+    of_reusable = tokens.reused / tokens.reusable if tokens.reusable else None
+    return [tokens.calls, tokens.prompt, tokens.cached / max(1, tokens.prompt), tokens.reusable, of_reusable]
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:

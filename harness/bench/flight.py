@@ -11,7 +11,7 @@ GOAL = 0.85
 
 
 async def measure(bench: Bench) -> list[Table]:
-    """Generated tokens of both models per second at each width, against a replay of the same requests."""
+    """Return the generated tokens of both models per second at each width, against a replay of the same requests."""
     ratios = Table(
         f"Throughput: harness against bare engines ({bench.flight_tokens} tokens a sample, steps of at most "
         f"{bench.step_tokens}, {bench.drafts} drafts)",
@@ -37,7 +37,7 @@ async def measure(bench: Bench) -> list[Table]:
             "most of it in",
         ],
         notes=[
-            "waiting: nothing to do in this process, the engines are at work; more of it than bare is the engines' own "
+            "waiting: nothing to do in this process, the engines are busy; more of it than bare is the engines' own "
             "time (steps beyond a stop string, log-probabilities). busy: processor time of the event loop's thread. "
             "The last three are sampled from the loop's stack every 5 ms in the harness run."
         ],
@@ -59,8 +59,8 @@ async def measure(bench: Bench) -> list[Table]:
             say(f"{part}: {run.spent_tokens} tokens in {seconds:.1f} s")
             if name == "vanilla":
                 alone = emitted
-            over = emitted / alone if alone else None
-            methods.rows.append([name, width, width / seconds, emitted, run.spent_tokens / seconds, over])
+            relative = emitted / alone if alone else None
+            methods.rows.append([name, width, width / seconds, emitted, run.spent_tokens / seconds, relative])
             bench.runs["throughput"].append(run)
             if name == "vanilla":
                 continue

@@ -31,7 +31,7 @@ def _judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
 
 
 async def _run(samples: int) -> int:
-    """All of them; returns how many were in flight at most."""
+    """Run all samples at once; return the largest number that was in flight."""
     engines: dict[Role, ScriptedEngine] = {
         "draft": ScriptedEngine(_write, _judge, seconds_per_call=_SECONDS_PER_CALL),
         "target": ScriptedEngine(_write, _judge, seconds_per_call=_SECONDS_PER_CALL),
@@ -40,23 +40,23 @@ async def _run(samples: int) -> int:
     problem, limits = Problem("bench/0", "bench", "What is 2 + 3?", "5"), Limits(0.6, 0.95, _TOKENS)
     in_flight = most = 0
 
-    async def one(i: int) -> None:
+    async def run_one(i: int) -> None:
         nonlocal in_flight, most
         in_flight += 1
         most = max(most, in_flight)
         await run_sample(problem, method, engines, Trace(f"bench-{i}", problem.id, i, seed=i), limits)
         in_flight -= 1
 
-    await asyncio.gather(*(one(i) for i in range(samples)))
+    await asyncio.gather(*(run_one(i) for i in range(samples)))
     return most
 
 
 def main(samples: int) -> None:
-    """Prints one JSON object."""
+    """Print one JSON object."""
     before = _peak_bytes()
     most = asyncio.run(_run(samples))
-    found = {"before_bytes": before, "peak_bytes": _peak_bytes(), "most_in_flight": most}
-    print(json.dumps({**found, "tokens": _TOKENS, "drafts": _DRAFTS}))
+    measured = {"before_bytes": before, "peak_bytes": _peak_bytes(), "most_in_flight": most}
+    print(json.dumps({**measured, "tokens": _TOKENS, "drafts": _DRAFTS}))
 
 
 def _peak_bytes() -> int:

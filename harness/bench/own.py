@@ -1,4 +1,4 @@
-"""What the harness needs without any model: memory, the time to answer `--help`, the time to plan."""
+"""The section own: memory, the time to answer `--help` and the time to plan, all without any model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.bench.table import Table
 
 
 def measure(samples: int = 512, problems: int = 500, repeats: int = 5) -> list[Table]:
-    """Each in fresh processes."""
+    """Measure each of them in fresh processes."""
     table = Table("The harness on its own (no engine)", ["what", "measured", "goal"])
     memory = _json("harness.bench.memory", str(samples))
     grown = memory["peak_bytes"] - memory["before_bytes"]
@@ -46,8 +46,8 @@ def measure(samples: int = 512, problems: int = 500, repeats: int = 5) -> list[T
 
 def _json(module: str, *arguments: str) -> dict[str, Any]:
     done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content
 
 
 def _wall(module: str, *arguments: str) -> float:

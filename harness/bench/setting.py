@@ -1,4 +1,4 @@
-"""What every section is given: the engines, the problems, the sizes."""
+"""The inputs of every section: engines, problems and sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Bench:
     drafts: int
     latency_problems: int
     block_tokens: int
-    """Of the prefix cache."""
+    """Block size of the prefix cache, in tokens."""
     deadline: float = float("inf")
     """`time.monotonic()` after which no further part is begun."""
     runs: dict[str, list[Run]] = field(default_factory=lambda: {"latency": [], "throughput": []})
@@ -39,28 +39,28 @@ class Bench:
     left_out: list[str] = field(default_factory=list)
 
     def method(self, name: str) -> Method:
-        """A method with this session's sizes."""
-        wanted = {"step_tokens": self.step_tokens, "drafts": self.drafts, "draft_tokens": self.tokens}
-        wanted["guidance_tokens"] = self.step_tokens
-        return build(name, {key: value for key, value in wanted.items() if key in defaults(name)})
+        """Build a method with this session's sizes."""
+        sizes = {"step_tokens": self.step_tokens, "drafts": self.drafts, "draft_tokens": self.tokens}
+        sizes["guidance_tokens"] = self.step_tokens
+        return build(name, {key: value for key, value in sizes.items() if key in defaults(name)})
 
     def limits(self, tokens: int) -> Limits:
-        """Sampling as in the papers, so that sampling costs what it costs in a run."""
+        """Return limits with the papers' sampling parameters, so that sampling costs what it costs in a run."""
         return Limits(temperature=0.6, top_p=0.95, token_budget=tokens)
 
     def wave(self, size: int) -> list[Problem]:
-        """`size` samples over the problems in turn."""
+        """Return `size` problems, repeating the session's problems in order."""
         return [self.problems[i % len(self.problems)] for i in range(size)]
 
     def late(self, part: str) -> bool:
-        """Whether there is no time for a part; it is named under the results."""
+        """Return True if no time is left for a part, and record it so that the results name it."""
         if time.monotonic() < self.deadline:
             return False
         self.left_out.append(part)
-        say(f"{part}: left out, the time is up")
+        say(f"{part}: left out because the time is up")
         return True
 
 
 def say(text: str) -> None:
-    """A line of progress."""
+    """Print a line of progress on stderr."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a verdict costs, in decode steps of the target under the same load."""
+"""The section verdict: the cost of a verdict, in decode steps of the target under the same load."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ class _Target:
     engine: BareEngine
     chains: list[list[int]]
     texts: list[list[int]]
-    """Tokens of the problems, of which candidates are cut."""
+    """Tokens of the problems; candidates are cut from them."""
     drawn: int = 0
 
     def candidate(self, chain: int) -> list[int]:
-        """40 tokens that begin as no other candidate does, so that none of them is cached."""
+        """Return 40 tokens whose beginning no other candidate shares, so that none of them is cached."""
         self.drawn += 1
         text = self.engine.tokenizer.encode(f"{self.drawn}. ") + self.texts[chain]
         return (text * (_CANDIDATE_TOKENS // len(text) + 1))[:_CANDIDATE_TOKENS]
 
     async def score(self, chain: int) -> float:
-        """SpecReason's verdict; seconds."""
+        """Time SpecReason's verdict, in seconds."""
         question = prompts.score_question(self.engine.tokenizer)
         prompt = [*self.chains[chain], *self.candidate(chain), *question.ids]
         return await _seconds(self.engine.choose(prompt, question.option_ids))
 
     async def choice(self, chain: int) -> float:
-        """SpecCoT's verdict among five; seconds."""
+        """Time SpecCoT's verdict among five candidates, in seconds."""
         tokenizer = self.engine.tokenizer
         texts = [tokenizer.decode(self.candidate(chain)) for _ in range(_CANDIDATES)]
         question = prompts.step_choice_question(tokenizer, texts)
         return await _seconds(self.engine.choose([*self.chains[chain], *question.ids], question.option_ids))
 
     async def decode(self, width: int, tokens: int) -> float:
-        """Seconds for `width` continuations of exactly `tokens`."""
+        """Time `width` parallel continuations of exactly `tokens` tokens, in seconds."""
         sampling = Sampling(max_tokens=tokens)
         return await _seconds(asyncio.gather(*(self.engine.generate_bare(c, sampling) for c in self.chains[:width])))
 
     async def step(self, width: int) -> float:
-        """Seconds of one decode step with `width` sequences."""
+        """Return the seconds of one decode step with `width` sequences."""
         steps = [
             (await self.decode(width, 1 + _DECODED) - await self.decode(width, 1)) / _DECODED for _ in range(_REPEATS)
         ]
@@ -66,7 +66,7 @@ class _Target:
 
 
 async def measure(bench: Bench, width: int = 16) -> list[Table]:
-    """Median seconds alone, at full width, and among decoding sequences."""
+    """Return the median seconds of a verdict alone, at full width, and among decoding sequences."""
     if bench.late("verdict"):
         return []
     target = await _prepared(bench, width)
@@ -106,10 +106,10 @@ async def _among_decoding(target: _Target, width: int, step: float) -> float:
     )
     try:
         await asyncio.sleep(3 * step)
-        found = [await target.score(0)]
-        while len(found) < _REPEATS + 2 and not decoding.done():
-            found.append(await target.score(0))
-        return median(found)
+        times = [await target.score(0)]
+        while len(times) < _REPEATS + 2 and not decoding.done():
+            times.append(await target.score(0))
+        return median(times)
     finally:
         await decoding
 

@@ -1,1 +1,1 @@
-"""What a run needs of a machine, looked at without loading a model: one module per subject, `every` runs them all."""
+"""Checks that a machine can execute a run, without loading a model: a module per subject; `every` runs all."""

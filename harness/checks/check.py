@@ -57,7 +57,7 @@ class Question:
 
     @property
     def workers_run_here(self) -> bool:
-        """Whether workers would run on this machine; on a login node they would not."""
+        """True if workers would run on this machine; False on a login node."""
         return self.on_node or self.cluster != "slurm"
 
     def to_json(self) -> str:

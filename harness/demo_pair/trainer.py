@@ -38,7 +38,7 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether the stage has seen all its tokens."""
+        """True if the stage has seen all its tokens."""
         return self._seen >= self._stage.tokens
 
     def run(self, report: Callable[[str], None], stop: Callable[[int], bool] = lambda seen: False) -> None:

@@ -59,7 +59,7 @@ def run_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     Left out while they are at their default: parameters that change no text, and those that were added later. A method
     that this version does not have keeps all, so that the ids of its recorded runs can still be computed.
     """
-    optional = {p.name: p.default for p in _known_fields(method) if p.left_out_at_default or not p.changes_text}
+    optional = {p.name: p.default for p in _fields_if_registered(method) if p.left_out_at_default or not p.changes_text}
     return {name: value for name, value in params.items() if name not in optional or value != optional[name]}
 
 
@@ -71,10 +71,10 @@ def sample_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def speed_only_parameters(method: str) -> frozenset[str]:
     """Return the hyper-parameters of a method that change its speed but not its text (see `parameter`)."""
-    return frozenset(p.name for p in _known_fields(method) if not p.changes_text)
+    return frozenset(p.name for p in _fields_if_registered(method) if not p.changes_text)
 
 
-def _known_fields(method: str) -> tuple[ParameterField, ...]:
+def _fields_if_registered(method: str) -> tuple[ParameterField, ...]:
     return parameter_fields(method) if method in METHODS else ()
 
 

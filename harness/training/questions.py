@@ -22,7 +22,7 @@ class Checked:
     """The benchmarks that the problems were compared with."""
 
     compared: tuple[str, ...]
-    not_found: tuple[str, ...]
+    missing_benchmarks: tuple[str, ...]
     """Benchmarks that are neither in local files nor available from the hub."""
 
 
@@ -37,18 +37,18 @@ def training_data(dataset: str) -> None:
 def check(problems: Sequence[Problem], data_dir: Path | None = None) -> Checked:
     """Compare problems with every available benchmark. Raises TestQuestions if one of them has any of the problems."""
     own = {text_hash(problem.text): problem.id for problem in problems}
-    compared, not_found = [], []
+    compared, missing_benchmarks = [], []
     for benchmark in benchmarks.DATASETS.values():
         if benchmark.training:
             continue
         try:
             theirs = benchmarks.load(benchmark.name, data_dir)
         except (benchmarks.DatasetNotFound, benchmarks.BadDataset):
-            not_found.append(benchmark.name)
+            missing_benchmarks.append(benchmark.name)
             continue
         _refuse_shared(own, benchmark.name, theirs)
         compared.append(benchmark.name)
-    return Checked(tuple(compared), tuple(not_found))
+    return Checked(tuple(compared), tuple(missing_benchmarks))
 
 
 def text_hash(text: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.grading import finish
 from jobs.run.endings import by_shard, read_endings
@@ -25,7 +26,8 @@ def conclude(folder: str, database: str | None = None) -> bool:
     num_unfinished = by_shard(run, read_endings(run)).num_unfinished
     if num_unfinished:
         console.print(
-            f"NOT COMPLETE: {num_unfinished} samples are not finished. To run them:  python -m jobs resume {run.path}",
+            f"NOT COMPLETE: {counted(num_unfinished, 'sample')} not finished. "
+            f"To run them:  python -m jobs resume {run.path}",
             style="bold yellow",
             soft_wrap=True,
         )

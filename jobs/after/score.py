@@ -17,6 +17,7 @@ from harness.engine import RequestRefused
 from harness.engines.factory import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.models import ModelRef
+from harness.plural import counted
 from harness.rewards import RewardModel
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
@@ -102,7 +103,7 @@ async def score(
         rows += new_rows
         trace_files.write_table(path, trace_files.SCORES, rows)
         num_samples += len(samples)
-        say(f"{len(rows) - before} judgements of {num_samples} samples")
+        say(f"{counted(len(rows) - before, 'judgement')} of {counted(num_samples, 'sample')}")
     return len(rows) - before, num_refused
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from harness.plural import counted
 from harness.training.data import Draft, Drafts, TargetChain
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
@@ -30,7 +31,7 @@ def check(run: RunFolder, task: str) -> None:
         raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
     if num_unfinished := by_shard(run, read_endings(run)).num_unfinished:
         raise NotReady(
-            f"{num_unfinished} samples of {run.path.name} are not finished: python -m jobs resume {run.path}"
+            f"{counted(num_unfinished, 'sample')} of {run.path.name} not finished: python -m jobs resume {run.path}"
         )
 
 

@@ -29,6 +29,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
+from harness.plural import counted
 from harness.problem import Problem
 from jobs.run import trace_files
 from jobs.run.files import write_atomically
@@ -140,7 +141,7 @@ class RunFolder:
         return self.trace_files_dir / f"{journal.stem}.parquet"
 
     def exists(self) -> bool:
-        """Whether the folder holds a complete plan; shards.parquet is written last."""
+        """True if the folder holds a complete plan; shards.parquet is written last."""
         return self.shards_path.exists()
 
     def create(self, spec: RunSpec, problems: list[Problem], shards: list[list[Unit]]) -> None:
@@ -167,7 +168,8 @@ class RunFolder:
                     locks.enter_context(self.shard_lock(shard))
             except Timeout as timeout:
                 raise RunBusyError(
-                    f"--shards {len(shards)}: workers are running {self.path.name} with {self.num_shards()} shards; "
+                    f"--shards {len(shards)}: workers are running {self.path.name} with "
+                    f"{counted(self.num_shards(), 'shard')}; "
                     "wait for them or cancel them first, or leave the number of shards as it is"
                 ) from timeout
             self.write_shards(shards, self.assignment() + 1)

@@ -1,4 +1,4 @@
-"""Failed samples that may be run once more: a list that grows; no record is ever taken back.
+"""Failed samples that are retried: a list that only grows; no record is ever removed.
 
 A sample is finished when a record of it has no error, or when it failed more often than it was granted another try.
 """
@@ -18,7 +18,7 @@ class RetryRound:
     """What a round of retries did."""
 
     retried: list[str]
-    """Ids of the samples that will be run once more."""
+    """Ids of the samples that will be retried."""
     num_exhausted: int
     """Number of failed samples that are out of retries and stay as data."""
 

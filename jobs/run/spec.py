@@ -93,9 +93,9 @@ class EngineSpec:
     spec_decode: str | None = _added_later(None)
     """Who proposes tokens to the target, `draft` or `ngram`; None: no token-level speculation."""
     spec_tokens: int | None = _added_later(None)
-    """How many at a time."""
+    """Number of tokens proposed at a time."""
     take_turns: bool = _added_later(False)
-    """Draft and target never work at once."""
+    """True if draft and target never run at the same time."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class RunSpec:
     """The method's hyper-parameters under the paper's names, all of them, defaults included."""
     dataset: str
     dataset_hash: str
-    """Of the problems that are run, in order."""
+    """Hash of the problems that are run, in order."""
     dataset_size: int
     """Problems in the whole dataset; above `num_problems` the run is limited and says so."""
     num_problems: int
@@ -128,9 +128,9 @@ class RunSpec:
     prompt_hash: str
     preset: str | None = None
     tag: str | None = _added_later(None)
-    """Sets apart runs that are otherwise the same, a night's for instance; their samples are drawn anew."""
+    """A label that makes runs distinct that are otherwise equal, such as two nights'; it is part of the seeds."""
     selection: AdapterSpec | None = _added_later(None)
-    """None: the target chooses as it is."""
+    """Adapter of the target for choosing among drafts; None: the target chooses without one."""
     version: int = SPEC_VERSION
 
     @property
@@ -164,12 +164,12 @@ class RunSpec:
         }
         # Hashed once up to the index, which comes last: a million identities take seconds.
         head, _, tail = json.dumps(identity, sort_keys=True).rpartition('"index"')
-        common, found = hashlib.sha256(head.encode()), []
+        common, ids = hashlib.sha256(head.encode()), []
         for index in range(self.samples):
             whole = common.copy()
             whole.update(f"{index}{tail}".encode())
-            found.append(whole.hexdigest()[:16])
-        return found
+            ids.append(whole.hexdigest()[:16])
+        return ids
 
     def _weights(self) -> list[ModelSpec | AdapterSpec | None]:
         return [self.draft, self.target, *([self.selection] if self.selection else [])]

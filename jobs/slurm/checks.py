@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.check import Check, Question, failure, ok, warning
+from harness.plural import counted
 from jobs.slurm import client, profiles
 
 _COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol")
@@ -69,7 +70,9 @@ def _arrays(tasks: int) -> Check:
         return warning("slurm arrays", f"MaxArraySize is unknown: {error}")
     if tasks > max_tasks:
         num_arrays = -(-tasks // max_tasks)
-        return ok("slurm arrays", f"{tasks} tasks, at most {max_tasks} per array: submitted as {num_arrays} arrays")
+        return ok(
+            "slurm arrays", f"{counted(tasks, 'task')}, at most {max_tasks} per array: submitted as {num_arrays} arrays"
+        )
     return ok("slurm arrays", f"at most {max_tasks} tasks per array")
 
 

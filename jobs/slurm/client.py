@@ -48,12 +48,12 @@ class Task:
 
     @property
     def is_held(self) -> bool:
-        """Whether Slurm holds the task in its queue for good and will never start it."""
+        """True if Slurm holds the task in its queue for good and will never start it."""
         return self.state == "PENDING" and self.reason == _HELD_REASON
 
     @property
     def is_active(self) -> bool:
-        """Whether the task is running or queued and will still run."""
+        """True if the task is running, or queued and able to start."""
         return self.state in _ACTIVE_STATES and not self.is_held
 
     @property
@@ -63,7 +63,7 @@ class Task:
 
 
 def controller_answers() -> bool:
-    """Whether there is a cluster to submit to; sbatch may be installed where no controller runs."""
+    """Return True if there is a cluster to submit to; sbatch may be installed where no controller runs."""
     if not shutil.which("sbatch"):
         return False
     try:

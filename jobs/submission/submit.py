@@ -33,7 +33,7 @@ class Job(Protocol):
     def job_id(self) -> str: ...
 
     def done(self, force_check: bool = False) -> bool:
-        """Whether the job has ended."""
+        """Return True if the job has ended."""
 
     def result(self) -> Any:
         """Wait and return what the worker returned; raises what it raised."""

@@ -94,7 +94,7 @@ class RunStatus:
 
     @property
     def may_progress(self) -> bool:
-        """Whether a shard is running or queued, or may be: Slurm did not say."""
+        """True if a shard is running or queued, or may be because Slurm did not answer."""
         return any(shard.state in _MAY_PROGRESS for shard in self.shards)
 
 

@@ -64,7 +64,7 @@ class ShardRun:
                 group.create_task(self._run_sample(unit, admitted_tokens))
 
     def _has_time_for_another(self) -> bool:
-        """Whether the remaining time is longer than 90% of the latest samples took."""
+        """True if the remaining time is longer than 90% of the latest samples took."""
         if self.ends_at is None or not self._durations:
             return True
         likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]

@@ -29,6 +29,7 @@ from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import Speculation, unsupported_reason
 from harness.engines.turns import taking_turns
 from harness.methods import Method, build
+from harness.plural import counted
 from harness.problem import Problem
 from jobs.run import state as run_state
 from jobs.run.endings import attempt_name
@@ -145,7 +146,8 @@ def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
     for shard in shards:
         if not 0 <= shard < num_shards:
             raise ValueError(
-                f"{run.path.name} has {num_shards} shards and no shard {shard}: its samples were assigned again"
+                f"{run.path.name} has {counted(num_shards, 'shard')} and no shard {shard}: "
+                "its samples were assigned again"
             )
     # Over several shards too: a run cut short has seen every problem about equally often.
     return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)

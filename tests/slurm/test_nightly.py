@@ -53,6 +53,6 @@ def test_slurms_cron_launches_a_night_and_a_verdict_follows(scrontab: Path, tmp_
     except AssertionError:
         logs = "".join(path.read_text() for path in tmp_path.glob("cron-*.log"))
         raise AssertionError(f"no verdict; cron said: {logs}; {said('squeue', '-o', '%j %T %r %E')}") from None
-    wait_for(lambda: verdict.read_text().startswith("**INCONCLUSIVE: night of 2026-01-01, 2 cell(s)**"), "its content")
+    wait_for(lambda: verdict.read_text().startswith("**INCONCLUSIVE: night of 2026-01-01, 2 cells**"), "its content")
     names = said("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname").split()
     assert "small.2026-01-01.verdict" in names

@@ -66,7 +66,7 @@ class Contrast:
 
     @property
     def is_non_inferior(self) -> bool | None:
-        """Whether the 95 % interval lies above −margin; None without interval or with a sample missing."""
+        """True if the 95 % interval lies above −margin; None without interval or with a sample missing."""
         return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
 
 

@@ -41,12 +41,12 @@ class Run:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether any planned sample is not finished or not graded."""
+        """True if any planned sample is not finished or not graded."""
         return self.outcomes.num_missing > 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether no planned sample is finished and graded."""
+        """True if no planned sample is finished and graded."""
         return self.outcomes.num_missing == self.outcomes.num_samples
 
     @property
@@ -69,7 +69,10 @@ class Run:
 
     @property
     def remedy(self) -> str:
-        """How to get the missing samples, as the last clause; no command grades by a version other than the newest."""
+        """How to get the missing samples, as the last clause of a message.
+
+        No command grades by a version other than the newest.
+        """
         lacks_grades = self.named_grader is not None and self.num_ungraded > 0
         return "omit --grader to count the newest version" if lacks_grades else self.completion
 

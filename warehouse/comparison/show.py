@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.metrics import Run
 from warehouse.formatting import NOTHING, fixed, p_value, signed, span
@@ -153,7 +154,7 @@ def legend(comparison: Comparison) -> Iterator[str]:
 
 def _count(comparison: Comparison) -> str:
     num_tests = sum(row.contrast is not None for row in comparison.rows)
-    return "1 test" if num_tests == 1 else f"{num_tests} tests"
+    return counted(num_tests, "test")
 
 
 def names(comparison: Comparison) -> dict[str, str]:

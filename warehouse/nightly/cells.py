@@ -63,7 +63,7 @@ class CellNight:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every sample of the first run has a grade."""
+        """True if every sample of the first run has a grade."""
         return self.first.num_missing == 0
 
     @property
@@ -74,7 +74,7 @@ class CellNight:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether there is a complete re-run."""
+        """True if there is a complete re-run."""
         return any(batch.num_missing == 0 for batch in self.reruns)
 
 

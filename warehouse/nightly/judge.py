@@ -1,7 +1,7 @@
 """The verdict on a night.
 
 Every cell is screened against the earlier nights of its segment; only suspicious cells are run again, and first run and
-re-run together are tested once more. Holm's correction covers all cells of the night, as if each had been run again:
+re-run together are tested again. Holm's correction covers all cells of the night, as if each had been run again:
 what is not suspicious cannot be rejected, so the chance of any false alarm in a night stays below the level whatever
 the screen. The test is the one stratified within problems, conditional on tonight and baseline, so that the baseline's
 own error is in it.

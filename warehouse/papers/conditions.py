@@ -1,4 +1,4 @@
-"""Whether a run of ours may be read beside a published value: comparable, or not, because …"""
+"""Decide whether a run is comparable with a published value, with the reasons where it is not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def num_problems(launch: Launch) -> int:
 
 
 def why_not(suite: Suite, paper: Launch, run: Mapping[str, Any], measure: Measure) -> list[str]:
-    """Reasons against a comparison; empty: comparable as far as the paper states its conditions.
+    """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
 
     `paper` is the launch of the suite's own flags, `run` a row of the warehouse's table `run` with its
     `devices` and `num_finished`.
@@ -62,14 +62,17 @@ def why_not(suite: Suite, paper: Launch, run: Mapping[str, Any], measure: Measur
     return [*reasons, *suite.unlike]
 
 
-def aligned_from_another(folder: str, wanted: str) -> list[str]:
-    """The reason against the aligned draft in `folder` where its base is not `wanted`, the paper's draft by name."""
+def aligned_from_another(folder: str, draft_name: str) -> list[str]:
+    """Return the reason why the aligned draft in `folder` is not comparable: its base is not the paper's `draft_name`.
+
+    The list is empty if the base is the paper's draft.
+    """
     made = manifest.find(Path(folder))
     if made is None:
         return [f"draft {folder} does not say what it was aligned from"]
     base = str(made.base["path"])
-    same = base == models.resolve(wanted).path_or_hub_id
-    return [] if same else [f"draft aligned from {base.rstrip('/').rpartition('/')[2]} instead of {wanted}"]
+    same = base == models.resolve(draft_name).path_or_hub_id
+    return [] if same else [f"draft aligned from {base.rstrip('/').rpartition('/')[2]} instead of {draft_name}"]
 
 
 def _models(paper: Launch, run: Mapping[str, Any]) -> list[str]:

@@ -27,7 +27,7 @@ class Estimate:
 
 
 def from_history(launch: Launch, run: Mapping[str, Any]) -> Estimate | None:
-    """From a recorded run of the same method, models and dataset; None where it has no times."""
+    """Estimate from a recorded run of the same method, models and dataset; None if the run has no times."""
     if not run["wall_seconds"] or not run["num_finished"]:
         return None
     samples = num_problems(launch) * launch.samples
@@ -37,13 +37,13 @@ def from_history(launch: Launch, run: Mapping[str, Any]) -> Estimate | None:
 
 
 def from_model(launch: Launch, published: Mapping[str, float], machine: hardware.Hardware) -> Estimate:
-    """From the latency model. Raises ValueError where it has no rule for the method or the file lacks a model."""
-    tokens, known = _tokens(launch, published)
+    """Estimate from the latency model. Raises ValueError if it has no rule for the method or the file lacks a model."""
+    tokens, is_published = _tokens(launch, published)
     work = expected_work(launch.method, dict(launch.parameters), tokens)
     machine = machine.model_copy(update={"concurrency": launch.concurrency})
     projected = hardware.project([work], machine, num_problems(launch) * launch.samples)
     hours = projected.wall_seconds / 3600
-    source = "published tokens" if known else f"{tokens.draft + tokens.target:.0f} tokens, a guess"
+    source = "published tokens" if is_published else f"{tokens.draft + tokens.target:.0f} tokens, a guess"
     return Estimate(hours, projected.gpu_hours, f"model: {source}")
 
 

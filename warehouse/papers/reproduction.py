@@ -51,7 +51,7 @@ class SuiteRun:
     paper: Launch | None
     """The launch of the suite's flags alone; None where the harness lacks what the row needs."""
     launch: Launch | None
-    """With the overrides."""
+    """The launch of the suite's flags with the overrides."""
     awaits: str | None
 
 

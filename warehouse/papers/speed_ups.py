@@ -79,7 +79,7 @@ class Explained:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Whether the latency model explains the published speed-up, in words."""
         if self.published > self.high * (1 + self.tolerance):
             return "no: faster than the model allows at these numbers"
         if self.published < self.low * (1 - self.tolerance):
@@ -126,7 +126,7 @@ def _chains(case: _Chains, assumed: _Assumed) -> Iterator[Explained]:
 
 
 def _shares(case: _Shares, assumed: _Assumed) -> Explained:
-    """At equal length of the chain: every step is drafted and judged, the base model writes the refused ones."""
+    """Explain a speed-up at equal chain length: the base model writes the rejected steps."""
     refused = 1 - case.draft_share
     slowest = 1 / assumed.speed_ratio_at_least + refused + assumed.verdict_tokens[1] / assumed.step_tokens[0]
     fastest = refused + assumed.verdict_tokens[0] / assumed.step_tokens[1]

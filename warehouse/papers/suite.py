@@ -116,7 +116,7 @@ class Suite(_Strict):
     place: str
     title: str
     devices: str
-    """As the paper names them."""
+    """The devices in the paper's own words."""
     engine: str
     no_numbers: str | None = None
     """Why no value at all is published in the text."""

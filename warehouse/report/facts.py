@@ -151,7 +151,7 @@ class RunFacts:
 
     @property
     def is_graded(self) -> bool:
-        """Whether any sample has a grade; without one, an accuracy of zero is not a result."""
+        """True if any sample has a grade; without one, an accuracy of zero is not a result."""
         return self.summary.graded_pass_at_1 is not None
 
 

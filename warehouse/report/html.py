@@ -14,6 +14,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.plural import counted
 from warehouse.database import Connection
 from warehouse.report.charts import svg
 from warehouse.report.facts import Flips, RunFacts
@@ -87,8 +88,8 @@ def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, pack
 def _subtitle(runs: Sequence[RunFacts]) -> str:
     datasets = sorted({run.summary.dataset for run in runs})
     loaded = max(run.conditions["loaded_at"] for run in runs)
-    num_runs = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    return f"{num_runs} on {', '.join(datasets)}, last loaded into the warehouse on {loaded:%Y-%m-%d at %H:%M} UTC."
+    when = f"{loaded:%Y-%m-%d at %H:%M} UTC"
+    return f"{counted(len(runs), 'run')} on {', '.join(datasets)}, last loaded into the warehouse on {when}."
 
 
 def _limited(runs: Sequence[RunFacts]) -> str:

@@ -35,5 +35,5 @@ def test_the_page_is_what_the_command_generates() -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    with pytest.raises(ValueError, match="lacks the marks"):
+    with pytest.raises(ValueError, match="lacks the markers"):
         renewed("# nothing\n")
