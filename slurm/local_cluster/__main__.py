@@ -1,4 +1,4 @@
-"""The command."""
+"""The command `slurm/local-cluster`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PACKAGES = (
     envvar="HARNESS_SLURM_DIR",
     default="/tmp/harness-slurm",
     show_default=True,
-    help="All of the cluster; also HARNESS_SLURM_DIR.",
+    help="Folder of the cluster's files; also HARNESS_SLURM_DIR.",
 )
 @click.pass_context
 def main(context: click.Context, folder: Path) -> None:
@@ -46,9 +46,9 @@ def main(context: click.Context, folder: Path) -> None:
 @main.command()
 def install() -> None:
     """Install Debian's packages without starting their services, and build scrontab, which they lack."""
-    policy = Path("/usr/sbin/policy-rc.d")  # asked by every package's script before it starts a service
-    mine = not policy.exists()
-    if mine:
+    policy = Path("/usr/sbin/policy-rc.d")  # every package's script runs it before starting a service
+    is_created_here = not policy.exists()
+    if is_created_here:
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
     try:
@@ -60,26 +60,26 @@ def install() -> None:
     except (OSError, subprocess.CalledProcessError) as failure:
         raise processes.ClusterError(f"not installed: {failure}") from failure
     finally:
-        if mine:
+        if is_created_here:
             policy.unlink()
 
 
 @main.command()
 @click.option("--nodes", type=click.IntRange(1, 500), default=4, show_default=True)
-@click.option("--gpus", type=click.IntRange(0, 64), default=2, show_default=True, help="Pretend GPUs of each node.")
-@click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="That each node claims to have.")
+@click.option("--gpus", type=click.IntRange(0, 64), default=2, show_default=True, help="Fake GPUs of each node.")
+@click.option("--cpus", type=click.IntRange(1), default=16, show_default=True, help="CPUs that each node reports.")
 @click.option("--port", type=click.IntRange(1024, 65000), default=27000, show_default=True)
 @click.option("--max-array-size", type=click.IntRange(2), default=1001, show_default=True)
 @click.option("--node-timeout", type=click.IntRange(2), default=10, show_default=True, help="Seconds.")
 @click.pass_obj
 def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size: int, node_timeout: int) -> None:
-    """Bring a cluster up and wait until every node is; jobs that it had when it went down go on."""
+    """Start a cluster and wait until every node is up; jobs from before it went down resume."""
     if os.geteuid() != 0:
-        raise click.UsageError("a Slurm of one's own needs root: its node daemons start jobs as their users")
+        raise click.UsageError("a local Slurm needs root: its node daemons start jobs as their users")
     if missing := [
         name for name in ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd") if not shutil.which(name)
     ]:
-        raise click.UsageError(f"not installed: {', '.join(missing)}; `slurm/local-cluster install` does it on Debian")
+        raise click.UsageError(f"not installed: {', '.join(missing)}; on Debian, run `slurm/local-cluster install`")
     begun = time.monotonic()
     cluster = load(folder)
     if cluster is None:
@@ -88,7 +88,7 @@ def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size
         cluster.save()
     start(cluster)
     click.echo(
-        f"{cluster.nodes} nodes of {cluster.gpus} pretend GPUs are up after {time.monotonic() - begun:.1f} s\n"
+        f"{cluster.nodes} nodes of {cluster.gpus} fake GPUs are up after {time.monotonic() - begun:.1f} s\n"
         f"export SLURM_CONF={cluster.conf}"
     )
 
@@ -96,7 +96,7 @@ def up(folder: Path, nodes: int, gpus: int, cpus: int, port: int, max_array_size
 @main.command()
 @click.pass_obj
 def down(folder: Path) -> None:
-    """End everything and leave nothing."""
+    """Stop all jobs and daemons, and remove the cluster's folder."""
     if cluster := load(folder):
         stop(cluster)
     click.echo("down")
@@ -105,8 +105,8 @@ def down(folder: Path) -> None:
 @main.command()
 @click.pass_obj
 def status(folder: Path) -> None:
-    """Say which daemons run; exit status 3 where one does not."""
-    cluster = _known(folder)
+    """Print which daemons are running; the exit status is 3 if any is not."""
+    cluster = _existing_cluster(folder)
     daemons = ["munged", "mariadbd", "slurmdbd", "slurmctld", *(f"slurmd-{node}" for node in cluster.names)]
     running = {name: processes.daemon(cluster, name) for name in daemons}
     for name, process in running.items():
@@ -119,31 +119,31 @@ def status(folder: Path) -> None:
 @click.argument("node")
 @click.pass_obj
 def kill_node_command(folder: Path, node: str) -> None:
-    """End a node and all it runs at once."""
-    click.echo(f"{kill_node(_known(folder, node), node)} processes ended")
+    """Kill a node's daemon and everything that it runs, at once."""
+    click.echo(f"{kill_node(_existing_cluster(folder, node), node)} processes killed")
 
 
 @main.command("start-node")
 @click.argument("node")
 @click.pass_obj
 def start_node_command(folder: Path, node: str) -> None:
-    """Let a node come back."""
-    start_node(_known(folder, node), node)
+    """Start a node's daemon again."""
+    start_node(_existing_cluster(folder, node), node)
 
 
 @main.command()
 @click.pass_obj
 def env(folder: Path) -> None:
     """Print SLURM_CONF=…"""
-    click.echo(f"SLURM_CONF={_known(folder).conf}")
+    click.echo(f"SLURM_CONF={_existing_cluster(folder).conf}")
 
 
-def _known(folder: Path, node: str | None = None) -> Cluster:
+def _existing_cluster(folder: Path, node: str | None = None) -> Cluster:
     cluster = load(folder)
     if cluster is None:
-        raise click.UsageError(f"no cluster in {folder}; `slurm/local-cluster up` makes one")
+        raise click.UsageError(f"no cluster in {folder}; `slurm/local-cluster up` creates one")
     if node is not None and node not in cluster.names:
-        raise click.UsageError(f"no node {node}; there are {', '.join(cluster.names)}")
+        raise click.UsageError(f"no node {node}; valid: {', '.join(cluster.names)}")
     return cluster
 
 

@@ -1,4 +1,4 @@
-"""What a cluster is made of, and the files that tell its daemons."""
+"""The settings of a cluster, and the configuration files of its daemons."""
 
 from __future__ import annotations
 
@@ -14,69 +14,69 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a cluster is made of; kept in its folder, so that only `up` is told."""
+    """The settings of a cluster; stored in its folder, so that only `up` needs options."""
 
     folder: str
     nodes: int = 4
     gpus: int = 2
-    """Pretend GPUs of each node."""
+    """Fake GPUs of each node."""
     port: int = 27000
-    """slurmctld's; slurmdbd listens on the next one, the nodes from 101 above."""
+    """Port of slurmctld; slurmdbd listens on the next one, and the nodes from 101 above it."""
     cpus: int = 16
     memory_mb: int = 100_000
-    """What a node claims to have; it need not be there."""
+    """Memory that each node reports, in MB; the machine may have less."""
     max_array_size: int = 1001
     node_timeout_seconds: int = 10
-    """Until a node that does not answer is down."""
+    """Seconds after which a node that does not answer counts as down."""
     prefix: str = "hn"
     """Nodes are called hn1, hn2, …"""
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """The folder of the cluster's files."""
         return Path(self.folder)
 
     @property
     def conf(self) -> Path:
-        """What SLURM_CONF names."""
+        """Path of slurm.conf, the value of SLURM_CONF."""
         return self.path / "slurm.conf"
 
     @property
     def munge_socket(self) -> Path:
-        """Of this cluster's own munged."""
+        """Path of the socket of the cluster's own munged."""
         return self.path / "munge" / "socket"
 
     @property
     def database_socket(self) -> Path:
-        """Of this cluster's own MariaDB."""
+        """Path of the socket of the cluster's own MariaDB."""
         return self.path / "run" / "mariadb.sock"
 
     @property
     def names(self) -> list[str]:
-        """The nodes."""
+        """Names of the nodes."""
         return [f"{self.prefix}{i + 1}" for i in range(self.nodes)]
 
     def pid_file(self, daemon: str) -> Path:
-        """Where a daemon writes its process id."""
+        """Return the path of a daemon's file with its process id."""
         return self.path / "run" / f"{daemon}.pid"
 
     def log(self, daemon: str) -> Path:
-        """Where a daemon writes what it does."""
+        """Return the path of a daemon's log."""
         return self.path / "log" / f"{daemon}.log"
 
     def save(self) -> None:
-        """Keep what `up` was told."""
+        """Write the settings into the folder."""
         (self.path / "cluster.json").write_text(json.dumps(asdict(self)))
 
 
 def load(folder: Path) -> Cluster | None:
-    """The cluster of a folder, if there is one."""
-    kept = folder / "cluster.json"
-    return Cluster(**json.loads(kept.read_bytes())) if kept.exists() else None
+    """Read the cluster of a folder; None if the folder has none."""
+    settings = folder / "cluster.json"
+    return Cluster(**json.loads(settings.read_bytes())) if settings.exists() else None
 
 
 def write_configuration(cluster: Cluster) -> None:
-    """Every file that the daemons read, and the pretend GPUs."""
+    """Write every file that the daemons read, and create the devices of the fake GPUs."""
     folder = cluster.path
     for name in ("state", "log", "run", "munge", "gpus", *(f"spool/{node}" for node in cluster.names)):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def write_configuration(cluster: Cluster) -> None:
         key.chmod(0o400)
     for i in range(cluster.gpus):
         if not (device := folder / "gpus" / f"nvidia{i}").exists():
-            os.mknod(device, 0o20666, os.makedev(1, 3))  # Slurm wants a device file for each GPU that it hands out
+            os.mknod(device, 0o20666, os.makedev(1, 3))  # Slurm requires a device file for each GPU
     if cluster.gpus:
         devices = f"{folder}/gpus/nvidia[0-{cluster.gpus - 1}]"
         nodes = f"{cluster.prefix}[1-{cluster.nodes}]"
@@ -105,7 +105,7 @@ def _write_settings(path: Path, settings: dict[str, object]) -> Path:
 
 
 def cgroups_usable() -> bool:
-    """Cgroups of version 1 that Slurm can write to: with them a job's processes cannot escape being killed."""
+    """Return True if Slurm can write to cgroups of version 1; with them it can kill every process of a job."""
     return all(os.access(CGROUPS / name, os.W_OK) for name in ("freezer", "memory"))
 
 
@@ -160,7 +160,7 @@ def _slurm(cluster: Cluster) -> dict[str, object]:
         "SelectTypeParameters": "CR_CPU_Memory",
         "DefMemPerCPU": 1000,
         "GresTypes": "gpu",
-        "SlurmdParameters": "config_overrides",  # nodes may claim more than the machine has
+        "SlurmdParameters": "config_overrides",  # nodes may report more than the machine has
         "ScronParameters": "enable",
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": host,

@@ -12,44 +12,49 @@ from local_cluster.configuration import CGROUPS, Cluster
 
 
 def start(cluster: Cluster) -> None:
-    """Bring every daemon up that is not; raises processes.ClusterError."""
+    """Start every daemon that is not running. Raises processes.ClusterError."""
     environment = processes.environment(cluster)
     _start_munge(cluster)
     _start_database(cluster)
     if not processes.daemon(cluster, "slurmdbd"):
         processes.run(["slurmdbd"], {**environment, "MYSQL_UNIX_PORT": str(cluster.database_socket)})
     processes.wait(
-        cluster, "slurmdbd", 40, lambda: processes.says(["sacctmgr", "-n", "show", "cluster"], environment) is not None
+        cluster,
+        "slurmdbd",
+        40,
+        lambda: processes.output(["sacctmgr", "-n", "show", "cluster"], environment) is not None,
     )
     if not processes.daemon(cluster, "slurmctld"):
         processes.run(["slurmctld"], environment)
-    processes.wait(
-        cluster, "slurmctld", 40, lambda: "is UP" in (processes.says(["scontrol", "ping"], environment) or "")
-    )
+    processes.wait(cluster, "slurmctld", 40, lambda: _controller_answers(environment))
     for node in cluster.names:
         start_node(cluster, node)
     processes.wait(cluster, "every node up", 60, lambda: _resume_drained(cluster) == cluster.nodes)
 
 
-def _resume_drained(cluster: Cluster) -> int:
-    """What an administrator does: Slurm takes a node out of service whose jobs it was confused about when it died.
+def _controller_answers(environment: dict[str, str]) -> bool:
+    return "is UP" in (processes.output(["scontrol", "ping"], environment) or "")
 
-    Returns how many nodes are up.
+
+def _resume_drained(cluster: Cluster) -> int:
+    """Resume drained nodes, as an administrator does, and return how many nodes are up.
+
+    Slurm drains a node when it loses track of the jobs that the node had when it died.
     """
     for node, state in processes.states(cluster).items():
         if state.startswith(("drain", "drng", "fail")):
-            processes.says(["scontrol", "update", f"nodename={node}", "state=resume"], processes.environment(cluster))
+            processes.output(["scontrol", "update", f"nodename={node}", "state=resume"], processes.environment(cluster))
     return processes.ready(cluster)
 
 
 def start_node(cluster: Cluster, node: str) -> None:
-    """Start one node's daemon where it is not running."""
+    """Start a node's daemon if it is not running."""
     if not processes.daemon(cluster, f"slurmd-{node}"):
         processes.run(["slurmd", "-N", node], processes.environment(cluster))
 
 
 def kill_node(cluster: Cluster, node: str) -> int:
-    """End a node's daemon and everything it runs at once, as a power cut does; returns how many processes died."""
+    """Kill a node's daemon and everything it runs, as a power cut does; return the number of processes killed."""
     daemon = processes.daemon(cluster, f"slurmd-{node}")
     return processes.kill(
         [*([daemon] if daemon else []), *processes.steps(cluster, [node]), *processes.jobs(cluster, [node])]
@@ -59,9 +64,11 @@ def kill_node(cluster: Cluster, node: str) -> int:
 def stop(cluster: Cluster) -> None:
     """End all jobs, daemons and processes of the cluster, and remove its folder."""
     environment = processes.environment(cluster)
-    if processes.daemon(cluster, "slurmctld") and "is UP" in (processes.says(["scontrol", "ping"], environment) or ""):
-        processes.says(["scancel", "--full", "--user=root"], environment)
-        processes.until(10, lambda: processes.says(["squeue", "-h"], environment) == "")
+    if processes.daemon(cluster, "slurmctld") and "is UP" in (
+        processes.output(["scontrol", "ping"], environment) or ""
+    ):
+        processes.output(["scancel", "--full", "--user=root"], environment)
+        processes.until(10, lambda: processes.output(["squeue", "-h"], environment) == "")
     processes.end(cluster, "slurmctld", *(f"slurmd-{node}" for node in cluster.names))
     processes.kill([*processes.jobs(cluster, cluster.names), *processes.steps(cluster, cluster.names)])
     for daemon in ("slurmdbd", "mariadbd", "munged"):
@@ -82,8 +89,8 @@ def _start_munge(cluster: Cluster) -> None:
         processes.run(
             ["munged", "--force", *(f"--{name}={value}" for name, value in options.items())], dict(os.environ)
         )
-    asked = ["munge", "-n", "-S", str(cluster.munge_socket)]
-    processes.wait(cluster, "munged", 20, lambda: processes.says(asked, dict(os.environ)) is not None)
+    probe = ["munge", "-n", "-S", str(cluster.munge_socket)]
+    processes.wait(cluster, "munged", 20, lambda: processes.output(probe, dict(os.environ)) is not None)
 
 
 def _start_database(cluster: Cluster) -> None:
@@ -97,5 +104,5 @@ def _start_database(cluster: Cluster) -> None:
         command += ["--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=2", "--performance-schema=off"]
         with cluster.log("mariadbd").open("ab") as log:
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    asked = ["mariadb", "--no-defaults", f"--socket={cluster.database_socket}", "-e", "select 1"]
-    processes.wait(cluster, "mariadbd", 40, lambda: processes.says(asked, dict(os.environ)) is not None)
+    probe = ["mariadb", "--no-defaults", f"--socket={cluster.database_socket}", "-e", "select 1"]
+    processes.wait(cluster, "mariadbd", 40, lambda: processes.output(probe, dict(os.environ)) is not None)

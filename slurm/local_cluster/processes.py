@@ -16,25 +16,25 @@ _STOP_SECONDS = 15.0
 
 
 class ClusterError(click.ClickException):
-    """The cluster did not come up; the message ends with what its daemons logged."""
+    """The cluster did not start; the message ends with its daemons' log."""
 
     exit_code = 1
 
 
 def environment(cluster: Cluster) -> dict[str, str]:
-    """Ours, with SLURM_CONF; Slurm answers in English."""
+    """Return this process's environment with SLURM_CONF and with Slurm's messages in English."""
     return {**os.environ, "SLURM_CONF": str(cluster.conf), "LC_ALL": "C"}
 
 
 def run(command: list[str], environment: dict[str, str]) -> None:
-    """Run a command that must succeed; raises ClusterError with what it said."""
+    """Run a command that must succeed; raises ClusterError with its output."""
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode != 0:
         raise ClusterError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
 
 
-def says(command: list[str], environment: dict[str, str]) -> str | None:
-    """What a command prints; None where it fails or does not answer in time."""
+def output(command: list[str], environment: dict[str, str]) -> str | None:
+    """Return what a command prints; None if it fails or does not answer in time."""
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
     except subprocess.TimeoutExpired:
@@ -43,7 +43,7 @@ def says(command: list[str], environment: dict[str, str]) -> str | None:
 
 
 def daemon(cluster: Cluster, name: str) -> psutil.Process | None:
-    """A running daemon, by its pid file; a reused process id is not taken for it."""
+    """Return a running daemon by its pid file; a reused process id is not mistaken for it."""
     try:
         process = psutil.Process(int(cluster.pid_file(name).read_text()))
         if process.name() == name.partition("-")[0] and process.status() != psutil.STATUS_ZOMBIE:
@@ -54,33 +54,36 @@ def daemon(cluster: Cluster, name: str) -> psutil.Process | None:
 
 
 def jobs(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
-    """What jobs started on these nodes, known by its environment: it may have left its session and its name."""
-    found = []
+    """Return the processes that jobs started on these nodes.
+
+    They are identified by their environment, because a process may have changed its session and its name.
+    """
+    job_processes = []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
         except psutil.Error:
             continue
         if environment.get("SLURM_CONF") == str(cluster.conf) and environment.get("SLURMD_NODENAME") in nodes:
-            found.append(process)
-    return found
+            job_processes.append(process)
+    return job_processes
 
 
 def steps(cluster: Cluster, nodes: list[str]) -> list[psutil.Process]:
-    """Slurm's own process of each running step, known by the log that it writes to."""
+    """Return Slurm's own process of each running step, identified by the log that it writes to."""
     logs = {str(cluster.log(f"slurmd-{node}")) for node in nodes}
-    found = []
+    step_processes = []
     for process in psutil.process_iter():
         try:
             if process.name() == "slurmstepd" and logs & {file.path for file in process.open_files()}:
-                found.append(process)
+                step_processes.append(process)
         except psutil.Error:
             continue
-    return found
+    return step_processes
 
 
 def kill(processes: list[psutil.Process]) -> int:
-    """End processes by force and wait for them; returns how many."""
+    """Kill processes, wait for them, and return their number."""
     for process in processes:
         try:
             process.kill()
@@ -91,7 +94,7 @@ def kill(processes: list[psutil.Process]) -> int:
 
 
 def end(cluster: Cluster, *names: str) -> None:
-    """End daemons that run, those that take too long by force."""
+    """Terminate the running daemons among these, and kill those that take too long."""
     running = [process for name in names if (process := daemon(cluster, name))]
     for process in running:
         process.terminate()
@@ -100,18 +103,18 @@ def end(cluster: Cluster, *names: str) -> None:
 
 
 def states(cluster: Cluster) -> dict[str, str]:
-    """Slurm's word for the state of each node."""
-    said = says(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
-    return dict(line.split() for line in said.splitlines())
+    """Return the state of each node in Slurm's words."""
+    lines = output(["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"], environment(cluster)) or ""
+    return dict(line.split() for line in lines.splitlines())
 
 
 def ready(cluster: Cluster) -> int:
-    """How many nodes are up, at work or not."""
+    """Return the number of nodes that are up, idle or busy."""
     return sum(state in {"idle", "mix", "alloc", "comp"} for state in states(cluster).values())
 
 
 def until(seconds: float, holds: Callable[[], object]) -> bool:
-    """Wait for something; returns whether it came true in time."""
+    """Wait until `holds` is true; return False if it is not within `seconds`."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:
@@ -121,7 +124,7 @@ def until(seconds: float, holds: Callable[[], object]) -> bool:
 
 
 def wait(cluster: Cluster, what: str, seconds: float, holds: Callable[[], object]) -> None:
-    """Wait for a part of the cluster; raises ClusterError with what its daemons logged."""
+    """Wait for a part of the cluster. Raises ClusterError with the daemons' log if it takes too long."""
     if not until(seconds, holds):
         raise ClusterError(f"{what}: not within {seconds:g} s. Logged:\n{_complaints(cluster)}")
 

@@ -1,6 +1,6 @@
-"""scrontab, which Debian's packages leave out: built from the source of the very version that is installed.
+"""Build scrontab, which Debian's packages omit, from the source of the installed version.
 
-Only that one command is compiled, and linked against the library that Debian does ship.
+Only this command is compiled; it is linked against the library that Debian ships.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PARTS = ("scrontab", "env", "opt", "parse")
 
 
 def build() -> None:
-    """Build and install it. Raises OSError and CalledProcessError."""
-    asked = ["dpkg-query", "--show", "--showformat", "${Version}", "slurm-client"]
-    version = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.partition("-")[0]
+    """Build and install scrontab. Raises OSError and CalledProcessError."""
+    query = ["dpkg-query", "--show", "--showformat", "${Version}", "slurm-client"]
+    version = subprocess.run(query, check=True, capture_output=True, text=True).stdout.partition("-")[0]
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "source.tar.gz"
         urllib.request.urlretrieve(_SOURCE.format(version=version), archive)

@@ -1,4 +1,4 @@
-"""Runs on a real Slurm: `make test-slurm` brings one up on this machine; without it these tests are skipped."""
+"""Fixtures of the tests on a real Slurm: `make test-slurm` starts one; without it these tests are skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.slurm.ledger import HEADER, Death, Witness, death
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = ROOT / "slurm" / "local-cluster"
 CALL_SECONDS = 0.15
-"""A call of a scripted engine: long enough that a kill comes in the middle."""
+"""Duration of a call of a scripted engine: long enough that a kill comes in the middle."""
 
 
 @dataclass
@@ -38,29 +38,29 @@ class Cluster:
     conf: Path
     nodes: int
 
-    def tell(self, *arguments: str) -> str:
+    def command(self, *arguments: str) -> str:
         """Run a command of slurm/local-cluster."""
-        command = [str(COMMAND), "--folder", str(self.folder), *arguments]
+        whole_command = [str(COMMAND), "--folder", str(self.folder), *arguments]
         environment = {**os.environ, "PYTHON": sys.executable}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180, env=environment)
+        done = subprocess.run(whole_command, capture_output=True, text=True, check=False, timeout=180, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def pid(self, daemon: str) -> int:
-        """Process id of a daemon."""
+        """Return the process id of a daemon."""
         return int((self.folder / "run" / f"{daemon}.pid").read_text())
 
 
-def said(*command: str) -> str:
-    """What a command of Slurm's prints."""
+def slurm_output(*command: str) -> str:
+    """Return what a command of Slurm prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> None:
-    """Wait until something holds."""
+    """Wait until `holds` is true; `what` names the condition in the failure's message."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}; Slurm has:\n{said('squeue', '-r')}"
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}; Slurm has:\n{slurm_output('squeue', '-r')}"
         time.sleep(0.2)
 
 
@@ -68,27 +68,26 @@ def wait_for(holds: Callable[[], object], what: str, seconds: float = 90.0) -> N
 def cluster() -> Cluster:
     """The local cluster that SLURM_CONF names; any other is left alone."""
     conf = Path(os.environ.get("SLURM_CONF", ""))
-    kept = conf.parent / "cluster.json"
-    if not conf.is_file() or not kept.exists():
-        skip_by_design("SLURM_CONF names no local cluster: make test-slurm brings one up")
-    return Cluster(conf.parent, conf, json.loads(kept.read_bytes())["nodes"])
+    settings = conf.parent / "cluster.json"
+    if not conf.is_file() or not settings.exists():
+        skip_by_design("SLURM_CONF names no local cluster: make test-slurm starts one")
+    return Cluster(conf.parent, conf, json.loads(settings.read_bytes())["nodes"])
 
 
 @pytest.fixture(autouse=True)
 def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """Every test starts on a cluster of which all nodes are idle, and leaves no job."""
+    """Give every test a cluster whose nodes are all idle, and remove its jobs afterwards."""
     _clear(cluster)
     yield cluster
     _clear(cluster)
 
 
 def _clear(cluster: Cluster) -> None:
-    cluster.tell("up")  # what a test has killed, too
-    said("scancel", "--user=root")
-    wait_for(lambda: not said("squeue", "-h"), "no job left")
-    wait_for(
-        lambda: said("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t").split() == ["idle"] * cluster.nodes, "idle nodes"
-    )
+    cluster.command("up")  # starts what a test has killed
+    slurm_output("scancel", "--user=root")
+    wait_for(lambda: not slurm_output("squeue", "-h"), "no job left")
+    states = ("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t")
+    wait_for(lambda: slurm_output(*states).split() == ["idle"] * cluster.nodes, "idle nodes")
 
 
 @dataclass
@@ -101,47 +100,47 @@ class Launched:
 
     @property
     def array(self) -> str:
-        """Name of the job that was submitted first."""
+        """Name of the first job submitted."""
         return submissions.read(self.run)[0].name
 
     def witness(self) -> Witness:
-        """What is recorded now, before something dies."""
+        """Take down what is recorded now, before something dies."""
         witness = Witness(self.run)
         witness.look()
         return witness
 
     def again(self, *further: str) -> str:
-        """Type the launch command again; what it printed."""
+        """Run the launch command again; return what it prints."""
         return harness("harness.launch", *self.arguments, *further, environment=self.environment)
 
     def resume(self) -> str:
-        """`python -m jobs resume`."""
+        """Run `python -m jobs resume`; return what it prints."""
         return harness("jobs", "resume", str(self.run.path), environment=self.environment)
 
     def status(self) -> RunStatus:
-        """As `python -m jobs status` sees it."""
+        """Return the status that `python -m jobs status` prints."""
         return status(self.run)
 
     def finished(self) -> int:
-        """Samples that have ended."""
+        """Return the number of finished samples."""
         return len(read_endings(self.run).finished)
 
-    def at_work(self, shards: int = 1) -> bool:
-        """Whether so many shards are running and some sample of each has ended."""
+    def is_running(self, shards: int = 1) -> bool:
+        """Return True if at least this many shards are running, each with a finished sample."""
         now = self.status()
         return sum(s.state == "running" and s.finished > 0 for s in now.shards) >= shards
 
-    def ended(self) -> bool:
-        """Whether Slurm has nothing more to do for it, the finalizer included."""
-        return self.run.path.name not in said("squeue", "-h", "-o", "%200j")
+    def has_ended(self) -> bool:
+        """Return True if Slurm has no job of the run left, the finalizer included."""
+        return self.run.path.name not in slurm_output("squeue", "-h", "-o", "%200j")
 
     def complete(self, starts: int = 6, seconds: float = 300, witness: Witness | None = None) -> None:
-        """Resume until every sample is finished; a witness looks on."""
+        """Resume until every sample is finished; a witness takes down what is recorded meanwhile."""
 
         def ended() -> bool:
             if witness is not None:
                 witness.look()
-            return self.ended()
+            return self.has_ended()
 
         for _ in range(starts):
             wait_for(ended, "the run's jobs to end", seconds)
@@ -151,18 +150,18 @@ class Launched:
         raise AssertionError(f"not complete after {starts} starts: {self.status()}")
 
     def worker_pids(self) -> list[int]:
-        """Processes that are at this run's shards now."""
-        found = []
+        """Return the ids of the processes that are running this run's shards."""
+        pids = []
         for journal in self.run.journals():
             with journal.open("rb") as lines:
                 pid = int(json.loads(next(iter(lines)))["pid"])
             if Path(f"/proc/{pid}").exists():
-                found.append(pid)
-        return found
+                pids.append(pid)
+        return pids
 
 
 def harness(module: str, *arguments: str, environment: dict[str, str]) -> str:
-    """`python -m module …`; its output."""
+    """Run `python -m module …` and return its output."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
@@ -177,7 +176,7 @@ def harness(module: str, *arguments: str, environment: dict[str, str]) -> str:
 
 @pytest.fixture
 def launch(cluster: Cluster, tmp_path: Path) -> Callable[..., Launched]:
-    """Launch a scripted run of `demo` on the cluster."""
+    """Return a function that launches a scripted run of `demo` on the cluster."""
 
     def launched(
         *further: str,
@@ -186,7 +185,7 @@ def launch(cluster: Cluster, tmp_path: Path) -> Callable[..., Launched]:
         output: Path | None = None,
         first_path: str | None = None,
     ) -> Launched:
-        """`first_path`: PATH of a launcher that is killed; later commands have the usual one."""
+        """Launch; `first_path` is the PATH of a launcher that is killed, and later commands have the usual one."""
         environment = {**os.environ, SCRIPTED_SECONDS: str(seconds), "COLUMNS": "200"}
         folder = output or tmp_path / "runs"
         arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "2"]
@@ -206,7 +205,7 @@ def launch(cluster: Cluster, tmp_path: Path) -> Callable[..., Launched]:
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Text of every sample of the same run where nothing was killed."""
+    """Return the text of every sample, by its id, of the same run without anything killed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "2"]
     arguments += ["--concurrency", "4", "--cluster", "local", "--output", str(folder)]
@@ -220,38 +219,38 @@ _DEATHS: list[Death] = []
 
 @pytest.fixture
 def ledger() -> Callable[[str, Witness], Death]:
-    """Takes down what a death cost, for the table at the end of the tests."""
+    """Return a function that records what a death cost, for the table at the end of the tests."""
 
-    def take_down(what: str, witness: Witness) -> Death:
+    def record(what: str, witness: Witness) -> Death:
         _DEATHS.append(death(what, witness))
         return _DEATHS[-1]
 
-    return take_down
+    return record
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of deaths."""
+    """Print the table of deaths."""
     if _DEATHS:
         terminalreporter.section("deaths")
         terminalreporter.write_line("\n".join([HEADER, *map(str, _DEATHS)]))
 
 
 def assert_whole(run: RunFolder, undisturbed: dict[str, str]) -> None:
-    """Every planned sample is there exactly once, equal to that of a run where nothing was killed."""
+    """Assert that every planned sample exists exactly once and equals that of a run without anything killed."""
     planned = [unit.sample_id for shard in run.shards() for unit in shard]
     samples = list(finished_samples(run))
     assert Counter(sample["sample_id"] for sample in samples) == Counter(planned)
     assert {sample["sample_id"]: sample["text"] for sample in samples} == undisturbed
-    counted = warehouse(
+    counts = warehouse(
         run,
         "SELECT count(*), count(DISTINCT sample_id), count(*) FILTER (graded) FROM sample_grade "
         f"WHERE run_id = '{run.path.name}'",
     )
-    assert counted == [(len(planned),) * 3], "planned, distinct and graded in the warehouse"
+    assert counts == [(len(planned),) * 3], "planned, distinct and graded in the warehouse"
 
 
 def warehouse(run: RunFolder, sql: str) -> list[tuple[object, ...]]:
-    """Rows of a question to the warehouse beside the run."""
+    """Return the rows of a query of the warehouse beside the run."""
     import duckdb
 
     with duckdb.connect(str(run.path.parent / "warehouse.duckdb"), read_only=True) as connection:

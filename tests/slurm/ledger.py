@@ -1,4 +1,4 @@
-"""What a death cost: which of the recorded calls of models had to be made again."""
+"""The cost of a death: the recorded calls of models that had to be made again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 
 Call = tuple[str, float]
-"""Sample, and when the call was submitted: no two calls of one sample have the same."""
+"""Sample id and submission time of a call; no two calls of a sample have the same time."""
 
 
 @dataclass
 class Witness:
-    """What a run folder held when something was about to die in it."""
+    """The content of a run folder at the moment before something in it died."""
 
     run: RunFolder
     calls: set[Call] = field(default_factory=set)
@@ -25,7 +25,7 @@ class Witness:
     """Accepted steps of these."""
 
     def look(self) -> None:
-        """Take down what is recorded now, on top of what was seen before."""
+        """Add what is recorded now to what was recorded at earlier looks."""
         under_way: dict[str, int] = {}
         for path in self.run.journals():
             try:
@@ -35,19 +35,18 @@ class Witness:
             for trace in [*journal.finished.values(), *journal.unfinished.values()]:
                 self.calls |= {(trace.sample_id, call.submitted_at) for call in trace.calls}
             under_way |= {trace.sample_id: len(trace.steps) for trace in journal.unfinished.values() if trace.steps}
-        kept = calls_of_finished(self.run)
-        self.calls |= kept
+        self.calls |= calls_of_finished(self.run)
         self.finished = len({sample for sample, _ in self.calls} - under_way.keys())
         self.under_way, self.steps = len(under_way), sum(under_way.values())
 
     def lost(self) -> int:
-        """How many of the calls taken down are in no finished sample now."""
+        """Return how many of the calls seen are in no finished sample now."""
         return len(self.calls - calls_of_finished(self.run))
 
 
 @dataclass(frozen=True)
 class Death:
-    """A row of the table."""
+    """A row of the table of deaths."""
 
     what: str
     finished: int
@@ -56,7 +55,7 @@ class Death:
     calls: int
     lost: int
     launches: int
-    """Submissions to Slurm in all; 1: it went on by itself."""
+    """Number of submissions to Slurm; 1: the run resumed by itself."""
 
     def __str__(self) -> str:
         cells = (self.what, self.finished, self.under_way, self.steps, self.calls, self.lost, self.launches)
@@ -70,19 +69,19 @@ HEADER = (
 
 
 def death(what: str, witness: Witness) -> Death:
-    """The row of a run that is complete now."""
+    """Return the row of a run that is complete now."""
     launches = len({submission.number for submission in submissions.read(witness.run)})
     seen = (witness.finished, witness.under_way, witness.steps, len(witness.calls))
     return Death(what, *seen, witness.lost(), launches)
 
 
 def calls_of_finished(run: RunFolder) -> set[Call]:
-    """Calls of the samples in trace files."""
-    found: set[Call] = set()
+    """Return the calls of the samples in trace files."""
+    calls: set[Call] = set()
     for path in run.trace_files():
         try:
             rows = list(trace_files.iterate_rows(path, ["sample_id", "calls.list.element.submitted_at"]))
         except (FileNotFoundError, *trace_files.DAMAGED):
             continue
-        found |= {(row["sample_id"], call["submitted_at"]) for row in rows for call in row["calls"]}
-    return found
+        calls |= {(row["sample_id"], call["submitted_at"]) for row in rows for call in row["calls"]}
+    return calls

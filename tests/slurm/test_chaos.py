@@ -1,4 +1,4 @@
-"""Kill something at random again and again until the run completes, and compare it with an undisturbed one."""
+"""Kill random processes until the run completes, and compare it with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import pytest
 from jobs.run import submissions
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from tests.slurm.conftest import Cluster, Launched, assert_whole, said
+from tests.slurm.conftest import Cluster, Launched, assert_whole, slurm_output
 from tests.slurm.ledger import Death, Witness
 
 pytestmark = pytest.mark.slurm
 _MOST_KILLS = 25
-"""Afterwards it may go on in peace: the machine may be too slow to get anywhere between two kills."""
+"""Number of kills after which the run is left alone: a slow machine may make no progress between two kills."""
 _PAUSE_SECONDS = (1.0, 6.0)
 
 
 def running(launched: Launched) -> list[Task]:
-    """Tasks of the run that Slurm is at."""
+    """Return the tasks of the run that Slurm is running."""
     names = [submission.name for submission in submissions.read(launched.run)]
     return [task for task in client.queue(names) if task.state == "RUNNING"]
 
 
 def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) -> bool:
-    """Kill one thing; False where there is none of the kind now."""
+    """Kill one process of a kind; return False if there is none now."""
     if how == "controller":
         os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
-        cluster.tell("up")
+        cluster.command("up")
         return True
     if how == "worker":
         pids = launched.worker_pids()
@@ -45,13 +45,13 @@ def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) 
         return False
     task = dice.choice(tasks)
     if how == "cancel":
-        said("scancel", task.job_id)
+        slurm_output("scancel", task.job_id)
     elif how == "requeue":
-        said("scontrol", "requeue", task.job_id)
+        slurm_output("scontrol", "requeue", task.job_id)
     else:
-        cluster.tell("kill-node", task.node)
+        cluster.command("kill-node", task.node)
         time.sleep(1)
-        cluster.tell("start-node", task.node)
+        cluster.command("start-node", task.node)
     return True
 
 
@@ -73,12 +73,12 @@ def test_chaos(
         witness.look()
         if sum(struck.values()) < _MOST_KILLS:
             struck[how] += strike(how, launched, cluster, dice)
-        launched.again()  # what a person does: type the same command again
+        launched.again()  # as a user would
     end = time.monotonic() + 300
-    while not launched.ended():
-        assert time.monotonic() < end, f"all samples are finished, and Slurm still has:\n{said('squeue', '-r')}"
+    while not launched.has_ended():
+        assert time.monotonic() < end, f"all samples are finished, and Slurm still has:\n{slurm_output('squeue', '-r')}"
         time.sleep(5)
-        launched.again()  # takes out of the queue what Slurm has given up: other jobs wait behind it
+        launched.again()  # removes from the queue what Slurm has given up, because other jobs wait for it
     launched.again()
     print(f"\nchaos: {sum(struck.values())} kills ({dict(struck)}), {launched.finished()} samples, each once")
     assert sum(struck.values()) >= 5

@@ -1,4 +1,4 @@
-"""Jobs run the code that was submitted, though the checkout that they start in is edited while they wait."""
+"""Jobs run the code that was submitted, even if the checkout that they start in is edited while they wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EDIT = "raise SystemExit('the edited code runs')\n"
 
 
 def committed_copy(folder: Path) -> str:
-    """A checkout of this code in a repository of its own; returns its commit."""
+    """Make a checkout of this code in a separate repository; return its commit."""
     for package in ("harness", "jobs", "grading", "warehouse"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "models"))
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
@@ -52,11 +52,11 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
         (checkout / module).write_text(_EDIT)
     [path] = (tmp_path / "runs").glob("demo-*")
     launched = Launched(RunFolder(path), arguments, environment)
-    wait_for(launched.ended, "the end", 180)
-    said = "".join(log.read_text() for log in sorted((path / "logs" / "jobs").glob("*_log.*")))
-    assert "the edited code runs" not in said
+    wait_for(launched.has_ended, "the end", 180)
+    logs = "".join(log.read_text() for log in sorted((path / "logs" / "jobs").glob("*_log.*")))
+    assert "the edited code runs" not in logs
     assert launched.status().finished == launched.status().planned == 4
-    assert "pass@1" in said, "the job that grades and reports ran too"
+    assert "pass@1" in logs, "the job that grades and reports ran too"
     [trace_file] = launched.run.trace_files()
     attempt = json.loads(trace_files.read_metadata(trace_file)["attempt"])
     assert attempt["git_commit"] == commit

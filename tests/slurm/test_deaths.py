@@ -1,4 +1,4 @@
-"""Every kind of death on a real Slurm: afterwards each sample is there exactly once, as if nothing had happened."""
+"""Fault injection on a real Slurm: afterwards each sample exists exactly once, as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import COMMAND, Cluster, Launched, assert_whole, harness, said, wait_for
+from tests.slurm.conftest import COMMAND, Cluster, Launched, assert_whole, harness, slurm_output, wait_for
 from tests.slurm.ledger import Death, Witness
 
 pytestmark = pytest.mark.slurm
@@ -22,12 +22,12 @@ Launch = Callable[..., Launched]
 Texts = dict[str, str]
 Ledger = Callable[[str, Witness], Death]
 _DISK_BYTES = 64 << 20
-"""Of a small disk: run folder and warehouse fit, some copies of the warehouse too."""
+"""Size of a small disk: the run folder, the warehouse and some copies of it fit."""
 
 
-def test_a_run_that_nothing_befalls(launch: Launch, undisturbed: Texts) -> None:
+def test_an_undisturbed_run_completes(launch: Launch, undisturbed: Texts) -> None:
     launched = launch(seconds=0.02)
-    wait_for(launched.ended, "the end", 180)
+    wait_for(launched.has_ended, "the end", 180)
     now = launched.status()
     assert (now.finished, now.planned, now.states["finished"]) == (80, 80, 4)
     assert_whole(launched.run, undisturbed)
@@ -35,11 +35,11 @@ def test_a_run_that_nothing_befalls(launch: Launch, undisturbed: Texts) -> None:
 
 def test_a_worker_is_killed(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
-    wait_for(launched.at_work, "a shard at work")
+    wait_for(launched.is_running, "a shard running")
     witness = launched.witness()
     for pid in launched.worker_pids():
         os.kill(pid, signal.SIGKILL)
-    wait_for(launched.ended, "the end", 120)
+    wait_for(launched.has_ended, "the end", 120)
     now = launched.status()
     assert now.finished < now.planned
     assert now.states["stopped"] > 0
@@ -52,14 +52,14 @@ def test_a_worker_is_killed(launch: Launch, undisturbed: Texts, ledger: Ledger) 
 
 def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
-    wait_for(lambda: launched.at_work(2), "two shards at work")
+    wait_for(lambda: launched.is_running(2), "two shards running")
     task = next(s.task for s in launched.status().shards if s.state == "running")
     assert task is not None
     witness = launched.witness()
-    said("scancel", task.job_id)
+    slurm_output("scancel", task.job_id)
     wait_for(lambda: launched.status().states["stopped"] == 1, "one shard stopped")
     harness("jobs", "cancel", str(launched.run.path), environment=launched.environment)
-    wait_for(lambda: not said("squeue", "-h"), "all cancelled")
+    wait_for(lambda: not slurm_output("squeue", "-h"), "all cancelled")
     assert launched.status().states["running"] == 0
     assert any("CANCELLED" in shard.last_error for shard in launched.status().shards if shard.state == "stopped")
     launched.complete()
@@ -69,11 +69,11 @@ def test_one_task_is_cancelled_then_all(launch: Launch, undisturbed: Texts, ledg
 
 def test_a_task_is_requeued(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
-    wait_for(launched.at_work, "a shard at work")
+    wait_for(launched.is_running, "a shard running")
     task = next(s.task for s in launched.status().shards if s.state == "running")
     assert task is not None
     witness = launched.witness()
-    said("scontrol", "requeue", task.job_id)
+    slurm_output("scontrol", "requeue", task.job_id)
     launched.complete(starts=1)
     assert_whole(launched.run, undisturbed)
     assert ledger("requeue", witness).lost == 0
@@ -81,13 +81,13 @@ def test_a_task_is_requeued(launch: Launch, undisturbed: Texts, ledger: Ledger) 
 
 def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     launched = launch()
-    wait_for(launched.at_work, "a shard at work")
+    wait_for(launched.is_running, "a shard running")
     everything = ["--partition=urgent", f"--nodes={cluster.nodes}", "--exclusive"]
     witness = launched.witness()
-    urgent = said("sbatch", "--parsable", *everything, "--output=/dev/null", "--wrap=sleep 3").strip()
+    urgent = slurm_output("sbatch", "--parsable", *everything, "--output=/dev/null", "--wrap=sleep 3").strip()
     ended = ["sacct", "-n", "-P", "-X", "-o", "jobid,state", "-j", urgent]
-    wait_for(lambda: f"{urgent}|COMPLETED" in said(*ended), "the urgent job's end")
-    before = said("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
+    wait_for(lambda: f"{urgent}|COMPLETED" in slurm_output(*ended), "the urgent job's end")
+    before = slurm_output("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
     assert "PREEMPTED" in before, before
     launched.complete(starts=1)
     assert_whole(launched.run, undisturbed)
@@ -95,25 +95,25 @@ def test_a_task_is_preempted(launch: Launch, undisturbed: Texts, ledger: Ledger,
 
 
 def test_the_time_limit_comes_first(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
-    """One minute for a shard that takes about two: it drains, is queued again and goes on by itself."""
+    """One minute for a shard that takes about two: it drains, is requeued and resumes by itself."""
     launched = launch("--time", "1", shards=1, seconds=1.0)
     witness = launched.witness()
     launched.complete(starts=1, seconds=600, witness=witness)
     assert_whole(launched.run, undisturbed)
     assert ledger("time limit, several times", witness).lost == 0
-    starts = said("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
+    starts = slurm_output("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
     assert "REQUEUED" in starts, starts
     assert "TIMEOUT" not in starts, starts
 
 
 def test_a_node_dies_and_comes_back(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     launched = launch()
-    wait_for(launched.at_work, "a shard at work")
+    wait_for(launched.is_running, "a shard running")
     node = next(s.task.node for s in launched.status().shards if s.state == "running" and s.task)
     witness = launched.witness()
-    cluster.tell("kill-node", node)
+    cluster.command("kill-node", node)
     time.sleep(2)
-    cluster.tell("start-node", node)
+    cluster.command("start-node", node)
     launched.complete()
     assert_whole(launched.run, undisturbed)
     assert ledger("a node", witness).lost == 0
@@ -123,17 +123,17 @@ def test_the_controller_is_killed_and_started_again(
     launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster
 ) -> None:
     launched = launch(seconds=0.5)
-    wait_for(launched.at_work, "a shard at work")
-    # Else Slurm itself forgets that the tasks run, starts them again, and holds them as duplicates.
+    wait_for(launched.is_running, "a shard running")
+    # Otherwise Slurm forgets that the tasks are running, starts them again, and holds them as duplicates.
     begun = max(journal.stat().st_ctime for journal in launched.run.journal_dir.iterdir())
     state = cluster.folder / "state" / "job_state"
     wait_for(lambda: state.stat().st_mtime > begun, "a controller that has saved its state", 30)
     witness = launched.witness()
     os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
     now = launched.status()
-    assert now.slurm_error, "status says that Slurm does not answer, and goes on from files"
+    assert now.slurm_error, "status reports that Slurm does not answer, and reads the files"
     assert now.planned == 80
-    cluster.tell("up")
+    cluster.command("up")
     launched.complete()
     assert_whole(launched.run, undisturbed)
     assert ledger("slurmctld", witness).lost == 0
@@ -142,12 +142,12 @@ def test_the_controller_is_killed_and_started_again(
 def test_accounting_is_away(launch: Launch, undisturbed: Texts, ledger: Ledger, cluster: Cluster) -> None:
     os.kill(cluster.pid("slurmdbd"), signal.SIGKILL)
     launched = launch()
-    wait_for(launched.at_work, "a shard at work")
+    wait_for(launched.is_running, "a shard running")
     witness = launched.witness()
     now = launched.status()
     assert now.gpu_hours is None
     assert now.slurm_error
-    cluster.tell("up")
+    cluster.command("up")
     launched.complete()
     assert_whole(launched.run, undisturbed)
     assert ledger("slurmdbd away", witness).lost == 0
@@ -159,37 +159,37 @@ def test_the_disk_fills_up(launch: Launch, undisturbed: Texts, ledger: Ledger, t
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(small)], check=True)
     try:
         launched = launch(output=small / "runs")
-        wait_for(launched.at_work, "a shard at work")
+        wait_for(launched.is_running, "a shard running")
         ballast = small / "ballast"
         with contextlib.suppress(OSError):
             ballast.write_bytes(bytes(_DISK_BYTES))
-        wait_for(launched.ended, "the end", 120)
+        wait_for(launched.has_ended, "the end", 120)
         now = launched.status()
         assert now.finished < now.planned
         shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
         assert "THE DISK IS FULL" in shown, shown
-        assert "Slurm: FAILED" in shown, "a log on a full disk cannot say more"
+        assert "Slurm: FAILED" in shown, "a log on a full disk has no more"
         witness = launched.witness()
         ballast.unlink()
         launched.complete()
         assert_whole(launched.run, undisturbed)
         assert ledger("full disk", witness).lost == 0
     finally:
-        said("scancel", "--user=root")
-        wait_for(lambda: not said("squeue", "-h"), "no job left")
+        slurm_output("scancel", "--user=root")
+        wait_for(lambda: not slurm_output("squeue", "-h"), "no job left")
         subprocess.run(["umount", "-l", str(small)], check=False)
 
 
 def test_a_journal_and_a_trace_file_are_damaged(launch: Launch, undisturbed: Texts, ledger: Ledger) -> None:
     launched = launch()
-    wait_for(lambda: launched.at_work(2), "two shards at work")
+    wait_for(lambda: launched.is_running(2), "two shards running")
     for pid in launched.worker_pids():
         os.kill(pid, signal.SIGKILL)
-    wait_for(launched.ended, "the end", 120)
+    wait_for(launched.has_ended, "the end", 120)
     witness = launched.witness()
-    parts = launched.run.trace_files()
-    assert parts, "the finalizer has made trace files of what was finished"
-    parts[0].write_bytes(parts[0].read_bytes()[:-50])
+    files = launched.run.trace_files()
+    assert files, "the finalizer has made trace files of what was finished"
+    files[0].write_bytes(files[0].read_bytes()[:-50])
     for journal in launched.run.journals():
         journal.write_bytes(journal.read_bytes()[:-30] + b"\x00\xff garbage")
     launched.complete()
@@ -201,13 +201,13 @@ def test_two_launches_at_once_submit_once(launch: Launch, undisturbed: Texts, le
     launched = launch(seconds=0.3)
     witness = launched.witness()
     command = [sys.executable, "-m", "harness.launch", *launched.arguments]
-    twice = [
+    launchers = [
         subprocess.Popen(command, env=launched.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
-    for one in twice:
-        output, _ = one.communicate(timeout=120)
-        assert one.returncode == 0, output
+    for launcher in launchers:
+        output, _ = launcher.communicate(timeout=120)
+        assert launcher.returncode == 0, output
         assert "nothing is submitted twice" in output
         assert "Submitted" not in output
     launched.complete(starts=1)
@@ -216,14 +216,14 @@ def test_two_launches_at_once_submit_once(launch: Launch, undisturbed: Texts, le
 
 
 def test_a_launcher_dies_right_after_sbatch(launch: Launch, undisturbed: Texts, ledger: Ledger, tmp_path: Path) -> None:
-    """An sbatch that does its work and then kills who called it."""
-    real = said("which", "sbatch").strip()
+    """The sbatch of this test submits the job and then kills its caller."""
+    real = slurm_output("which", "sbatch").strip()
     wrapper = tmp_path / "bin" / "sbatch"
     wrapper.parent.mkdir()
     wrapper.write_text(f'#!/bin/sh\n"{real}" "$@"\nkill -9 $PPID\n')
     wrapper.chmod(0o755)
     launched = launch(first_path=f"{wrapper.parent}:{os.environ['PATH']}")
-    assert said("squeue", "-h"), "the array is there, and nobody came to know its number"
+    assert slurm_output("squeue", "-h"), "the array is queued, but its number was never recorded"
     witness = launched.witness()
     launched.again()
     launched.complete()
@@ -233,7 +233,7 @@ def test_a_launcher_dies_right_after_sbatch(launch: Launch, undisturbed: Texts, 
 
 def test_the_command_shows_a_run(launch: Launch) -> None:
     launched = launch(seconds=0.02)
-    wait_for(launched.ended, "the end", 180)
+    wait_for(launched.has_ended, "the end", 180)
     shown = harness("jobs", "status", str(launched.run.path), environment=launched.environment)
     assert "80 of 80 samples finished (100%)" in shown
     assert "shards: 4 finished" in shown

@@ -1,4 +1,4 @@
-"""The doctor asks a node, in a job."""
+"""The doctor checks a node, in a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slurm
 ON_NODE = ("--on-node", "--engine", "scripted", "--dataset", "demo", "--json")
 
 
-def test_a_node_answers_the_same_questions(tmp_path: Path) -> None:
+def test_a_node_runs_the_same_checks(tmp_path: Path) -> None:
     result = doctor(*ON_NODE, "--cpus-per-task", "1", "--mem", "1G", cwd=tmp_path)
     tables = json.loads(result.stdout)
     here, node = ({check["subject"]: check for check in tables[side]["checks"]} for side in ("here", "node"))
@@ -24,7 +24,7 @@ def test_a_node_answers_the_same_questions(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_options_that_sbatch_refuses_are_failures_in_its_own_words(tmp_path: Path) -> None:
+def test_options_that_sbatch_rejects_are_failures_in_its_own_words(tmp_path: Path) -> None:
     result = doctor(*ON_NODE, "--partition", "no-such", cwd=tmp_path)
     assert result.returncode == 1
     tables = json.loads(result.stdout)
@@ -35,7 +35,7 @@ def test_options_that_sbatch_refuses_are_failures_in_its_own_words(tmp_path: Pat
     assert "invalid partition" in node["text"]
 
 
-def test_a_job_that_does_not_start_is_said_so_and_cancelled(tmp_path: Path) -> None:
+def test_a_job_that_does_not_start_is_reported_and_cancelled(tmp_path: Path) -> None:
     result = doctor(*ON_NODE, "--slurm", "begin=now+1hour", "--wait", "8", cwd=tmp_path)
     [check] = json.loads(result.stdout)["node"]["checks"]
     assert (check["status"], "PENDING BeginTime" in check["text"]) == ("failure", True), check

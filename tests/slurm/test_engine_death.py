@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def accepted_so_far(run: RunFolder) -> dict[str, str]:
-    """Text of the accepted steps of the samples that are under way."""
+    """Return the text of the accepted steps of each unfinished sample, by its id."""
     return {
         sample_id: "".join(step.text for step in trace.steps)
         for path in run.journals()
@@ -33,7 +33,7 @@ def accepted_so_far(run: RunFolder) -> dict[str, str]:
 
 
 def engines(worker: int) -> list[psutil.Process]:
-    """The engine processes under a worker."""
+    """Return the engine processes of a worker."""
     return [child for child in psutil.Process(worker).children(recursive=True) if "EngineCore" in child.name()]
 
 
@@ -59,14 +59,14 @@ def test_an_engine_process_is_killed(tmp_path: Path, ledger: Callable[[str, Witn
     [worker] = launched.worker_pids()
     before, witness = accepted_so_far(launched.run), launched.witness()
     os.kill(engines(worker)[0].pid, signal.SIGKILL)
-    wait_for(launched.ended, "the end", 400)
+    wait_for(launched.has_ended, "the end", 400)
     now = launched.status()
-    assert (now.finished, now.failed, now.states["finished"]) == (6, 0, 1), "one start of one task was enough"
+    assert (now.finished, now.failed, now.states["finished"]) == (6, 0, 1), "one task, started once, was enough"
     texts = {sample["sample_id"]: sample["text"] for sample in finished_samples(launched.run)}
     for sample_id, text in before.items():
         assert texts[sample_id].startswith(text), "accepted steps stay"
-    counted = "SELECT count(*), count(DISTINCT sample_id), max(num_attempts) FROM sample"
-    assert warehouse(launched.run, counted) == [(6, 6, 2)]
+    counts = "SELECT count(*), count(DISTINCT sample_id), max(num_attempts) FROM sample"
+    assert warehouse(launched.run, counts) == [(6, 6, 2)]
     assert ledger("an engine process (real vLLM)", witness).lost == 0
     assert "engine died and is started again" in _logged(launched)
 

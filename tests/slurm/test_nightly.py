@@ -1,4 +1,4 @@
-"""Slurm's own cron starts a night; its runs and its verdict are jobs behind each other."""
+"""Slurm's cron launches a night: its runs are jobs, and the verdict is a job that depends on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import ROOT, Cluster, said, wait_for
+from tests.slurm.conftest import ROOT, Cluster, slurm_output, wait_for
 
 pytestmark = pytest.mark.slurm
 SUITE = """
@@ -33,7 +33,7 @@ drafts = 2
 
 @pytest.fixture
 def scrontab(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """A suite that Slurm launches at every full minute."""
+    """Install a suite that Slurm launches every minute, and return its file."""
     suite = tmp_path / "small.toml"
     suite.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
     line = f"cd {ROOT} && SLURM_CONF={cluster.conf} {sys.executable} -m jobs nightly --suite {suite} --date 2026-01-01"
@@ -46,13 +46,13 @@ def scrontab(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_slurms_cron_launches_a_night_and_a_verdict_follows(scrontab: Path, tmp_path: Path) -> None:
-    assert "harness-nightly" in said("squeue", "-h", "-o", "%j")
+    assert "harness-nightly" in slurm_output("squeue", "-h", "-o", "%j")
     verdict = tmp_path / "runs" / "nights" / "2026-01-01.md"
     try:
         wait_for(verdict.exists, "the verdict", 300)
     except AssertionError:
         logs = "".join(path.read_text() for path in tmp_path.glob("cron-*.log"))
-        raise AssertionError(f"no verdict; cron said: {logs}; {said('squeue', '-o', '%j %T %r %E')}") from None
+        raise AssertionError(f"no verdict; cron's log: {logs}; {slurm_output('squeue', '-o', '%j %T %r %E')}") from None
     wait_for(lambda: verdict.read_text().startswith("**INCONCLUSIVE: night of 2026-01-01, 2 cells**"), "its content")
-    names = said("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname").split()
+    names = slurm_output("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname").split()
     assert "small.2026-01-01.verdict" in names

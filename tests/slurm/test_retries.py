@@ -1,4 +1,4 @@
-"""Failed samples are run once more by a job of their own, and count once."""
+"""Failed samples are retried by a separate job, and each counts once."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ pytestmark = pytest.mark.slurm
 
 def test_failed_samples_are_retried(launch: Callable[..., Launched], undisturbed: dict[str, str]) -> None:
     launched = launch(seconds=0.02)
-    wait_for(launched.ended, "the end", 180)
-    part = launched.run.trace_files()[0]
-    table = pq.read_table(part)
+    wait_for(launched.has_ended, "the end", 180)
+    trace_file = launched.run.trace_files()[0]
+    table = pq.read_table(trace_file)
     reasons = table["stop_reason"].to_pylist()
     failed = pa.array(["error", "error", *reasons[2:]], pa.string())
-    pq.write_table(table.set_column(table.schema.get_field_index("stop_reason"), "stop_reason", failed), part)
+    pq.write_table(table.set_column(table.schema.get_field_index("stop_reason"), "stop_reason", failed), trace_file)
     assert launched.status().failed == 2
-    told = harness("jobs", "retry-failed", str(launched.run.path), environment=launched.environment)
-    assert "retrying 2 failed samples" in told
-    assert "Submitted 1 task " in told
-    wait_for(launched.ended, "the retry's end", 120)
+    output = harness("jobs", "retry-failed", str(launched.run.path), environment=launched.environment)
+    assert "retrying 2 failed samples" in output
+    assert "Submitted 1 task " in output
+    wait_for(launched.has_ended, "the retry's end", 120)
     assert (launched.status().finished, launched.status().failed) == (80, 0)
     assert_whole(launched.run, undisturbed)
     assert warehouse(launched.run, "SELECT count(*) FROM sample WHERE stop_reason = 'error'") == [(0,)]
-    told = harness("jobs", "retry-failed", str(launched.run.path), environment=launched.environment)
-    assert "0 failed samples" in told
-    assert "Nothing to submit" in told
+    output = harness("jobs", "retry-failed", str(launched.run.path), environment=launched.environment)
+    assert "0 failed samples" in output
+    assert "Nothing to submit" in output

@@ -1,4 +1,4 @@
-"""What a launch hands to Slurm."""
+"""The jobs that a launch submits to Slurm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slurm
 
 
 def small_arrays(folder: Path) -> str:
-    """A PATH on which Slurm's MaxArraySize reads 3: arrays of two tasks at most."""
+    """Return a PATH on which Slurm's MaxArraySize is 3: arrays have at most two tasks."""
     real = shutil.which("scontrol")
     wrapper = folder / "scontrol"
     folder.mkdir()
@@ -33,24 +33,24 @@ def test_an_array_larger_than_the_cluster_allows_is_split_and_a_task_may_have_se
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1"]
     arguments += ["--cluster", "slurm", "--shards", "6", "--shards-per-task", "2", "--mem", "1G"]
     arguments += ["--output", str(tmp_path / "runs")]
-    told = harness("harness.launch", *arguments, environment=environment)
-    assert "Submitted 3 tasks" in told
+    output = harness("harness.launch", *arguments, environment=environment)
+    assert "Submitted 3 tasks" in output
     [path] = (tmp_path / "runs").glob("demo-*")
     launched = Launched(RunFolder(path), arguments, environment)
     assert [submission.tasks for submission in submissions.read(launched.run)] == [[[0, 1], [2, 3]], [[4, 5]]]
-    wait_for(launched.ended, "the end", 180)
+    wait_for(launched.has_ended, "the end", 180)
     assert launched.status().finished == launched.status().planned == 40
 
 
-def test_all_tasks_may_run_at_a_time_unless_told_otherwise(tmp_path: Path) -> None:
+def test_all_tasks_may_run_at_a_time_by_default(tmp_path: Path) -> None:
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--cluster", "slurm"]
     arguments += ["--shards", "300", "--output", str(tmp_path / "runs"), "--dry-run"]
     assert "--array=0-299%300\n" in harness("harness.launch", *arguments, environment={**os.environ})
-    told = harness("harness.launch", *arguments, "--slurm", "array-parallelism=7", environment={**os.environ})
-    assert "--array=0-299%7\n" in told
+    output = harness("harness.launch", *arguments, "--slurm", "array-parallelism=7", environment={**os.environ})
+    assert "--array=0-299%7\n" in output
 
 
-def test_what_sbatch_refuses_is_one_line(tmp_path: Path) -> None:
+def test_a_job_that_sbatch_rejects_is_reported_in_one_line(tmp_path: Path) -> None:
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--cluster", "slurm"]
     arguments += ["--partition", "moon", "--output", str(tmp_path / "runs")]
     done = subprocess.run(
@@ -58,13 +58,13 @@ def test_what_sbatch_refuses_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    line = done.stderr.splitlines()[-1]  # above it stands what sbatch printed
+    line = done.stderr.splitlines()[-1]  # the lines above are sbatch's own
     assert line.startswith("error: Slurm rejected the run: ")
     assert "partition" in line
 
 
-def no_jobs_behind_others(folder: Path) -> str:
-    """A PATH on which sbatch takes no job that depends on another."""
+def reject_dependent_jobs(folder: Path) -> str:
+    """Return a PATH on which sbatch rejects every job that depends on another."""
     real = shutil.which("sbatch")
     folder.mkdir()
     wrapper = folder / "sbatch"
@@ -76,16 +76,16 @@ def no_jobs_behind_others(folder: Path) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def test_a_run_whose_last_job_is_refused_is_finalized_by_hand(tmp_path: Path) -> None:
-    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": no_jobs_behind_others(tmp_path / "bin")}
+def test_a_run_whose_last_job_is_rejected_is_finalized_by_hand(tmp_path: Path) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PATH": reject_dependent_jobs(tmp_path / "bin")}
     arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
     arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs")]
-    told = harness("harness.launch", *arguments, environment=environment)
+    output = harness("harness.launch", *arguments, environment=environment)
     [path] = (tmp_path / "runs").glob("demo-*")
-    assert "no GPU asked for" in told
-    assert f"python -m jobs finalize {path}" in told
+    assert "no GPU asked for" in output
+    assert f"python -m jobs finalize {path}" in output
     launched = Launched(RunFolder(path), arguments, environment)
-    wait_for(launched.ended, "the end", 180)
+    wait_for(launched.has_ended, "the end", 180)
     assert launched.status().finished == launched.status().planned == 4
     assert "pass@1" in harness("jobs", "finalize", str(path), environment=environment)
 
@@ -96,7 +96,7 @@ def test_a_launch_leaves_no_process_behind(tmp_path: Path) -> None:
     environment = {**os.environ, "HARNESS_TEST_MARK": str(tmp_path)}
     harness("harness.launch", *arguments, environment=environment)
     here = [pid for pid in Path("/proc").glob("[0-9]*") if _marked(pid, str(tmp_path))]
-    assert not here, "nothing of the launcher polls; jobs get an environment of their own"
+    assert not here, "no process of the launcher remains; jobs have their own environment"
 
 
 def _marked(process: Path, mark: str) -> bool:
