@@ -18,12 +18,8 @@ def start(cluster: Cluster) -> None:
     _start_database(cluster)
     if not processes.daemon(cluster, "slurmdbd"):
         processes.run(["slurmdbd"], {**environment, "MYSQL_UNIX_PORT": str(cluster.database_socket)})
-    processes.wait(
-        cluster,
-        "slurmdbd",
-        40,
-        lambda: processes.output(["sacctmgr", "-n", "show", "cluster"], environment) is not None,
-    )
+    probe = ["sacctmgr", "-n", "show", "cluster"]
+    processes.wait(cluster, "slurmdbd", 40, lambda: processes.output(probe, environment) is not None)
     if not processes.daemon(cluster, "slurmctld"):
         processes.run(["slurmctld"], environment)
     processes.wait(cluster, "slurmctld", 40, lambda: _controller_answers(environment))
@@ -64,9 +60,7 @@ def kill_node(cluster: Cluster, node: str) -> int:
 def stop(cluster: Cluster) -> None:
     """End all jobs, daemons and processes of the cluster, and remove its folder."""
     environment = processes.environment(cluster)
-    if processes.daemon(cluster, "slurmctld") and "is UP" in (
-        processes.output(["scontrol", "ping"], environment) or ""
-    ):
+    if processes.daemon(cluster, "slurmctld") and _controller_answers(environment):
         processes.output(["scancel", "--full", "--user=root"], environment)
         processes.until(10, lambda: processes.output(["squeue", "-h"], environment) == "")
     processes.end(cluster, "slurmctld", *(f"slurmd-{node}" for node in cluster.names))
