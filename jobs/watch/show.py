@@ -6,6 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from harness.plural import counted
 from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
 
@@ -69,11 +70,11 @@ def progress_line(progress: Progress) -> str:
     """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`."""
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
     shown = [f"{len(progress.ended)}/{progress.total} samples"]
-    shown += [f"{progress.errors} errors"] if progress.errors else []
+    shown += [counted(progress.errors, "error")] if progress.errors else []
     if len(progress.ended) == progress.total:
-        # The last steps may have left the journal unseen: no count of them would be true.
+        # The journal may have been removed before its last steps were read, so no count of steps would be right.
         return " · ".join(shown)
-    shown += [f"{progress.steps} steps"]
+    shown += [counted(progress.steps, "step")]
     shown += [rates] if rates else []
     shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
     if progress.eta_seconds is not None:

@@ -56,11 +56,11 @@ class Script:
     def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
         """Nearly all probability on the next decided label."""
         self.prompts.append(prompt)
-        wanted = self.decides[self._decided]
+        decision = self.decides[self._decided]
         self._decided += 1
-        assert wanted in labels, f"{wanted} is not among {labels}"
+        assert decision in labels, f"{decision} is not among {labels}"
         rest = 0.1 / max(1, len(labels) - 1)
-        return [0.9 if label == wanted else rest for label in labels]
+        return [0.9 if label == decision else rest for label in labels]
 
     def engine(self, *, thinks: bool = False, **options: Any) -> ScriptedEngine:
         """An engine that follows this script."""

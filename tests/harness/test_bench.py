@@ -1,4 +1,4 @@
-"""The benchmark over scripted engines: what is replayed is what was asked, and every number has its definition."""
+"""The benchmark over scripted engines: replays send the recorded requests, and every number has its definition."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ async def test_a_replay_asks_for_the_same_prompts_seeds_and_lengths(name: str) -
     run = await run_of(session, name)
     replay = await at_bare_engines(session.engines, run.calls, 3)
     assert replay.cached_share == pytest.approx(0.5, abs=0.01)
-    asked_for = 0
+    num_requested_tokens = 0
     for role, engine in session.engines.items():
         assert isinstance(engine, BareScripted)
-        wanted = Counter(
+        expected_requests = Counter(
             (tuple(call.prompt), call.sampling.seed + i, length)
             for calls in run.calls
             for call in calls
             if call.role == role
             for i, length in enumerate(call.lengths)
         )
-        assert Counter((tuple(p), s.seed, s.max_tokens) for p, s in engine.requests) == wanted
+        assert Counter((tuple(p), s.seed, s.max_tokens) for p, s in engine.requests) == expected_requests
         assert all(s.n == 1 and not s.stop for _, s in engine.requests)
-        asked_for += sum(s.max_tokens for _, s in engine.requests)
-    assert asked_for == run.spent_tokens
+        num_requested_tokens += sum(s.max_tokens for _, s in engine.requests)
+    assert num_requested_tokens == run.spent_tokens
 
 
 async def test_a_replay_keeps_the_order_within_a_sample_and_the_number_in_flight() -> None:
@@ -102,9 +102,9 @@ async def test_a_replay_keeps_the_order_within_a_sample_and_the_number_in_flight
     assert isinstance(draft, BareScripted)
     assert draft.most_bare <= 2 * session.drafts
     assert target.most_bare <= 2
-    asked = [tuple(c.prompt) for c in run.calls[0] if c.role == "target"]
-    sent = [tuple(p) for p, _ in target.requests if tuple(p) in asked]
-    assert sent[: len(asked)] == asked
+    prompts = [tuple(c.prompt) for c in run.calls[0] if c.role == "target"]
+    sent = [tuple(p) for p, _ in target.requests if tuple(p) in prompts]
+    assert sent[: len(prompts)] == prompts
 
 
 async def test_every_recorded_call_has_the_purpose_of_its_trace() -> None:
@@ -128,16 +128,16 @@ async def test_every_recorded_call_has_the_purpose_of_its_trace() -> None:
     ],
 )
 def test_reusable_tokens(calls: list[tuple[range, range]], expected: list[int]) -> None:
-    asked = [
+    recorded = [
         RecordedCall("target", list(prompt), Sampling(9), [tuple(output)] if output else [], [len(output)], 0)
         for prompt, output in calls
     ]
-    assert cache.reusable_tokens(asked, 16) == expected
+    assert cache.reusable_tokens(recorded, 16) == expected
 
 
 def test_what_one_model_saw_is_not_reusable_for_the_other() -> None:
-    asked = [RecordedCall(role, list(range(40)), Sampling(9), [], [1], 0) for role in ("draft", "target")]
-    assert cache.reusable_tokens(asked, 16) == [0, 0]
+    calls = [RecordedCall(role, list(range(40)), Sampling(9), [], [1], 0) for role in ("draft", "target")]
+    assert cache.reusable_tokens(calls, 16) == [0, 0]
 
 
 async def test_all_sections_give_tables_that_do_not_mix_regimes() -> None:
@@ -179,9 +179,9 @@ def test_a_table_is_markdown() -> None:
 
 def test_memory_is_measured_with_all_samples_in_flight(capsys: pytest.CaptureFixture[str]) -> None:
     memory.main(8)
-    found = json.loads(capsys.readouterr().out)
-    assert found["most_in_flight"] == 8
-    assert found["peak_bytes"] >= found["before_bytes"] > 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["most_in_flight"] == 8
+    assert measured["peak_bytes"] >= measured["before_bytes"] > 0
 
 
 def test_the_plan_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +190,7 @@ def test_the_plan_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--only", "speed"], "'speed' is none of own, verdict"),
         (["--methods", "specot"], "'specot' is none of vanilla"),
@@ -198,7 +198,7 @@ def test_the_plan_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
         (["--in-flight", "0"], "at least 1"),
     ],
 )
-def test_wrong_options_are_named(arguments: list[str], says: str) -> None:
+def test_wrong_options_are_named(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
-    assert says in done.output
+    assert message in done.output

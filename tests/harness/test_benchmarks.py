@@ -145,7 +145,7 @@ def test_without_a_hub_one_line_names_the_three_ways_quickly(tmp_path: Path, rea
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {"HF_HOME": str(tmp_path), "HARNESS_DATA_DIR": str(tmp_path)} | reach
     # Without the retries of huggingface_hub, which take 24 seconds; importing datasets takes one or two.
-    said = subprocess.run(
+    message = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,
         cwd=ROOT,
@@ -154,13 +154,15 @@ def test_without_a_hub_one_line_names_the_three_ways_quickly(tmp_path: Path, rea
         timeout=20,
         check=True,
     ).stdout
-    assert said.count("\n") == 1
+    assert message.count("\n") == 1
     for way in (f"no file {tmp_path}/math500.jsonl", "the hub", "--data-dir or HARNESS_DATA_DIR", "the bundled demo"):
-        assert way in said
+        assert way in message
 
 
-def test_the_hub_is_asked_for_the_pinned_revision_and_the_commit_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+def test_the_hub_gets_the_pinned_revision_and_the_commit_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests: list[Any] = []
     commit = "0123456789" * 4
 
     class Table(list[dict[str, Any]]):
@@ -168,7 +170,7 @@ def test_the_hub_is_asked_for_the_pinned_revision_and_the_commit_is_recorded(mon
         _fingerprint = "f00d"
 
     def load_dataset(*place: Any, **options: Any) -> Table:
-        asked.append((place, options))
+        requests.append((place, options))
         return Table({"question": f"{i}?", "answer": float(i), "url": "", "id": i} for i in range(40))
 
     hub = types.ModuleType("datasets")
@@ -179,7 +181,7 @@ def test_the_hub_is_asked_for_the_pinned_revision_and_the_commit_is_recorded(mon
     assert loaded.source == f"hub math-ai/amc23@{commit} f00d"
     assert (loaded.problems[7].id, loaded.problems[7].answer) == ("amc23/7", "7")
     revision = DATASETS["amc23"].revision
-    assert asked == [(("math-ai/amc23", None), {"split": "test", "revision": revision})]
+    assert requests == [(("math-ai/amc23", None), {"split": "test", "revision": revision})]
     assert "HF_HUB_ETAG_TIMEOUT" not in os.environ
 
 
@@ -286,5 +288,5 @@ def test_importing_benchmarks_and_models_is_light() -> None:
         "import sys, harness.benchmarks, harness.models\n"
         "print([m for m in ('torch', 'vllm', 'transformers', 'datasets', 'huggingface_hub') if m in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -20,7 +20,7 @@ def doctor(*arguments: str, cwd: Path, **variables: str) -> subprocess.Completed
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--method", "specot"), "'speccot'"),
         (("--target", "qwq32"), "unknown model 'qwq32'; valid: "),
@@ -30,19 +30,19 @@ def doctor(*arguments: str, cwd: Path, **variables: str) -> subprocess.Completed
         (("--dry-run",), "--dry-run"),
     ],
 )
-def test_wrong_flags_get_one_line_and_exit_code_2(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
+def test_wrong_flags_get_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     result = doctor(*arguments, cwd=tmp_path)
     assert result.returncode == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
 
 
 def test_exit_code_and_table_say_whether_something_failed(tmp_path: Path) -> None:
     flags = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--cluster", "local")
     good = doctor(*flags, "--json", cwd=tmp_path)
-    found = json.loads(good.stdout)["here"]["checks"]
-    assert (good.returncode, [check for check in found if check["status"] == "failure"]) == (0, [])
-    assert {"python", "engine", "dataset", "output", "file locking"} <= {check["subject"] for check in found}
+    checks = json.loads(good.stdout)["here"]["checks"]
+    assert (good.returncode, [check for check in checks if check["status"] == "failure"]) == (0, [])
+    assert {"python", "engine", "dataset", "output", "file locking"} <= {check["subject"] for check in checks}
     (tmp_path / "demo.jsonl").write_text("{}\n")
     bad = doctor(*flags, "--data-dir", ".", cwd=tmp_path)
     assert bad.returncode == 1

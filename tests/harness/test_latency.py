@@ -15,8 +15,8 @@ SPEED = Speeds(output_tokens_per_second=10, prompt_tokens_per_second=100)
 EXAMPLE = Path(hardware.__file__).parent / "papers" / "hardware" / "a100x4.toml"
 
 
-def machine(**given: float) -> Hardware:
-    return Hardware.model_validate({"name": "m", "source": "s", "gpus": 2, "draft": SPEED, "target": SPEED, **given})
+def machine(**settings: float) -> Hardware:
+    return Hardware.model_validate({"name": "m", "source": "s", "gpus": 2, "draft": SPEED, "target": SPEED, **settings})
 
 
 def test_a_call_costs_its_prompt_and_its_longest_completion() -> None:
@@ -113,7 +113,7 @@ def test_the_example_file_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("name = ", "not a readable TOML file"),
         ('name = "m"\nsource = "s"', "gpus"),
@@ -124,10 +124,10 @@ def test_the_example_file_is_valid() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_hardware_file_is_named(text: str, says: str, tmp_path: Path) -> None:
+def test_a_mistake_in_a_hardware_file_is_named(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"mine\.toml") as wrong:
         hardware.read(path)
-    assert says in str(wrong.value)
+    assert message in str(wrong.value)
     assert len(str(wrong.value).splitlines()) == 1

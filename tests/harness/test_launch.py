@@ -27,7 +27,7 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--method", "specot", *DATASET), "'vanilla', 'specdecode', 'speccot', 'specreason', 'scot'"),
         (SPECCOT, "--dataset is missing; choose from gsm8k"),
@@ -64,12 +64,12 @@ def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ((*SPECCOT, *DATASET, "--engine", "scripted", "--profile", "none"), "--profile none: no such file"),
     ],
 )
-def test_a_mistake_gets_one_line_that_says_what_would_be_right(
-    arguments: tuple[str, ...], says: str, tmp_path: Path
+def test_invalid_input_gets_one_line_that_names_what_is_valid(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     result = launch(*arguments, cwd=tmp_path)
     assert result.returncode == 2
-    assert says in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
@@ -92,7 +92,7 @@ def test_an_unknown_key_in_the_config_file_is_named(tmp_path: Path) -> None:
     assert "treshold" in result.stderr
 
 
-def test_a_run_prints_its_result_and_typed_again_does_nothing(tmp_path: Path) -> None:
+def test_a_run_prints_its_result_and_run_again_does_nothing(tmp_path: Path) -> None:
     command = (*SPECCOT, *DATASET, "--engine", "scripted", "--samples", "2", "--limit", "5", "--token-budget", "2000")
     first = launch(*command, cwd=tmp_path)
     assert first.returncode == 0, first.stdout + first.stderr
@@ -107,15 +107,15 @@ def test_a_run_prints_its_result_and_typed_again_does_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("log", "says"),
+    ("log", "message"),
     [
         ("  | harness.engine.EngineDied: the draft engine did not start: ValueError: x\n  | log line", "did not start"),
         ("Traceback\n  File x\nValueError: bad", "bad"),
         ("submitit INFO - Loading pickle: x.pkl\n---- Log: 1.out", "probably killed"),
     ],
 )
-def test_a_failed_worker_is_explained_in_one_line(log: str, says: str) -> None:
-    assert says in reason_of(log)
+def test_a_failed_worker_is_explained_in_one_line(log: str, message: str) -> None:
+    assert message in reason_of(log)
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_where_slurm_answers_the_default_models_are_the_papers(tmp_path: Path, m
     assert "NO GPU" not in result.output
 
 
-def test_every_preset_names_a_method_its_parameters_and_known_models() -> None:
+def test_every_preset_names_a_method_its_parameters_and_existing_models() -> None:
     from harness.models import MODELS
 
     for preset in presets().values():

@@ -46,7 +46,7 @@ async def simulated(
 
 
 def text_and_decisions(trace: Trace) -> tuple[list[Step], str | None]:
-    """What a chain says and how it was decided; not when."""
+    """Return the text of a chain and its decisions, without times."""
     return [replace(step, elapsed_seconds=0.0) for step in trace.steps], trace.stop_reason
 
 

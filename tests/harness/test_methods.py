@@ -225,7 +225,7 @@ async def test_budget_counts_emitted_tokens_and_stops() -> None:
     assert trace.emitted_tokens == 6
 
 
-async def test_a_whole_chain_cut_off_by_the_budget_says_so() -> None:
+async def test_a_whole_chain_cut_off_by_the_budget_has_stop_reason_budget() -> None:
     trace = await solve("vanilla", {"target": Script(["x" * 50]).engine()}, budget=10)
     assert (trace.stop_reason, trace.emitted_tokens) == ("budget", 10)
 

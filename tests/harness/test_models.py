@@ -24,12 +24,12 @@ def model_folder(path: Path, weights: int = 10, **config: object) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_short_name_is_a_hub_id_with_a_pinned_commit(name: str) -> None:
-    known = MODELS[name]
-    assert known.revision is not None
-    assert len(known.revision) == 40
-    assert resolve(name) == resolve(name.upper()) == ModelRef(name, known.hub_id, known.revision, None)
+    pinned_model = MODELS[name]
+    assert pinned_model.revision is not None
+    assert len(pinned_model.revision) == 40
+    assert resolve(name) == resolve(name.upper()) == ModelRef(name, pinned_model.hub_id, pinned_model.revision, None)
     assert resolve(name, "main").revision == "main"
-    assert resolve(known.hub_id).revision == known.revision
+    assert resolve(pinned_model.hub_id).revision == pinned_model.revision
 
 
 def test_a_hub_id_may_carry_a_revision() -> None:
@@ -45,24 +45,24 @@ def test_an_unpinned_hub_id_has_the_commit_that_is_cached_here(tmp_path: Path, m
     assert resolve("org/name").revision == "c0ffee"
 
 
-def test_a_folder_is_known_by_what_is_in_it(tmp_path: Path) -> None:
-    one = resolve(str(model_folder(tmp_path / "one")))
-    assert (one.name, one.path_or_hub_id, one.revision) == ("one", str(tmp_path / "one"), None)
+def test_a_folder_is_identified_by_its_content(tmp_path: Path) -> None:
+    original = resolve(str(model_folder(tmp_path / "one")))
+    assert (original.name, original.path_or_hub_id, original.revision) == ("one", str(tmp_path / "one"), None)
     same = resolve(str(model_folder(tmp_path / "same", transformers_version="9.9")))
-    assert one.fingerprint == same.fingerprint
+    assert original.fingerprint == same.fingerprint
     others = [
         resolve(str(model_folder(tmp_path / "weights", weights=11))),
         resolve(str(model_folder(tmp_path / "config", hidden_size=1))),
     ]
     (tmp_path / "same" / "tokenizer.json").write_text("[]")
     others.append(resolve(str(tmp_path / "same")))
-    assert len({one.fingerprint, *(o.fingerprint for o in others)}) == 4
+    assert len({original.fingerprint, *(o.fingerprint for o in others)}) == 4
 
 
-def test_two_fine_tunes_of_one_base_are_told_apart_by_their_weights(tmp_path: Path) -> None:
-    one, other = model_folder(tmp_path / "one", weights=50_000), model_folder(tmp_path / "other", weights=50_000)
+def test_two_fine_tunes_of_one_base_have_different_fingerprints(tmp_path: Path) -> None:
+    first, other = model_folder(tmp_path / "one", weights=50_000), model_folder(tmp_path / "other", weights=50_000)
     before = resolve(str(other)).fingerprint
-    assert before == resolve(str(one)).fingerprint
+    assert before == resolve(str(first)).fingerprint
     weights = bytearray(50_000)
     weights[30_000:30_400] = b"\x01" * 400
     (other / "model.safetensors").write_bytes(weights)
@@ -99,7 +99,7 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
         ("vanilla", "r1-distill-qwen-1.5b", "qwq-32b"),
     ],
 )
-def test_the_default_pair_is_the_papers_and_a_cpu_says_loudly_that_it_is_not(
+def test_the_default_pair_is_the_papers_and_on_a_cpu_a_toy_pair_with_a_notice(
     method: str, draft: str, target: str
 ) -> None:
     assert default_pair(method, "gpu") == (draft, target, None)
@@ -113,10 +113,10 @@ def test_the_default_pair_is_the_papers_and_a_cpu_says_loudly_that_it_is_not(
 def test_the_bundled_pair_has_its_folders_and_a_lost_one_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [resolve(name.upper()) for name in models.PAIR]
-    assert [ref.name for ref in found] == list(models.PAIR)
-    assert found[0].fingerprint != found[1].fingerprint
-    assert sum(path.stat().st_size for ref in found for path in Path(ref.path_or_hub_id).iterdir()) < 20_000_000
+    refs = [resolve(name.upper()) for name in models.PAIR]
+    assert [ref.name for ref in refs] == list(models.PAIR)
+    assert refs[0].fingerprint != refs[1].fingerprint
+    assert sum(path.stat().st_size for ref in refs for path in Path(ref.path_or_hub_id).iterdir()) < 20_000_000
     monkeypatch.setenv(models.PAIR_FOLDER, str(tmp_path))
     with pytest.raises(ModelUnavailable, match=r"demo-draft is not in .*install the whole package"):
         resolve("demo-draft")

@@ -34,7 +34,7 @@ def test_an_opening_ends_where_the_first_step_starts(tokenizer: ByteTokenizer, p
     assert text.endswith("<think>\n" if tokenizer.thinks else "Assistant: ")
 
 
-def test_the_rubric_is_in_the_opening_only_where_it_is_asked_for() -> None:
+def test_the_rubric_is_in_the_opening_only_on_request() -> None:
     assert "Score:" in prompts.opening(PLAIN, PROBLEM, rubric=True)[1]
     assert "Score:" not in prompts.opening(PLAIN, PROBLEM)[1]
 

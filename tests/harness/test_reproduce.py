@@ -24,7 +24,7 @@ def invoke(*arguments: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--scale", "30x2"), "SUITE is missing"),
         (("speccot-table9",), "unknown suite 'speccot-table9'; valid: scot-ablations"),
@@ -36,10 +36,10 @@ def invoke(*arguments: str) -> Result:
         (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "there is no warehouse at nowhere.duckdb"),
     ],
 )
-def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], says: str) -> None:
+def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
-    assert says in result.output
+    assert message in result.output
     assert len(result.output.strip().splitlines()) == 1
 
 
@@ -72,7 +72,7 @@ def test_scale_and_models_change_the_plan(tmp_path: Path) -> None:
     assert "· GSM8K:" not in result.output
 
 
-def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
+def test_what_the_harness_lacks_is_reported_and_not_planned(tmp_path: Path) -> None:
     result = invoke("scot-table2", "--dry-run", "--output", str(tmp_path))
     assert result.output.count("not planned, awaits SCoT's aligned draft") == 5
     aligned = invoke("scot-table2", "--dry-run", "--output", str(tmp_path), "--aligned", "org/aligned")
@@ -80,8 +80,8 @@ def test_what_the_harness_lacks_is_said_and_not_planned(tmp_path: Path) -> None:
 
 
 def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_other() -> None:
-    found = suite.load("scot-selection")
-    plain, tuned = (next(p for p in suite.planned(found) if p.row == row) for row in found.rows)
+    selection_suite = suite.load("scot-selection")
+    plain, tuned = (next(p for p in suite.planned(selection_suite) if p.row == row) for row in selection_suite.rows)
     assert "train it and name it with --selection-adapter" in str(suite_run(tuned, {}, None).awaits)
     overrides = {"selection_adapter": "selector"}
     launches = [suite_run(planned, overrides, None).launch for planned in (plain, tuned)]
@@ -92,12 +92,12 @@ def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_ot
     assert launch.selection_adapter is None
 
 
-def test_the_draft_given_for_the_other_rows_never_stands_for_the_aligned_one() -> None:
-    found = suite.load("scot-table2")
-    plain, aligned = found.rows
+def test_the_draft_of_the_other_rows_never_replaces_the_aligned_one() -> None:
+    table2 = suite.load("scot-table2")
+    plain, aligned = table2.rows
     drafts = [
         suite_run(plan, {"draft": "org/plain"}, "org/aligned").launch
-        for plan in suite.planned(found)
+        for plan in suite.planned(table2)
         if plan.column == "gsm8k"
     ]
     assert [plain.model_of, aligned.model_of] == [None, "aligned"]
@@ -113,14 +113,14 @@ def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path)
     traces = [runs.speculative(unit, latency=10.0) for unit in runs.planned(run)]
     runs.write_part(run, traces)
     load_run(run, tmp_path / "warehouse.duckdb")
-    asked = ("speccot-table2", "--table", "--database", str(tmp_path / "warehouse.duckdb"), *SMALL)
-    result = invoke(*asked, "--drafts", "2", "--scale", "3x2", "--column", "gsm8k")
+    command = ("speccot-table2", "--table", "--database", str(tmp_path / "warehouse.duckdb"), *SMALL)
+    result = invoke(*command, "--drafts", "2", "--scale", "3x2", "--column", "gsm8k")
     assert result.exit_code == 0, result.output
     assert "18.0 [18.0, 18.0]" in result.output
     assert "1,023.3" in result.output
     assert "draft org/small instead of r1-distill-qwen-1.5b" in result.output
     assert "3 of 1319 problems; 2 samples a problem instead of 5" in result.output
-    other_scale = invoke(*asked, "--drafts", "2", "--scale", "4x2", "--column", "gsm8k")
+    other_scale = invoke(*command, "--drafts", "2", "--scale", "4x2", "--column", "gsm8k")
     assert "18.0 [18.0, 18.0]" not in other_scale.output
     assert "no run yet" in other_scale.output
 

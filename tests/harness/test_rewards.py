@@ -1,4 +1,4 @@
-"""Process reward models: how they are asked, and that one that was taught to judge does judge."""
+"""Process reward models: their prompts, and a toy model that is trained to judge."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def test_a_judgement_holds_the_steps_so_far_and_ends_with_the_tag() -> None:
 
 
 async def test_quality_is_the_probability_of_good_against_bad() -> None:
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
-        asked.append(prompt)
+        prompts.append(prompt)
         return [0.6, 0.2]
 
     model = RewardModel(ScriptedEngine(lambda prompt, sampling: [""], judge))
     assert await model.quality("What is 2 + 3?", ["5"]) == pytest.approx(0.75)
-    assert asked == ["What is 2 + 3? Step 1: 5 ки "]
+    assert prompts == ["What is 2 + 3? Step 1: 5 ки "]
 
 
-def _asked(said: int) -> tuple[str, list[str]]:
-    return "Name an even number.", ["An even number is asked for.", f"The answer is {said}."]
+def _number_question(number: int) -> tuple[str, list[str]]:
+    return "Name an even number.", ["An even number is asked for.", f"The answer is {number}."]
 
 
 def _teach(folder: Path) -> None:
@@ -47,12 +47,12 @@ def _teach(folder: Path) -> None:
     tokenizer, model = HFTokenizer(str(folder)), AutoModelForCausalLM.from_pretrained(folder)
     form = Form()
     gap, options = form.words(tokenizer)
-    taught = [said for said in SAID if said not in HELD_OUT]
-    rows = [[*tokenizer.opening, *tokenizer.encode(form.prompt(*_asked(said))), *gap] for said in taught]
+    taught = [number for number in SAID if number not in HELD_OUT]
+    rows = [[*tokenizer.opening, *tokenizer.encode(form.prompt(*_number_question(number))), *gap] for number in taught]
     longest = max(map(len, rows))
     ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
-    wanted = torch.tensor([options[said % 2] for said in taught])
+    labels = torch.tensor([options[number % 2] for number in taught])
     torch.manual_seed(0)
     for weights in model.parameters():
         if weights.dim() > 1:
@@ -60,7 +60,7 @@ def _teach(folder: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(300):
         logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=1).logits[:, -1]
-        losses = torch.nn.functional.cross_entropy(logits, wanted, reduction="none")
+        losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
         optimizer.zero_grad()
         losses.mean().backward()
         optimizer.step()
@@ -73,8 +73,8 @@ async def test_a_model_that_was_taught_to_judge_tells_good_steps_from_bad(tmp_pa
     _teach(tmp_path / "toy")
     engine = await TransformersEngine.start(str(tmp_path / "toy"), "target", EngineSettings(dtype="float32"))
     model = RewardModel(engine)
-    found = {said: await model.quality(*_asked(said)) for said in HELD_OUT}
-    good = [quality for said, quality in found.items() if said % 2 == 0]
-    bad = [quality for said, quality in found.items() if said % 2 == 1]
+    quality_by_number = {number: await model.quality(*_number_question(number)) for number in HELD_OUT}
+    good = [quality for number, quality in quality_by_number.items() if number % 2 == 0]
+    bad = [quality for number, quality in quality_by_number.items() if number % 2 == 1]
     won = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
     assert won / (len(good) * len(bad)) > 0.9

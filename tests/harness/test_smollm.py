@@ -32,7 +32,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_without_the_package_one_line_says_what_to_install(
+def test_without_the_package_one_line_names_what_to_install(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in package.iterdir():
@@ -83,11 +83,11 @@ def test_two_processes_that_need_the_model_make_it_once(tmp_path: Path) -> None:
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=600) for process in both]
-    folders = {out.strip() for out, _ in said}
+    outputs = [process.communicate(timeout=600) for process in both]
+    folders = {out.strip() for out, _ in outputs}
     assert len(folders) == 1
-    assert sorted(err.count("converting SmolLM2") for _, err in said) == [0, 1]
-    assert sum(err.count("\n") for _, err in said) == 1, "no progress bars"
+    assert sorted(err.count("converting SmolLM2") for _, err in outputs) == [0, 1]
+    assert sum(err.count("\n") for _, err in outputs) == 1, "no progress bars"
     files = {path.name for path in Path(folders.pop()).iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= files
     assert not list(tmp_path.glob(".converting-*"))

@@ -118,7 +118,7 @@ def test_a_specification_without_an_adapter_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("align", "--output", "o", "--run", "none", "--draft", "{draft}"), "none is not a run folder"),
         (("align", "--output", "o", "--draft", "r1-1b"), "unknown model 'r1-1b'; valid: "),
@@ -136,7 +136,7 @@ def test_a_specification_without_an_adapter_keeps_its_name() -> None:
 )  # fmt: skip
 def test_a_mistake_gets_one_line_before_any_model_loads(
     arguments: tuple[str, ...],
-    says: str,
+    message: str,
     chains: RunFolder,
     drafts: RunFolder,
     tiny_models: dict[str, Path],
@@ -145,10 +145,10 @@ def test_a_mistake_gets_one_line_before_any_model_loads(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("harness.training.tuning.load", None)
-    known = {"chains": chains.path, "drafts": drafts.path, "draft": tiny_models["draft"]}
-    result = train(*(argument.format(**known) for argument in arguments))
+    paths = {"chains": chains.path, "drafts": drafts.path, "draft": tiny_models["draft"]}
+    result = train(*(argument.format(**paths) for argument in arguments))
     assert result.exit_code == 2, result.output
-    assert says in result.stderr
+    assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_training_data_that_holds_a_test_question_is_refused(
     assert not (tmp_path / "o").exists()
 
 
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     data = folders.data_dir(tmp_path / "data")
     result = train(
         "align", "--draft", tiny_models["draft"], "--target", tiny_models["target"], "--output", tmp_path / "o",

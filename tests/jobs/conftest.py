@@ -11,5 +11,5 @@ __all__ = ["slurm"]
 
 @pytest.fixture
 def journals_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a worker was killed at its very end: nothing has become a trace file yet."""
+    """Keep the journals as if a worker was killed at its very end: no trace file has been written yet."""
     monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)

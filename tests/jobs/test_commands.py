@@ -33,7 +33,7 @@ def test_cancel_ends_the_tasks_and_the_job_after_them(submitted: RunFolder, slur
     assert slurm.calls() == ["scancel --name=run.0", "scancel --name=run.0.finalize"]
 
 
-def test_cancel_says_in_one_line_that_slurm_failed(submitted: RunFolder, slurm: FakeSlurm) -> None:
+def test_cancel_reports_in_one_line_that_slurm_failed(submitted: RunFolder, slurm: FakeSlurm) -> None:
     slurm.answers(scancel="echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1")
     result = jobs("cancel", submitted.path)
     assert result.exit_code == 1
@@ -41,7 +41,7 @@ def test_cancel_says_in_one_line_that_slurm_failed(submitted: RunFolder, slurm: 
     assert result.stderr == f"error: {message}\n"
 
 
-def test_resume_says_in_one_line_that_slurm_failed(submitted: RunFolder, slurm: FakeSlurm) -> None:
+def test_resume_reports_in_one_line_that_slurm_failed(submitted: RunFolder, slurm: FakeSlurm) -> None:
     slurm.answers(squeue=SQUEUE_DOWN)
     result = jobs("resume", submitted.path)
     assert result.exit_code == 1

@@ -47,9 +47,9 @@ def verdict(suite: Path, night: date) -> str:
 
 
 def test_the_first_nights_are_inconclusive_and_then_pass(suite: Path) -> None:
-    for night, says in ((NIGHTS[0], "INCONCLUSIVE"), (NIGHTS[3], "PASS")):
+    for night, expected_verdict in ((NIGHTS[0], "INCONCLUSIVE"), (NIGHTS[3], "PASS")):
         nightly.conclude(str(suite), night.isoformat())
-        assert verdict(suite, night).startswith(f"**{says}: night of {night}, 2 cells**")
+        assert verdict(suite, night).startswith(f"**{expected_verdict}: night of {night}, 2 cells**")
 
 
 def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:

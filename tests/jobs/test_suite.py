@@ -69,7 +69,7 @@ def test_nothing_is_launched_where_one_run_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("output = 3 4", "not a readable TOML file"),
         ("output = 'runs'", "it has no run"),
@@ -79,9 +79,9 @@ def test_nothing_is_launched_where_one_run_is_wrong(tmp_path: Path) -> None:
         ("[[run]]\noutput = 'x'", "output stands at the top"),
     ],
 )
-def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(suite.BadSuite, match=says) as refused:
+    with pytest.raises(suite.BadSuite, match=message) as refused:
         suite.read(path)
     assert "\n" not in str(refused.value).strip()

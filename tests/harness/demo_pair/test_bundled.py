@@ -18,7 +18,7 @@ DRAFT, TARGET = map(models.pair_folder, models.PAIR)
 
 
 @pytest.fixture(scope="module")
-def asked() -> list[Story]:
+def held_out_stories() -> list[Story]:
     return splits.held_out_stories(config.read(config.DEFAULT))[:20]
 
 
@@ -33,21 +33,21 @@ def test_the_tokenizer_is_the_one_that_todays_prompts_make(folder: Path, tmp_pat
     assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes(), "make train-demo"
 
 
-def test_scores_tell_right_steps_from_wrong_ones_and_candidates_are_told_apart(
-    target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: list[Story]
+def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
+    target: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
 ) -> None:
-    said = evaluation.verdict_quality(target, tokenizer, asked, Mistakes(), seed=1)
-    assert said.auroc >= 0.9
-    assert said.right_passed > said.wrong_passed + 0.5
-    assert said.chosen_right >= 0.7
-    assert said.rejected >= 0.7
+    quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, Mistakes(), seed=1)
+    assert quality.auroc >= 0.9
+    assert quality.right_passed > quality.wrong_passed + 0.5
+    assert quality.chosen_right >= 0.7
+    assert quality.rejected >= 0.7
 
 
 def test_the_target_solves_more_than_its_draft(
-    target: LlamaForCausalLM, tokenizer: HFTokenizer, asked: list[Story]
+    target: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
 ) -> None:
     draft = LlamaForCausalLM.from_pretrained(DRAFT, dtype=torch.float32).eval()
-    solved = {model: evaluation.greedy_accuracy(model, tokenizer, asked) for model in (draft, target)}
+    solved = {model: evaluation.greedy_accuracy(model, tokenizer, held_out_stories) for model in (draft, target)}
     assert 0.3 <= solved[draft] <= 0.75
     assert solved[target] >= solved[draft] + 0.05
 
@@ -57,7 +57,7 @@ def test_the_target_is_deep(target: LlamaForCausalLM) -> None:
     assert target.config.num_hidden_layers >= 6 * draft.config.num_hidden_layers
 
 
-def test_the_card_says_how_they_were_made() -> None:
+def test_the_model_card_describes_the_training() -> None:
     card, read = (DRAFT.parent / "MODEL_CARD.md").read_text("utf-8"), config.read(config.DEFAULT)
     assert "Toy models" in card
     assert "$" not in card, "every figure is filled in"

@@ -84,9 +84,9 @@ def test_what_is_named_behind_the_candidates_is_the_verdict(
     for example in examples(tokenizer, taught, kind):
         named = [number for number in example.right_candidate if number != IGNORED]
         candidates = {number for number in example.candidate if number != IGNORED}
-        [said] = [int(tokenizer.decode([token])) for token in example.verdict_ids]
+        [verdict] = [int(tokenizer.decode([token])) for token in example.verdict_ids]
         assert len(named) == len(candidates)
-        assert said == (max(named) or len(named) + 1)
+        assert verdict == (max(named) or len(named) + 1)
         assert sum(number > 0 for number in named) <= 1
         rejected += max(named) == 0
     assert 5 < rejected < 40
@@ -94,7 +94,7 @@ def test_what_is_named_behind_the_candidates_is_the_verdict(
 
 def test_what_the_draft_got_wrong_is_kept_by_its_step(taught: list[Story]) -> None:
     story = next(s for s in taught if len(s.steps) >= 3)
-    found = Mistakes()
-    found.add(story, {0: [story.step(0)], 1: [story.step(1), "Somebody eats it all.\n\n", story.step(0)]})
-    assert found.steps(0) == {1: sorted(["Somebody eats it all.\n\n", story.step(0)])}
-    assert found.steps(1) == {}
+    mistakes = Mistakes()
+    mistakes.add(story, {0: [story.step(0)], 1: [story.step(1), "Somebody eats it all.\n\n", story.step(0)]})
+    assert mistakes.steps(0) == {1: sorted(["Somebody eats it all.\n\n", story.step(0)])}
+    assert mistakes.steps(1) == {}

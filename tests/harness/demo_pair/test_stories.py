@@ -19,10 +19,10 @@ def some(n: int = 600) -> list[Story]:
     return list(itertools.islice(stories(7), n))
 
 
-def column(found: re.Match[str]) -> int:
-    """The value of a column such as `5 + 6 + 1`, from the left; a product stands first."""
-    value = int(found[1])
-    for sign, number in re.findall(r"([-+×]) (\d+)", found[2]):
+def column(term: re.Match[str]) -> int:
+    """Return the value of a column such as `5 + 6 + 1`, evaluated from the left; a product comes first."""
+    value = int(term[1])
+    for sign, number in re.findall(r"([-+×]) (\d+)", term[2]):
         value = {"+": value + int(number), "-": value - int(number), "×": value * int(number)}[sign]
     return value
 
@@ -30,18 +30,19 @@ def column(found: re.Match[str]) -> int:
 def test_every_step_reckons_right_and_the_last_one_has_the_answer() -> None:
     calculations = 0
     for story in some():
-        known = set(re.findall(r"\d+", story.text)) | {"2", "3"}  # doubles, triples
+        known_numbers = set(re.findall(r"\d+", story.text)) | {"2", "3"}  # doubles, triples
         for step in story.steps:
-            if found := CALCULATION.search(step):
-                a, sign, b, columns, result = int(found[1]), found[2], int(found[3]), found[4], found[5]
-                assert {str(a), str(b)} <= known, "told, or reckoned before"
+            if calculation := CALCULATION.search(step):
+                a, b = int(calculation[1]), int(calculation[3])
+                sign, columns, result = calculation[2], calculation[4], calculation[5]
+                assert {str(a), str(b)} <= known_numbers, "each number is in the story or was computed before"
                 assert {"+": a + b, "-": a - b, "×": a * b}[sign] == int(result), story
                 worked = list(SUM.finditer(columns))
                 assert len(worked) == columns.count("=") >= 1
-                assert all(column(one) == int(one[3]) for one in worked), story
-                known.add(result)
+                assert all(column(term) == int(term[3]) for term in worked), story
+                known_numbers.add(result)
                 calculations += 1
-            assert ("=" in step) == bool(found)
+            assert ("=" in step) == bool(calculation)
         assert int(re.findall(r"\d+", story.steps[-1])[-1]) == story.answer
         assert 1 <= story.answer <= 999
         assert story.problem.answer == str(story.answer)
@@ -50,7 +51,7 @@ def test_every_step_reckons_right_and_the_last_one_has_the_answer() -> None:
 
 def test_levels_differ() -> None:
     by_level = {level: [story for story in some() if story.level == level] for level in LEVELS}
-    steps = {level: sum(len(s.steps) for s in found) / len(found) for level, found in by_level.items()}
+    steps = {level: sum(len(s.steps) for s in stories) / len(stories) for level, stories in by_level.items()}
     assert steps["easy"] < steps["medium"] < steps["hard"]
     hard = by_level["hard"]
     assert all(len(re.findall(r"\d+", s.text)) > 0 for s in hard)
@@ -75,10 +76,10 @@ def test_the_demos_problems_are_what_the_generator_makes() -> None:
 def test_the_training_set_is_what_the_generator_makes_and_shares_nothing_with_the_demo_or_with_what_is_taught() -> None:
     config = read(Path(DEFAULT))
     assert (benchmarks.BUNDLED / "demo-train.jsonl").read_text(encoding="utf-8") == splits.demo_train_lines(config)
-    told = {problem.text for problem in benchmarks.load("demo-train")}
-    assert len(told) == 1000
-    assert told.isdisjoint(story.text for story in (*splits.demo_stories(), *splits.held_out_stories(config)))
-    assert told.isdisjoint(story.text for story in splits.training_stories(config))
+    texts = {problem.text for problem in benchmarks.load("demo-train")}
+    assert len(texts) == 1000
+    assert texts.isdisjoint(story.text for story in (*splits.demo_stories(), *splits.held_out_stories(config)))
+    assert texts.isdisjoint(story.text for story in splits.training_stories(config))
     assert benchmarks.DATASETS["demo-train"].training
 
 

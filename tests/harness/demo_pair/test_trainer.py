@@ -66,13 +66,13 @@ def test_an_interrupted_stage_ends_with_the_same_weights(begin: Begin, is_judge:
         assert torch.equal(weights, expected[name]), name
 
 
-def test_a_judge_leaves_its_solver_alone_and_says_the_same_at_first(begin: Begin) -> None:
+def test_a_judge_keeps_its_solver_unchanged_and_starts_with_equal_logits(begin: Begin) -> None:
     learner, trainer = begin("judge", is_judge=True)
     solver = network.new_model(SHAPE, 2, learner.model.config.vocab_size, END, seed=1)
     learner.model.load_state_dict(network.with_more_layers(solver, 8, seed=2).state_dict())
     ids = torch.randint(0, 400, (2, 20))
-    said = [network.logits(model, network.hidden_states(model, ids)[-1]) for model in (solver, learner.model)]
-    assert torch.equal(*said)
+    logits = [network.logits(model, network.hidden_states(model, ids)[-1]) for model in (solver, learner.model)]
+    assert torch.equal(*logits)
     trainer.run(lambda line: None)
     kept = solver.state_dict()
     for name in ("model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight"):
@@ -92,17 +92,17 @@ def test_losses_fall(begin: Begin) -> None:
 
 
 def test_a_verdict_is_right_by_any_of_its_right_tokens() -> None:
-    said = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
-    both = network.verdict_loss(said, torch.tensor([[True, True, False, False]]))
-    chances = said.softmax(-1)[0]
+    verdict_logits = torch.tensor([[2.0, 1.0, 0.0, -1.0]])
+    both = network.verdict_loss(verdict_logits, torch.tensor([[True, True, False, False]]))
+    chances = verdict_logits.softmax(-1)[0]
     assert float(both) == pytest.approx(-float(torch.log(chances[0] + chances[1])), abs=1e-6)
 
 
 def test_what_is_judged_in_batches_is_what_is_judged_alone(begin: Begin) -> None:
     learner, _ = begin("asked")
-    asked = [(list(range(10, 10 + n)), [3, 4, 5]) for n in (4, 9, 30)]
-    together = inference.verdict_probabilities(learner.model, asked)
-    alone = [inference.verdict_probabilities(learner.model, [one])[0] for one in asked]
+    judged_prompts = [(list(range(10, 10 + n)), [3, 4, 5]) for n in (4, 9, 30)]
+    together = inference.verdict_probabilities(learner.model, judged_prompts)
+    alone = [inference.verdict_probabilities(learner.model, [prompt])[0] for prompt in judged_prompts]
     assert [p for row in together for p in row] == pytest.approx([p for row in alone for p in row], abs=1e-5)
 
 
@@ -122,7 +122,7 @@ def test_batches_have_few_shapes_and_lose_no_example(tokenizer: HFTokenizer, tau
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (("layers = 3\n", "layers = 0\n"), "draft.layers: Input should be greater than 0"),
         (("seed =", "sead ="), "seed: Field required"),
@@ -131,10 +131,10 @@ def test_batches_have_few_shapes_and_lose_no_example(tokenizer: HFTokenizer, tau
         (("[shape]", "[shape"), "not a readable TOML file"),
     ],
 )
-def test_a_wrong_configuration_is_one_line(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+def test_a_wrong_configuration_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(configuration.DEFAULT.read_text("utf-8").replace(*change), "utf-8")
     with pytest.raises(BadConfig) as refused:
         configuration.read(path)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value).strip()

@@ -37,16 +37,16 @@ def test_an_adapter_changes_verdicts_and_nothing_that_is_written(tiny_models: di
     assert adapted[1] != plain[1]
 
 
-def test_only_the_target_is_given_the_adapter(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
-    found = adapter.read(str(save_tiny_adapter(tmp_path / "adapter", tiny_models["target"], rank=12)))
-    settings = pair_settings("vllm", ("draft", "target"), device="cpu", adapter=found)
+def test_only_the_target_gets_the_adapter(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
+    lora = adapter.read(str(save_tiny_adapter(tmp_path / "adapter", tiny_models["target"], rank=12)))
+    settings = pair_settings("vllm", ("draft", "target"), device="cpu", adapter=lora)
     assert settings["draft"].adapter is None
-    assert settings["target"].adapter == found
-    assert (found.rank, found.served_rank) == (12, 16)
+    assert settings["target"].adapter == lora
+    assert (lora.rank, lora.served_rank) == (12, 16)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"peft_type": "IA3"}, "IA3, not LORA"),
         ({"use_dora": True}, "DoRA"),
@@ -55,12 +55,12 @@ def test_only_the_target_is_given_the_adapter(tiny_models: dict[Role, Path], tmp
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(
-    changes: dict[str, object] | None, says: str, tiny_models: dict[Role, Path], tmp_path: Path
+    changes: dict[str, object] | None, message: str, tiny_models: dict[Role, Path], tmp_path: Path
 ) -> None:
     folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
     config = folder / adapter.CONFIG
     config.write_text("{" if changes is None else json.dumps(json.loads(config.read_text()) | changes))
-    with pytest.raises(ValueError, match=says) as refusal:
+    with pytest.raises(ValueError, match=message) as refusal:
         adapter.read(str(folder))
     assert str(refusal.value).startswith(f"--selection-adapter {folder}: ")
 
@@ -72,18 +72,18 @@ def test_a_folder_without_weights_is_no_adapter(tmp_path: Path) -> None:
 
 def test_a_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
     first = save_tiny_adapter(tmp_path / "first", tiny_models["target"])
-    known = adapter.fingerprint(first)
+    original = adapter.fingerprint(first)
     config = json.loads((first / adapter.CONFIG).read_text())
     moved = {"base_model_name_or_path": "elsewhere", "target_modules": config["target_modules"][::-1]}
     (first / adapter.CONFIG).write_text(json.dumps(config | moved))
-    assert adapter.fingerprint(first) == known
-    assert adapter.fingerprint(save_tiny_adapter(tmp_path / "second", tiny_models["target"], seed=1)) != known
+    assert adapter.fingerprint(first) == original
+    assert adapter.fingerprint(save_tiny_adapter(tmp_path / "second", tiny_models["target"], seed=1)) != original
     (first / adapter.CONFIG).write_text(json.dumps(config | {"lora_alpha": 1}))
-    assert adapter.fingerprint(first) != known
+    assert adapter.fingerprint(first) != original
 
 
 @pytest.mark.parametrize(
-    ("kind", "method", "speculates", "says"),
+    ("kind", "method", "speculates", "message"),
     [
         ("vllm", "scot", False, None),
         ("transformers", "scot", False, None),
@@ -92,8 +92,8 @@ def test_a_fingerprint_is_that_of_the_content_wherever_it_lies(tiny_models: dict
         ("vllm", "scot", True, "exclude each other"),
     ],
 )
-def test_where_an_adapter_cannot_be_used_one_line_says_why(
-    kind: str, method: str, speculates: bool, says: str | None
+def test_an_unsupported_adapter_gets_one_line_with_the_reason(
+    kind: str, method: str, speculates: bool, message: str | None
 ) -> None:
     reason = adapter.unsupported_reason(kind, method, speculates=speculates)
-    assert reason is None if says is None else says in str(reason)
+    assert reason is None if message is None else message in str(reason)

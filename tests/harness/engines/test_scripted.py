@@ -49,14 +49,14 @@ async def test_choosing_gives_every_option_in_order() -> None:
     assert choice.logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
 
 
-async def test_a_growing_prefix_is_found_in_the_cache() -> None:
+async def test_a_growing_prefix_is_cached() -> None:
     engine, prompt = _engine(), list(range(100))
     assert (await engine.generate(prompt, Sampling(4))).cached_tokens == 0
     assert (await engine.generate([*prompt, *range(60)], Sampling(4))).cached_tokens == 96
     assert (await engine.generate([9, *prompt], Sampling(4))).cached_tokens == 0
 
 
-async def test_told_failures_happen_at_their_call() -> None:
+async def test_scripted_failures_happen_at_their_call() -> None:
     engine = _engine(failures={1: RequestRefused("too long"), 2: EngineDied("gone")})
     await engine.generate([1], Sampling(4))
     with pytest.raises(RequestRefused, match="too long"):

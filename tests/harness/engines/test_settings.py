@@ -1,4 +1,4 @@
-"""How engines are set up on a node."""
+"""Settings of the engines on a node."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_on_a_gpu_a_single_engine_takes_nearly_all() -> None:
 
 def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
     settings = pair_settings("vllm", PAIR, device="cpu", memory={"draft": 0.25, "target": 0.5})
-    for one in settings.values():
-        assert one.enforce_eager
-        assert one.block_size == 32
+    for engine_settings in settings.values():
+        assert engine_settings.enforce_eager
+        assert engine_settings.block_size == 32
     assert settings["target"].kv_cache_bytes == pytest.approx(2 * (settings["draft"].kv_cache_bytes or 0), rel=0.01)
 
 
@@ -39,7 +39,7 @@ def test_verdicts_go_first_on_the_target_only() -> None:
     assert not settings["draft"].verdicts_first
 
 
-def test_a_wanted_type_is_not_replaced() -> None:
+def test_a_requested_type_is_not_replaced() -> None:
     assert pair_settings("vllm", PAIR, device="cpu", dtype="float32")["draft"].dtype == "float32"
 
 

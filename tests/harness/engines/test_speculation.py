@@ -34,8 +34,8 @@ async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of
     class Counting(ScriptedEngine):
         async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
             plain = Completion((1,), "a", "length", 1)
-            found = (replace(plain, proposed_tokens=5, confirmed_tokens=3), replace(plain, proposed_tokens=4))
-            counted = (replace(found[1], confirmed_tokens=0), found[0])
+            completions = (replace(plain, proposed_tokens=5, confirmed_tokens=3), replace(plain, proposed_tokens=4))
+            counted = (replace(completions[1], confirmed_tokens=0), completions[0])
             return Generation(counted if sampling.n == 2 else (plain,), 1, 0, Timing(0, 0, 0, 0, 1))
 
     trace = Trace("s", "p", 0, 0)

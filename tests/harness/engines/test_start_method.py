@@ -60,9 +60,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("outside", [None, "fork"])
-def test_the_start_method_is_spawn_whatever_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch, outside: str | None
-) -> None:
+def test_the_start_method_is_spawn_in_any_environment(monkeypatch: pytest.MonkeyPatch, outside: str | None) -> None:
     if outside is not None:
         monkeypatch.setenv(METHOD, outside)
     assert variables(EngineSettings(kind="vllm", device="gpu"))[METHOD] == "spawn"
@@ -104,11 +102,11 @@ def test_a_killed_worker_leaves_no_engine(tiny_models: dict[Role, Path], tmp_pat
     )
     try:
         assert worker.stdout is not None
-        known = worker.stdout.readline().split()
-        assert len(known) >= 2, (tmp_path / "engine.log").read_text()[-2000:]
+        engine_pids = worker.stdout.readline().split()
+        assert len(engine_pids) >= 2, (tmp_path / "engine.log").read_text()[-2000:]
         # Every process below the worker, whatever its command line says.
         engine = psutil.Process(worker.pid).children(recursive=True)
-        assert {process.pid for process in engine} >= {int(pid) for pid in known}
+        assert {process.pid for process in engine} >= {int(pid) for pid in engine_pids}
     finally:
         os.kill(worker.pid, signal.SIGKILL)
         worker.wait()

@@ -1,4 +1,4 @@
-"""What is trained on, and the two losses."""
+"""The training examples and the two losses."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_chains_that_were_cut_off_or_are_too_long_are_left_out_and_counted(
     cut = align.examples([_chain(plain, "So", "length")], BY_ID, plain, plain, 512)
     unclosed = align.examples([_chain(thinking, "So it is 7.")], BY_ID, thinking, thinking, 512)
     long = align.examples([_chain(plain, "So it is 7.")], BY_ID, plain, plain, 20)
-    assert [found.kept for found in (cut, unclosed, long)] == [[], [], []]
-    assert [dict(found.left_out) for found in (cut, unclosed, long)] == [
+    assert [built.kept for built in (cut, unclosed, long)] == [[], [], []]
+    assert [dict(built.left_out) for built in (cut, unclosed, long)] == [
         {"cut off": 1},
         {"cut off": 1},
         {"longer than 20 tokens": 1},
@@ -110,9 +110,9 @@ def test_the_label_is_the_set_of_right_drafts_or_that_all_are_wrong(
 
 
 def test_drafts_that_nobody_could_judge_make_no_example(plain: HFTokenizer) -> None:
-    found = select.examples([_offer("correct", "grader_timeout"), _offer()], BY_ID, plain, 512)
-    assert found.kept == []
-    assert sum(found.left_out.values()) == 2
+    built = select.examples([_offer("correct", "grader_timeout"), _offer()], BY_ID, plain, 512)
+    assert built.kept == []
+    assert sum(built.left_out.values()) == 2
 
 
 def test_the_loss_of_a_chain_is_the_mean_of_its_tokens() -> None:

@@ -35,10 +35,10 @@ def test_benchmarks_that_are_not_here_are_named(tmp_path: Path, monkeypatch: pyt
         raise benchmarks.DatasetNotFound(name)
 
     monkeypatch.setattr(benchmarks, "load", absent)
-    found = questions.check(problems(2), tmp_path)
-    assert found.compared == ("demo",)
-    assert "gsm8k" in found.missing_benchmarks
-    assert "gsm8k-train" not in found.missing_benchmarks
+    comparison = questions.check(problems(2), tmp_path)
+    assert comparison.compared == ("demo",)
+    assert "gsm8k" in comparison.missing_benchmarks
+    assert "gsm8k-train" not in comparison.missing_benchmarks
 
 
 def test_blanks_and_capitals_do_not_hide_a_question() -> None:

@@ -93,8 +93,8 @@ def test_an_interrupted_training_ends_with_the_very_same_weights(
 def test_another_seed_gives_other_weights(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     import torch
 
-    one, other = (_tuned(tiny_models["draft"], tmp_path / str(s), Settings(1e-2, epochs=1, seed=s)) for s in (1, 2))
-    assert not any(torch.equal(one[name], other[name]) for name in one)
+    first, second = (_tuned(tiny_models["draft"], tmp_path / str(s), Settings(1e-2, epochs=1, seed=s)) for s in (1, 2))
+    assert not any(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_every_epoch_has_every_example_once_in_an_order_of_its_own() -> None:
@@ -122,8 +122,8 @@ def test_gradient_checkpointing_changes_no_weight(tiny_models: dict[str, Path], 
     import torch
 
     settings = [Settings(1e-2, epochs=1, gradient_checkpointing=chosen) for chosen in (False, True)]
-    one, other = (_tuned(tiny_models["draft"], tmp_path / str(i), s) for i, s in enumerate(settings))
-    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+    first, second = (_tuned(tiny_models["draft"], tmp_path / str(i), s) for i, s in enumerate(settings))
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
 
 
 def test_the_folder_of_another_training_is_refused(tiny_models: dict[str, Path], tmp_path: Path) -> None:
@@ -134,18 +134,18 @@ def test_the_folder_of_another_training_is_refused(tiny_models: dict[str, Path],
 
 def test_an_identity_depends_on_base_data_and_settings_but_not_on_checkpoints(tmp_path: Path) -> None:
     base = tuning.Base("x", None, "fingerprint")
-    known = tuning.identity(base, "data", SETTINGS)
-    assert known == tuning.identity(tuning.Base("elsewhere", None, "fingerprint"), "data", SETTINGS)
-    assert known == tuning.identity(base, "data", Settings(1e-2, epochs=2, accumulation=2, save_every=50))
+    identity = tuning.identity(base, "data", SETTINGS)
+    assert identity == tuning.identity(tuning.Base("elsewhere", None, "fingerprint"), "data", SETTINGS)
+    assert identity == tuning.identity(base, "data", Settings(1e-2, epochs=2, accumulation=2, save_every=50))
     others = [
         tuning.identity(tuning.Base("x", None, "other"), "data", SETTINGS),
         tuning.identity(base, "other", SETTINGS),
         tuning.identity(base, "data", Settings(1e-3, epochs=2, accumulation=2)),
     ]
-    assert len({known, *others}) == 4
+    assert len({identity, *others}) == 4
 
 
-def test_a_merged_draft_says_what_base_and_adapter_say_together(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_merged_draft_has_the_logits_of_base_and_adapter(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -160,9 +160,9 @@ def test_a_merged_draft_says_what_base_and_adapter_say_together(tiny_models: dic
     with torch.no_grad():
         before = plain(ids).logits
         together = PeftModel.from_pretrained(plain, str(adapter))(ids).logits
-        found = merged(ids).logits
-    assert torch.allclose(found, together, atol=1e-4)
-    assert not torch.allclose(found, before, atol=1e-2)
+        merged_logits = merged(ids).logits
+    assert torch.allclose(merged_logits, together, atol=1e-4)
+    assert not torch.allclose(merged_logits, before, atol=1e-2)
     assert merged.dtype == plain.dtype
     assert (output / "tokenizer.json").read_bytes() == (tiny_models["draft"] / "tokenizer.json").read_bytes()
     assert AutoTokenizer.from_pretrained(output).chat_template == AutoTokenizer.from_pretrained(base.path).chat_template

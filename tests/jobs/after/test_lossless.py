@@ -1,4 +1,4 @@
-"""Where two greedy runs part."""
+"""The first difference between two greedy runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.jobs.runs import plan
     ("first", "second", "position"),
     [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [1], 0), ([], [], None)],
 )
-def test_the_first_difference_is_found(first: list[int], second: list[int], position: int | None) -> None:
+def test_the_first_difference_is_located(first: list[int], second: list[int], position: int | None) -> None:
     assert first_divergence(first, second) == position
     assert first_divergence(second, first) == position
 
@@ -45,14 +45,14 @@ def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) ->
     rows = trace_files.read_rows(part)
     rows[0]["steps"][0]["token_ids"][5] += 1
     trace_files.write_table(part, trace_files.TRACES, rows, trace_files.read_metadata(part))
-    code, said = lossless(run, baseline)
+    code, output = lossless(run, baseline)
     assert code == 1
-    assert "7 identical, token by token" in said
-    assert f"{rows[0]['problem_id']} 0: differ from token 5" in said
+    assert "7 identical, token by token" in output
+    assert f"{rows[0]['problem_id']} 0: differ from token 5" in output
 
 
 def test_sampled_runs_are_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
-    code, said = lossless(run, run)
+    code, output = lossless(run, run)
     assert code == 2
-    assert "--temperature 0" in said
+    assert "--temperature 0" in output

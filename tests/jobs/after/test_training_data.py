@@ -1,4 +1,4 @@
-"""What training reads from run folders."""
+"""Reading of training data from run folders."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_drafts_are_read_as_they_were_offered_with_their_grades(tiny_models: dic
     run = folders.scot(tmp_path, tiny_models["draft"], tiny_models["target"], right)
     check(run, "select")
     grade_candidates(run, workers=1)
-    found = list(graded_drafts(run, grader_version()))
-    verdicts = [tuple(draft.verdict == "correct" for draft in drafts.offered) for drafts in found]
+    graded = list(graded_drafts(run, grader_version()))
+    verdicts = [tuple(draft.verdict == "correct" for draft in drafts.offered) for drafts in graded]
     assert verdicts == right
-    assert all(draft.text.startswith(f"Way {i}") for drafts in found for i, draft in enumerate(drafts.offered))
+    assert all(draft.text.startswith(f"Way {i}") for drafts in graded for i, draft in enumerate(drafts.offered))
 
 
 def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def test_a_gold_that_its_own_grader_rejects_is_bad_gold_and_everything_sums_up(r
     assert result.exit_code == 0, result.output
     with reader(database) as connection:
         sql = "SELECT problem_id, list(verdict ORDER BY sample_index) FROM sample_grade GROUP BY problem_id"
-        found = dict(connection.execute(sql).fetchall())
+        verdicts = dict(connection.execute(sql).fetchall())
         counts = dict(connection.execute("SELECT verdict, num_samples FROM verdict_counts").fetchall())
-    assert found == {
+    assert verdicts == {
         "toy/0": ["correct", "wrong", "truncated"],
         "toy/1": ["correct", "wrong", "correct"],
         "toy/2": ["bad_gold", "bad_gold", "error"],
@@ -106,7 +106,7 @@ def test_a_version_is_graded_once_and_no_other_versions_file_is_touched(run: Run
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in run.grades_dir.iterdir()} == before
 
 
-def test_a_new_version_gets_a_new_file_and_says_what_made_it(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_version_gets_a_new_file_that_names_the_grader(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     finish(run, workers=1)
     [first] = run.grades_dir.iterdir()
     content = first.read_bytes()
@@ -189,7 +189,7 @@ def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["{folder}/nowhere"], "does not exist"),
         (["{folder}"], "no run folder"),
@@ -199,14 +199,16 @@ def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_s
         (["{run}", "--nothing"], "No such option"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(run: RunFolder, tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_a_mistake_is_one_line_and_exit_code_2(
+    run: RunFolder, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     (tmp_path / "empty").mkdir()
     finish(run, workers=1)
     filled = [a.format(folder=tmp_path / "empty", run=run.path) for a in arguments]
     result = CliRunner().invoke(main, filled)
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
-    assert says in result.stderr
+    assert message in result.stderr
 
 
 def test_a_damaged_file_of_grades_is_one_line(run: RunFolder) -> None:
@@ -228,7 +230,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFo
         assert connection.execute("SELECT run_id FROM run").fetchall() == [(run.path.name,)]
 
 
-def test_a_version_is_found_by_name_first_word_or_beginning(run: RunFolder) -> None:
+def test_a_version_is_selected_by_name_first_word_or_prefix(run: RunFolder) -> None:
     finish(run, workers=1)
     for version in ("7 sympy=1", "77 sympy=1", "8 a", "8 b"):
         graded_by(run, version, {}, at=1.0)

@@ -30,13 +30,13 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def files(run: RunFolder) -> list[Path]:
-    found = run.trace_files()
-    assert found
-    return found
+    paths = run.trace_files()
+    assert paths
+    return paths
 
 
 def change(file: Path, number: int, **fields: Any) -> str:
-    """Of one row; returns its sample's id."""
+    """Change one row and return the id of its sample."""
     rows = trace_files.read_rows(file)
     rows[number].update(fields)
     trace_files.write_table(file, trace_files.TRACES, rows, trace_files.read_metadata(file))
@@ -69,13 +69,13 @@ def test_no_sample_comes_twice(run: RunFolder) -> None:
 
 def test_a_damaged_file_costs_its_samples_and_nothing_else(run: RunFolder) -> None:
     first, second = files(run)
-    left = {row["sample_id"] for row in trace_files.read_rows(second)}
+    readable_ids = {row["sample_id"] for row in trace_files.read_rows(second)}
     damage(first)
-    assert {row["sample_id"] for row in counting_records(run, [])} == left
+    assert {row["sample_id"] for row in counting_records(run, [])} == readable_ids
     model = RewardModel(ScriptedEngine(lambda prompt, sampling: [""], lambda prompt, labels: [0.3, 0.1]))
     asyncio.run(score(run, model, "toy@1/1"))
     [scored] = run.scores_dir.glob("*.parquet")
-    assert {row["sample_id"] for row in trace_files.read_rows(scored)} == left
+    assert {row["sample_id"] for row in trace_files.read_rows(scored)} == readable_ids
 
 
 def test_a_damaged_file_leaves_nothing_to_compare_token_by_token(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Samples that failed: run once more a bounded number of times, then data; each counts once."""
+"""Failed samples are retried a bounded number of times and then count as data; each counts once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_failed_sample_that_succeeds_on_its_second_try_counts_once(
     assert by_shard(failed_run, read_endings(failed_run)).num_unfinished == 3
     narrow["on"] = False
     assert run_shard(str(failed_run.path), 0) == 3
-    assert finish(failed_run) == 3, "only what was run once more is graded again"
+    assert finish(failed_run) == 3, "only retried samples are graded again"
     assert sorted(s["sample_id"] for s in finished_samples(failed_run)) == planned_ids(failed_run)
     assert "error" not in verdicts(failed_run)
     assert len(read_endings(failed_run).failed) == 0

@@ -133,5 +133,5 @@ def test_a_hundred_thousand_units_in_a_thousand_shards_take_seconds_at_most() ->
     started = time.process_time()
     assigned = assign_to_shards(units, 1000, tokens)
     assert time.process_time() - started < 5
-    found = loads(assigned, tokens)
-    assert max(found) <= 1.01 * sum(found) / 1000
+    shard_loads = loads(assigned, tokens)
+    assert max(shard_loads) <= 1.01 * sum(shard_loads) / 1000

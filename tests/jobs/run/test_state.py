@@ -1,4 +1,4 @@
-"""What has been done of a run while journals become trace files, some of them damaged."""
+"""The state of a run while its journals are compacted into trace files, some of them damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `harness.doctor` says of Slurm: each problem in one line, and what to do about it."""
+"""The Slurm checks of `harness.doctor`: each problem is one line that names the remedy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def question(**fields: Any) -> Question:
     return Question(engine="scripted", output="/runs", models={}, tensor_parallel={}, **{"cluster": "slurm", **fields})
 
 
-def statuses(asked: Question) -> dict[str, tuple[str, str]]:
-    return {check.subject: (check.status, check.text) for check in check_slurm(asked)}
+def statuses(question: Question) -> dict[str, tuple[str, str]]:
+    return {check.subject: (check.status, check.text) for check in check_slurm(question)}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How Slurm's answers are read, and how its failures are reported: in one line each."""
+"""Reading of Slurm's answers, and reports of its failures in one line each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ run.0.finalize|N/A|43|43|PENDING||Dependency"""
     assert len(slurm.calls()) == 1, "one call for all jobs"
 
 
-def test_without_jobs_slurm_is_not_asked(slurm: FakeSlurm) -> None:
+def test_without_jobs_slurm_is_not_queried(slurm: FakeSlurm) -> None:
     assert client.queue([]) == client.accounts([]) == []
     client.cancel([])
     client.cancel_tasks([])
@@ -92,7 +92,7 @@ def test_jobs_are_cancelled_by_name_and_tasks_in_one_call(slurm: FakeSlurm) -> N
 
 
 @pytest.mark.parametrize(("ping", "answers"), [("Slurmctld(primary) at c is UP", True), ("at c is DOWN", False)])
-def test_a_controller_answers_where_ping_says_so(slurm: FakeSlurm, ping: str, *, answers: bool) -> None:
+def test_a_controller_answers_if_ping_reports_it_up(slurm: FakeSlurm, ping: str, *, answers: bool) -> None:
     slurm.prints(sbatch="", scontrol=ping)
     assert client.controller_answers() is answers
 

@@ -43,7 +43,7 @@ def test_flags_override_pairs_and_pairs_override_the_profile(profile: str) -> No
     assert options["gpus-per-node"] == 2
 
 
-def test_a_flag_that_is_not_given_does_not_override(profile: str) -> None:
+def test_an_omitted_flag_does_not_override(profile: str) -> None:
     assert profiles.sbatch_options(profile, [], {"partition": None})["partition"] == "gpu"
 
 

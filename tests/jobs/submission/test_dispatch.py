@@ -29,17 +29,17 @@ def test_a_task_that_slurm_holds_for_good_is_cancelled(tmp_path: Path, monkeypat
         Task("run.0", 1, "5_1", "PENDING", reason=held),
         Task("run.0.finalize", 0, "6", "PENDING", reason=held),
     ]
-    asked: list[str] = []
+    queried_names: list[str] = []
     cancelled: list[str] = []
 
     def answer(names: Sequence[str]) -> list[Task]:
-        asked.extend(names)
+        queried_names.extend(names)
         return queue
 
     monkeypatch.setattr(client, "queue", answer)
     monkeypatch.setattr(client, "cancel_tasks", lambda tasks: cancelled.extend(task.job_id for task in tasks))
     dispatch.clear(run)
-    assert asked == ["run.0", "run.0.finalize"]
+    assert queried_names == ["run.0", "run.0.finalize"]
     assert cancelled == ["5_1", "6"], "a job that waits behind a held one waits for ever"
 
 

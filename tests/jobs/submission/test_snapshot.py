@@ -56,8 +56,8 @@ def test_hidden_files_and_links_to_elsewhere_are_not_archived(tmp_path: Path) ->
         (root / name).write_text("")
     (root / "jobs" / "outside.py").symlink_to(elsewhere)
     (root / "jobs" / "inside.py").symlink_to(root / "harness" / "code.py")
-    found = [str(path.relative_to(root)) for path in snapshot._files(root)]
-    assert found == ["harness/code.py", "jobs/inside.py"]
+    names = [str(path.relative_to(root)) for path in snapshot._files(root)]
+    assert names == ["harness/code.py", "jobs/inside.py"]
 
 
 @pytest.mark.parametrize("folder", ["a:colon", "not there"])
@@ -75,7 +75,7 @@ def test_a_task_that_would_run_other_code_stops(
         conclude(str(run.path))
 
 
-def test_a_node_without_room_for_the_code_says_so(run: RunFolder) -> None:
+def test_a_node_without_space_for_the_code_is_reported(run: RunFolder) -> None:
     setup = snapshot.running(run.path / "code.zip", sys.executable, {})["setup"]
     for folder in ("/nonexistent", str(run.path)):
         done = subprocess.run(
@@ -116,16 +116,16 @@ def test_a_job_in_an_edited_checkout_runs_the_archive(run: RunFolder, tmp_path: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["code"].startswith(str(tmp_path / "harness-code-"))
-    assert found["target"] == models.resolve("demo-target").path_or_hub_id
-    assert found["commit"] == environment.git_commit()
-    assert "example.toml" in found["profiles"]
-    assert found["exported"] == "ALL", "else srun hands none of this to the job's tasks"
+    report = json.loads(done.stdout)
+    assert report["code"].startswith(str(tmp_path / "harness-code-"))
+    assert report["target"] == models.resolve("demo-target").path_or_hub_id
+    assert report["commit"] == environment.git_commit()
+    assert "example.toml" in report["profiles"]
+    assert report["exported"] == "ALL", "otherwise srun passes none of this to the job's tasks"
     assert not list(tmp_path.glob("harness-code-*")), "the unpacked code is removed at the end of the job"
 
 
-def test_code_outside_of_a_checkout_says_which_commit_it_is_of(tmp_path: Path) -> None:
+def test_code_outside_a_checkout_records_its_commit(tmp_path: Path) -> None:
     packages = tmp_path / "harness"
     packages.mkdir()
     for name in ("__init__.py", "environment.py"):

@@ -21,8 +21,8 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
 
-class _Here:
-    """As submitit's job in the launcher's own process: it works while it is asked whether it has ended."""
+class _InProcessJob:
+    """A job like submitit's in the launcher's own process: it works while `done` is called."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run, self.cancelled = run, False
@@ -48,7 +48,7 @@ def test_a_run_shows_its_progress(
     monkeypatch.setattr(follow, "_POLL_SECONDS", 0.1)
     text, run = io.StringIO(), plan(tmp_path)
     console = Console(file=text, force_terminal=terminal, width=120)
-    follow.follow(run, [cast(Job, _Here(run))], console, elsewhere=elsewhere)
+    follow.follow(run, [cast(Job, _InProcessJob(run))], console, elsewhere=elsewhere)
     counts = _shown(text.getvalue())
     assert set(counts) - {0, 24}, "while it was under way"
     assert (counts[0], counts[-1], sorted(counts)) == (0, 24, counts)
@@ -57,12 +57,12 @@ def test_a_run_shows_its_progress(
 
 
 def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As vLLM's start in this process does for its log."""
+    """vLLM redirects the descriptor for its log when it starts in this process."""
     monkeypatch.setattr(follow, "_PLAIN_LINE_SECONDS", 0.05)
     run = plan(tmp_path)
     with (tmp_path / "terminal").open("w") as terminal, (tmp_path / "log").open("w") as log:
 
-        class LedAway(_Here):
+        class LedAway(_InProcessJob):
             def done(self) -> bool:
                 kept = os.dup(terminal.fileno())
                 os.dup2(log.fileno(), terminal.fileno())
@@ -78,7 +78,7 @@ def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_interruption_ends_the_jobs_and_the_display(tmp_path: Path, *, elsewhere: bool) -> None:
-    class Interrupted(_Here):
+    class Interrupted(_InProcessJob):
         def done(self) -> bool:
             raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""What people see of a run: durations, a line of progress, and a table of shards."""
+"""Output about a run: durations, a line of progress, and a table of shards."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_a_duration_has_the_unit_that_fits(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_line_of_progress_has_what_is_known() -> None:
+def test_a_line_of_progress_omits_unknown_values() -> None:
     progress = Progress(80, ended={"a", "b"}, errors=1, steps=10, judged=4, accepted=3, eta_seconds=180.0)
     progress.tokens_per_second = {"draft": 41.2, "target": 0.0}
-    line = "2/80 samples · 1 errors · 10 steps · draft 41 tok/s · accepted 75% · ETA 3 min"
+    line = "2/80 samples · 1 error · 10 steps · draft 41 tok/s · accepted 75% · ETA 3 min"
     assert progress_line(progress) == line
 
 

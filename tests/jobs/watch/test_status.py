@@ -1,4 +1,4 @@
-"""What `jobs status` prints of a run: from its files, and from Slurm where the run was submitted."""
+"""Output of `jobs status`: from the run's files, and from Slurm if the run was submitted."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
     monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)
     run_shard(str(run.path), 1)
     assert len(list(run.trace_files_dir.iterdir())) == len(list(run.journal_dir.iterdir())) == 1
-    found = status(run)
-    assert (found.planned, found.finished, found.in_flight) == (24, 16, 0)
-    assert [shard.state for shard in found.shards] == ["finished", "finished", "stopped"]
-    assert found.eta_seconds is not None
-    assert found.samples_per_second * found.eta_seconds == pytest.approx(8)
+    run_status = status(run)
+    assert (run_status.planned, run_status.finished, run_status.in_flight) == (24, 16, 0)
+    assert [shard.state for shard in run_status.shards] == ["finished", "finished", "stopped"]
+    assert run_status.eta_seconds is not None
+    assert run_status.samples_per_second * run_status.eta_seconds == pytest.approx(8)
 
 
 def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def submitted(folder: Path) -> RunFolder:
     return run
 
 
-def test_slurm_says_which_shards_are_queued_running_or_stopped(tmp_path: Path, slurm: FakeSlurm) -> None:
+def test_shards_are_queued_running_or_stopped_as_slurm_reports(tmp_path: Path, slurm: FakeSlurm) -> None:
     run = submitted(tmp_path)
     slurm.prints(squeue="run.0|1|42|40|PENDING||Resources", sacct="run.0|40_0|COMPLETED|n1|3600|gres/gpu=2")
     now = status(run)
