@@ -76,5 +76,5 @@ def finished(
 
 
 def _slower(problem: int, sample: int) -> float:
-    """How many times as long as the first sample of the first problem this one takes."""
+    """Return the ratio of a sample's duration to that of the first sample of the first problem."""
     return 1 + problem / 10 + sample / 4

@@ -112,5 +112,5 @@ def counts(database: Path) -> dict[str, int]:
 
 def value(database: Path, sql: str) -> object:
     with reader(database) as connection:
-        [(found,)] = connection.execute(sql).fetchall()
-    return found
+        [(value,)] = connection.execute(sql).fetchall()
+    return value

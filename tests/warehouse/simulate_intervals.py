@@ -81,13 +81,13 @@ def permutation_rejects(rng: Rng, n: int, k: int, level: float) -> bool:
 
 
 def stratified_rejects(rng: Rng, n: int, k: int, level: float) -> bool:
-    """Whether the test rejects for the same problems, run once now and five times before, without any change."""
+    """Return True if the test rejects without a change: the same problems, run once now and five times before."""
     p, samples = special.expit(rng.normal(level, SPREAD, n)), np.full(n, k)
     return stratified(rng.binomial(k, p), samples, rng.binomial(5 * k, p), 5 * samples).p <= 0.05
 
 
 def inferior_passes(rng: Rng, n: int, k: int, level: float) -> bool:
-    """Whether a method that is worse by exactly the margin is called non-inferior; one-sided at 2.5 %."""
+    """Return True if a method that is worse by exactly the margin is called non-inferior; one-sided at 2.5 %."""
     spread = float(np.hypot(SPREAD, METHOD_SPREAD))
     margin = population_mean(level + BETTER, spread) - population_mean(level, spread)
     better, worse = two_methods(rng, n, k, level, BETTER)
@@ -96,7 +96,7 @@ def inferior_passes(rng: Rng, n: int, k: int, level: float) -> bool:
 
 
 def ratio_covers(rng: Rng, n: int, k: int, level: float) -> bool:
-    """Whether the interval of a latency ratio covers the truth, for skewed ratios: exponential in logarithms."""
+    """Return True if the interval of a latency ratio covers the truth, for skewed ratios: exponential in logarithms."""
     logs = np.log(TIME_RATIO) + TIME_SPREAD * (rng.exponential(1, n) - 1)
     times = np.exp(rng.normal(2, 1, n))
     return holds(geometric_mean_ratio(times * np.exp(logs), times, resamples=999), TIME_RATIO)

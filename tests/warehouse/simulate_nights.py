@@ -1,4 +1,4 @@
-"""What the nightly verdict does with made-up nights: false alarms, and how soon a drop is found.
+"""The nightly verdict on simulated nights: false alarms, and how soon a drop is detected.
 
     python -m tests.warehouse.simulate_nights --repetitions 200 --seed 1
 
@@ -38,7 +38,7 @@ START = date(2026, 1, 1)
 
 @dataclass
 class Tally:
-    """What happened over all repetitions of one setting."""
+    """Counts over all repetitions of one setting."""
 
     num_nights: int = 0
     num_false_nights: int = 0
@@ -46,9 +46,9 @@ class Tally:
     num_histories: int = 0
     num_false_histories: int = 0
     num_reruns: int = 0
-    found_after: list[int] | None = None
-    """Nights from the drop to its first FAIL, 0 for the same night; a drop that is never found has no entry."""
-    num_found_at_all: int = 0
+    nights_until_fail: list[int] | None = None
+    """Nights from the drop to its first FAIL, 0 for the same night; a drop that is never detected has no entry."""
+    num_detected: int = 0
     """Drops that made their cell FAIL or WARN, drift included."""
 
 
@@ -59,7 +59,7 @@ def chances(rng: np.random.Generator, kind: str) -> Floats:
 
 
 def lowered(p: Floats, points: float) -> Floats:
-    """The same problems, harder by so many points on average."""
+    """Return the chances of the same problems, lower by this many points on average."""
     logits = special.logit(np.clip(p, 1e-9, 1 - 1e-9))
     shift = optimize.brentq(lambda x: special.expit(logits - x).mean() - p.mean() + points / 100, -1, 20)
     return np.asarray(special.expit(logits - shift), dtype=float)
@@ -76,7 +76,7 @@ def history(rng: np.random.Generator, kind: str, drop: float, tally: Tally, num_
     """One history of nights, added to the tally. drop: points that the first cell loses from DROP_NIGHT on."""
     cells = {f"cell{i}": chances(rng, kind) for i in range(CELLS)}
     worse = lowered(cells["cell0"], drop) if drop else cells["cell0"]
-    ledger, was_false, found, was_found = Ledger(), False, None, False
+    ledger, was_false, fail_index, is_detected = Ledger(), False, None, False
     for index in range(num_nights):
         now = cells | ({"cell0": worse} if index >= DROP_NIGHT else {})
         tonight = [CellNight(cell, START + timedelta(index), batch(rng, p, cell)) for cell, p in now.items()]
@@ -91,14 +91,14 @@ def history(rng: np.random.Generator, kind: str, drop: float, tally: Tally, num_
         tally.num_nights += 1
         tally.num_false_nights += is_false
         was_false = was_false or is_false
-        was_found = was_found or (index >= DROP_NIGHT and verdict.cells[0].verdict in ("FAIL", "WARN"))
-        if found is None and index >= DROP_NIGHT and verdict.cells[0].verdict == "FAIL":
-            found = index - DROP_NIGHT
+        is_detected = is_detected or (index >= DROP_NIGHT and verdict.cells[0].verdict in ("FAIL", "WARN"))
+        if fail_index is None and index >= DROP_NIGHT and verdict.cells[0].verdict == "FAIL":
+            fail_index = index - DROP_NIGHT
     tally.num_histories += 1
     tally.num_false_histories += was_false
-    tally.num_found_at_all += was_found and bool(drop)
-    if drop and found is not None:
-        tally.found_after = [*(tally.found_after or []), found]
+    tally.num_detected += is_detected and bool(drop)
+    if drop and fail_index is not None:
+        tally.nights_until_fail = [*(tally.nights_until_fail or []), fail_index]
 
 
 def _is_false(cell: CellVerdict, has_dropped: bool) -> bool:
@@ -121,13 +121,13 @@ def table(tallies: Mapping[tuple[str, float], Tally]) -> Iterator[str]:
     )
     yield "|---" * 9 + "|"
     for (kind, drop), tally in tallies.items():
-        after = tally.found_after or []
-        found = f"{100 * len(after) / tally.num_histories:.1f} %" if drop else "–"
-        at_all = f"{100 * tally.num_found_at_all / tally.num_histories:.1f} %" if drop else "–"
+        after = tally.nights_until_fail or []
+        detected_share = f"{100 * len(after) / tally.num_histories:.1f} %" if drop else "–"
+        at_all = f"{100 * tally.num_detected / tally.num_histories:.1f} %" if drop else "–"
         median = f"{np.median(after) + 1:.0f}" if after else "–"
         yield (
             f"| {kind} | {drop:g} | {tally.num_histories} | {100 * tally.num_false_nights / tally.num_nights:.2f} % "
-            f"| {100 * tally.num_false_histories / tally.num_histories:.1f} % | {found} | {at_all} "
+            f"| {100 * tally.num_false_histories / tally.num_histories:.1f} % | {detected_share} | {at_all} "
             f"| {median} | {100 * tally.num_reruns / (tally.num_nights * CELLS):.1f} % |"
         )
 
@@ -139,8 +139,8 @@ def table(tallies: Mapping[tuple[str, float], Tally]) -> Iterator[str]:
 @click.option("--seed", default=1, show_default=True)
 def main(repetitions: int, kinds: tuple[str, ...], drops: tuple[float, ...], seed: int) -> None:
     """Simulate and print a Markdown table."""
-    found = {(kind, drop): simulate(kind, drop, repetitions, seed) for kind in kinds for drop in drops}
-    for line in table(found):
+    tallies = {(kind, drop): simulate(kind, drop, repetitions, seed) for kind in kinds for drop in drops}
+    for line in table(tallies):
         click.echo(line)
 
 

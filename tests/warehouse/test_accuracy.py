@@ -1,4 +1,4 @@
-"""How right: the views against numbers computed here from the same samples."""
+"""Accuracy: the views against numbers computed here from the same samples."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_accuracy_by_level(loaded: Loaded, ask: Ask) -> None:
 
 
 def test_stop_reasons(loaded: Loaded, ask: Ask) -> None:
-    found = {row["stop_reason"]: row["num_samples"] for row in ask("stop_reasons", loaded.speculative)}
-    assert found == {"answered": 3, "budget": 1, "error": 1, "not_run": 1}
+    counts = {row["stop_reason"]: row["num_samples"] for row in ask("stop_reasons", loaded.speculative)}
+    assert counts == {"answered": 3, "budget": 1, "error": 1, "not_run": 1}
 
 
 def verdict_of(connection: Connection, sample_id: str) -> tuple[object, ...]:
@@ -107,7 +107,7 @@ def test_the_grader_version_loaded_last_counts(tmp_path: Path) -> None:
             assert verdict_of(connection, sample.sample_id) == (verdict, is_graded, version)
 
 
-def test_an_older_grader_asked_again_counts_again(tmp_path: Path) -> None:
+def test_grades_of_an_older_grader_count_again_after_grading_with_it_again(tmp_path: Path) -> None:
     folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
     sample = runs.speculative(runs.planned(folder)[0])
     runs.write_part(folder, [sample])
@@ -141,10 +141,10 @@ def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path
             assert (score["grader_version"], score["num_grader_versions"]) == (version, 2)
             assert (score["num_samples"], score["num_correct"], score["num_ungraded"]) == (6, correct, ungraded)
             assert sum(row["num_samples"] for row in ask("problem_score", folder)) == 6
-            found = [
+            versions = [
                 (row["grader_version"], row["num_grades"], row["counts"]) for row in ask("grader_versions", folder)
             ]
-            assert found == [("1 sympy=1", 6, variable == "1 sympy=1"), ("2 sympy=1", 4, variable is None)]
+            assert versions == [("1 sympy=1", 6, variable == "1 sympy=1"), ("2 sympy=1", 4, variable is None)]
 
 
 def test_the_second_grader_never_counts_and_its_disagreements_are_listed(tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ def test_the_second_grader_never_counts_and_its_disagreements_are_listed(tmp_pat
         ask = Ask(connection)
         [score] = ask("pass_at_1", folder)
         assert (score["num_correct"], score["num_grader_versions"], score["grader_version"]) == (3, 1, "1")
-        found = {row["sample_id"]: row for row in ask("grader_disagreements", folder)}
-    assert [(u.sample_id in found and found[u.sample_id]["matter"]) for u in units] == [
+        disagreements = {row["sample_id"]: row for row in ask("grader_disagreements", folder)}
+    assert [(u.sample_id in disagreements and disagreements[u.sample_id]["matter"]) for u in units] == [
         False, "score", "score", "kind", "undecided", "undecided",
     ]  # fmt: skip
-    row = found[units[1].sample_id]
+    row = disagreements[units[1].sample_id]
     assert (row["verdict"], row["second_verdict"], row["second_grader_version"]) == ("correct", "wrong", "second-1")
     assert (row["gold"], row["extracted"], row["reason"], row["second_reason"]) == ("4", "2", "equal", "equal")
 
@@ -186,8 +186,8 @@ def test_wherever_verdicts_are_shown_they_sum_to_problems_times_samples(loaded: 
         checked.add(name)
         count = "sum(num_samples)" if "num_samples" in columns else "count(DISTINCT sample_id)"
         for folder in (loaded.speculative, loaded.vanilla, loaded.limited):
-            asked = f"SELECT {count} FROM ({sql}) WHERE run_id = ?"
-            [(total,)] = ask.connection.execute(asked, [folder.path.name]).fetchall()
+            query = f"SELECT {count} FROM ({sql}) WHERE run_id = ?"
+            [(total,)] = ask.connection.execute(query, [folder.path.name]).fetchall()
             assert total == folder.spec().num_problems * folder.spec().samples, name
     assert checked == {"sample_grade", "verdict_counts", "acceptance_and_accuracy"}
 

@@ -93,7 +93,7 @@ def test_runs_are_paired_by_problem(tmp_path: Path, pair: list[str]) -> None:
     assert (run["metric"], run["n"], run["k"], run["samples"]) == ("pass@1[avg-of-4]", 12, 1, 4)
 
 
-def test_a_ratio_of_latencies_says_how_much_faster(tmp_path: Path, pair: list[str]) -> None:
+def test_a_ratio_of_latencies_is_the_speed_up(tmp_path: Path, pair: list[str]) -> None:
     _, run = records(compare(tmp_path, *pair, "--format", "json"))
     assert run["speed_up"] == pytest.approx(2.0)
     assert run["num_timed_problems"] == 12

@@ -121,7 +121,7 @@ def test_a_result_of_an_unfinished_run_is_over_its_samples_and_its_metric_shows_
 
 
 @pytest.mark.parametrize("shape", ["table", "markdown", "latex"])
-def test_what_is_compared_and_how_to_complete_it_is_said_once(
+def test_what_is_compared_and_how_to_complete_it_is_printed_once(
     warehouse: tuple[Path, dict[str, str]], shape: str
 ) -> None:
     where, runs = warehouse
@@ -199,7 +199,7 @@ def test_a_missing_sample_is_not_an_abstention(warehouse: tuple[Path, dict[str, 
         (("nothing", "no grade", "complete"), ("--maj",), "fewer than two runs are left to compare"),
     ],
 )
-def test_where_fewer_than_two_runs_are_left_one_line_says_so(
+def test_fewer_than_two_comparable_runs_are_an_error_in_one_line(
     warehouse: tuple[Path, dict[str, str]], names: tuple[str, ...], arguments: tuple[str, ...], message: str
 ) -> None:
     where, runs = warehouse
@@ -248,7 +248,7 @@ def test_after_an_empty_baseline_the_next_run_is_the_baseline(warehouse: tuple[P
 
 
 @pytest.mark.parametrize(
-    ("names", "arguments", "left", "message"),
+    ("names", "arguments", "num_rows", "message"),
     [
         (("complete", "first samples only"), ("--k", "2"), 3, "{1}, pass@2: none of its problems has 2 samples"),
         (("complete", "first samples only"), ("--maj",), 3, "{1}, maj@3: none of its problems has 3 samples"),
@@ -265,13 +265,13 @@ def test_a_metric_that_too_few_samples_are_there_for_is_left_out_alone(
     warehouse: tuple[Path, dict[str, str]],
     names: tuple[str, str],
     arguments: tuple[str, ...],
-    left: int,
+    num_rows: int,
     message: str,
 ) -> None:
     where, runs = warehouse
     chosen = [runs[name] for name in names]
     document = json.loads(compare(where, *chosen, *arguments, "--format", "json").stdout)
-    assert len(document["rows"]) == left
+    assert len(document["rows"]) == num_rows
     assert {row["run_id"] for row in document["rows"]} == set(chosen)
     [line] = [line for line in document["warnings"] if line.startswith(f"NOT COMPARED: {message.format(*chosen)}")]
     assert "complete it with: python -m jobs resume" in line

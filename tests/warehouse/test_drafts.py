@@ -35,7 +35,7 @@ def selected(unit: Unit, drafts: tuple[str, ...], taken: int | None) -> Trace:
 
 
 def scot(tmp_path: Path) -> RunFolder:
-    """Of problem 0 (gold 2), four samples: right taken, wrong taken though a right one existed, refused with cause,
+    """Four samples of problem 0 (gold 2): right taken, wrong taken though a right one existed, refused with cause,
     refused without."""
     folder = runs.create(tmp_path, replace(SCOT, samples=4, num_problems=1))
     chosen = [((WRONG, RIGHT), 1), ((RIGHT, WRONG), 1), ((WRONG, WRONG + " "), None), ((RIGHT, WRONG), None)]
@@ -111,7 +111,7 @@ def test_a_draft_that_was_not_offered_makes_no_class(tmp_path: Path) -> None:
 
 
 def test_drafts_of_a_failed_try_make_no_class(tmp_path: Path) -> None:
-    """A sample fails after its selection and succeeds when it is run once more, with other drafts."""
+    """A sample fails after its selection and succeeds when it is retried, with other drafts."""
     folder, database = runs.create(tmp_path, SCOT), tmp_path / "w.duckdb"
     unit = runs.planned(folder)[0]
     runs.write_part(folder, [runs.ended(selected(unit, (WRONG, RIGHT), 0), "error", "engine lost")], "a0")
@@ -124,7 +124,7 @@ def test_drafts_of_a_failed_try_make_no_class(tmp_path: Path) -> None:
     assert (row["class"], row["num_samples"], row["num_right"]) == (1, 1, 1)
 
 
-def test_the_command_says_what_it_graded(tmp_path: Path) -> None:
+def test_the_command_prints_what_it_graded(tmp_path: Path) -> None:
     scot(tmp_path)
     runs.create(tmp_path, runs.VANILLA)
     result = CliRunner().invoke(main, [str(tmp_path), "--workers", "1"])
@@ -138,8 +138,8 @@ def test_the_command_says_what_it_graded(tmp_path: Path) -> None:
 
 def scores(folder: RunFolder, *rows: tuple[str, int, int | None, float]) -> None:
     names = ("sample_id", "step_index", "candidate_index", "score")
-    found = [{**dict(zip(names, row, strict=True)), "scorer": "prm@1"} for row in rows]
-    trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, found)
+    scores = [{**dict(zip(names, row, strict=True)), "scorer": "prm@1"} for row in rows]
+    trace_files.write_table(folder.scores_dir / "prm.parquet", trace_files.SCORES, scores)
 
 
 def test_step_quality_of_drafts_and_of_what_was_selected(tmp_path: Path) -> None:
@@ -178,5 +178,8 @@ def test_scores_against_rewards_are_binned_by_tenths(tmp_path: Path) -> None:
     scores(folder, *((unit.sample_id, 0, 0, reward) for unit, reward in zip(units, rewards, strict=True)))
     load_run(folder, database)
     with reader(database) as connection:
-        found = Ask(connection)("score_against_reward", folder, "reward_from")
-    assert [(r["reward_from"], r["num_candidates"], r["mean_verdict_score"]) for r in found] == [(0, 1, 2), (0.9, 2, 8)]
+        buckets = Ask(connection)("score_against_reward", folder, "reward_from")
+    assert [(r["reward_from"], r["num_candidates"], r["mean_verdict_score"]) for r in buckets] == [
+        (0, 1, 2),
+        (0.9, 2, 8),
+    ]

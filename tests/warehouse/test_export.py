@@ -24,9 +24,9 @@ def test_parquet_holds_the_rows_of_the_run_and_no_others(loaded: Loaded, tmp_pat
     assert export(loaded, name, "-o", str(folder)).exit_code == 0
     with reader(loaded.database) as connection:
         for table in ("run", "sample", "step", "candidate", "call", "grade", "sample_tokens"):
-            found = pq.read_table(folder / f"{table}.parquet")
+            table_on_disk = pq.read_table(folder / f"{table}.parquet")
             expected = connection.execute(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY ALL", [name]).fetchall()
-            rows = found.to_pylist()
+            rows = table_on_disk.to_pylist()
             assert len(rows) == len(expected) > 0
             assert {row["run_id"] for row in rows} == {name}
     steps = pq.read_table(folder / "step.parquet").to_pylist()
@@ -52,13 +52,13 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     result = export(loaded, loaded.speculative.path.name, "--format", "inspect", "-o", str(path))
     assert result.exit_code == 0, result.output
     assert "5 samples" in result.stdout
-    found = log.read_eval_log(str(path))
-    assert found.status == "started"  # one sample has not been run
-    assert (found.eval.solver, found.eval.dataset.samples, found.eval.config.epochs) == ("speccot", 3, 2)
-    assert found.eval.model == "org/large"
-    assert (found.results.total_samples, found.results.completed_samples) == (6, 5)
-    assert found.results.scores[0].metrics["accuracy"].value == pytest.approx(2 / 6)
-    first = next(s for s in found.samples if (s.id, s.epoch) == ("toy/0", 1))
+    eval_log = log.read_eval_log(str(path))
+    assert eval_log.status == "started"  # one sample has not been run
+    assert (eval_log.eval.solver, eval_log.eval.dataset.samples, eval_log.eval.config.epochs) == ("speccot", 3, 2)
+    assert eval_log.eval.model == "org/large"
+    assert (eval_log.results.total_samples, eval_log.results.completed_samples) == (6, 5)
+    assert eval_log.results.scores[0].metrics["accuracy"].value == pytest.approx(2 / 6)
+    first = next(s for s in eval_log.samples if (s.id, s.epoch) == ("toy/0", 1))
     assert (first.input, first.target, first.output.completion) == (
         "1 + 1?",
         "2",
@@ -68,7 +68,7 @@ def test_an_inspect_log_is_read_back_by_inspect(loaded: Loaded, tmp_path: Path) 
     assert first.model_usage["draft"].output_tokens == loaded.traces[0].spent_tokens("draft")
     step = first.events[1].data
     assert (step["author"], step["role"], len(step["candidates"])) == ("draft", "draft", 2)
-    failed = [s for s in found.samples if s.error]
+    failed = [s for s in eval_log.samples if s.error]
     assert [s.error.message for s in failed] == ["RequestRefused: too long"]
     assert len(log.read_eval_log_sample_summaries(str(path))) == 5
 
@@ -83,7 +83,7 @@ def test_mistakes_are_one_line_where_the_module_is_the_program(loaded: Loaded, t
     assert (result.returncode, result.stderr.count("\n"), result.stderr[:7]) == (2, 1, "error: ")
 
 
-def test_without_inspect_the_message_says_how_to_get_it(
+def test_without_inspect_the_message_names_the_package_to_install(
     loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "inspect_ai", None)

@@ -22,11 +22,11 @@ def test_flips_name_problem_runs_and_samples_and_bring_both_traces(tmp_path: Pat
         fast: {"toy/0": ("wrong", "truncated"), "toy/1": ("correct", "wrong"), "toy/2": ("correct", "correct")},
         slow: {"toy/0": ("correct", "correct"), "toy/1": ("correct", "correct"), "toy/2": ("correct", "correct")},
     }
-    for folder, said in verdicts.items():
+    for folder, verdict_lists in verdicts.items():
         units = runs.planned(folder)
         traces = [runs.vanilla(unit) if folder is slow else runs.speculative(unit) for unit in units]
         runs.write_part(folder, traces)
-        runs.write_grades(folder, {unit.sample_id: said[unit.problem_id][unit.sample_index] for unit in units})
+        runs.write_grades(folder, {unit.sample_id: verdict_lists[unit.problem_id][unit.sample_index] for unit in units})
         load_run(folder, database)
     with reader(database) as connection:
         [flip] = rows(connection, "FROM flips")

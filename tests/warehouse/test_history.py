@@ -1,4 +1,4 @@
-"""What earlier runs spent, as shards are balanced by it; and what balancing by it is worth on these runs."""
+"""Tokens that earlier runs spent: shards are balanced by them, and the balance is measured on these runs."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_the_same_models_are_believed_first_where_they_know_half_of_the_problems
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "other_spec",
     [replace(SPEC, method="scot"), replace(SPEC, dataset="other")],
     ids=["another method", "another dataset"],
 )
-def test_other_methods_and_datasets_are_no_history(tmp_path: Path, asked: RunSpec) -> None:
-    assert spent_tokens(load(tmp_path, SPEC, 0, 6), asked, TEXTS) == {}
+def test_other_methods_and_datasets_are_no_history(tmp_path: Path, other_spec: RunSpec) -> None:
+    assert spent_tokens(load(tmp_path, SPEC, 0, 6), other_spec, TEXTS) == {}
 
 
 def test_scripted_runs_and_errors_are_no_history(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What verdicts are worth, and what another threshold would have changed: against numbers worked out by hand."""
+"""The quality of verdicts and the replay of other thresholds, against numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def scored(digit: int, spread: dict[int, float] | None = None) -> Step:
 
 
 def trace(unit: Unit, *digits: int) -> Trace:
-    found = runs.vanilla(unit)
-    found.steps = [scored(digit) for digit in digits]
-    return found
+    judged_trace = runs.vanilla(unit)
+    judged_trace.steps = [scored(digit) for digit in digits]
+    return judged_trace
 
 
 @pytest.fixture
@@ -61,31 +61,31 @@ def ask(run: RunFolder) -> Iterator[Ask]:
 
 
 def test_calibration_is_the_share_of_right_answers_by_score(run: RunFolder, ask: Ask) -> None:
-    found = {
+    calibration = {
         row["rating_from"]: (row["num_verdicts"], row["num_correct"], row["share_accepted"])
         for row in ask("judge_calibration", run)
     }
-    assert found == {3: (1, 0, 0), 5: (1, 1, 0), 7: (2, 2, 1), 8: (1, 1, 1), 9: (5, 2, 1)}
+    assert calibration == {3: (1, 0, 0), 5: (1, 1, 0), 7: (2, 2, 1), 8: (1, 1, 1), 9: (5, 2, 1)}
     late = {(r["tenth"], r["rating_from"]): r["share_correct"] for r in ask("judge_calibration_by_position", run)}
     assert late == {(1, 9): 1 / 4, (1, 7): 1, (1, 5): 1, (6, 8): 1, (6, 3): 0, (6, 7): 1, (6, 9): 1}
 
 
 def test_the_reliability_curve_reads_the_expected_score_as_a_probability(run: RunFolder, ask: Ask) -> None:
-    found = {round(row["probability_from"], 1): row for row in ask("judge_reliability", run)}
-    assert sorted(found) == [0.3, 0.5, 0.7, 0.8, 0.9]
-    assert (found[0.9]["mean_probability"], found[0.9]["share_correct"]) == (pytest.approx(1), pytest.approx(0.4))
-    assert found[0.9]["share_of_verdicts"] == pytest.approx(0.5)
-    assert found[0.3]["mean_probability"] == pytest.approx(3 / 9, abs=1e-3)
+    curve = {round(row["probability_from"], 1): row for row in ask("judge_reliability", run)}
+    assert sorted(curve) == [0.3, 0.5, 0.7, 0.8, 0.9]
+    assert (curve[0.9]["mean_probability"], curve[0.9]["share_correct"]) == (pytest.approx(1), pytest.approx(0.4))
+    assert curve[0.9]["share_of_verdicts"] == pytest.approx(0.5)
+    assert curve[0.3]["mean_probability"] == pytest.approx(3 / 9, abs=1e-3)
 
 
 def test_auroc_counts_ties_half(run: RunFolder, ask: Ask) -> None:
-    found = {row["unit"]: row for row in ask("judge_auroc", run)}
+    auroc = {row["unit"]: row for row in ask("judge_auroc", run)}
     # Right verdicts 5 7 7 8 9 9, wrong ones 3 9 9 9: all six are above 3; with the three nines two tie, half each.
-    assert found["verdicts"]["auroc"] == pytest.approx((6 + 2 * 3 / 2) / 24)
-    assert (found["verdicts"]["num_correct"], found["verdicts"]["num_incorrect"]) == (6, 4)
+    assert auroc["verdicts"]["auroc"] == pytest.approx((6 + 2 * 3 / 2) / 24)
+    assert (auroc["verdicts"]["num_correct"], auroc["verdicts"]["num_incorrect"]) == (6, 4)
     # Lowest scores: right 8 7 5, wrong 3 9 9.
-    assert found["samples, lowest score"]["auroc"] == pytest.approx(3 / 9)
-    assert found["samples, mean score"]["auroc"] == pytest.approx(3 / 9)  # 8.5 7 7 against 6 9 9
+    assert auroc["samples, lowest score"]["auroc"] == pytest.approx(3 / 9)
+    assert auroc["samples, mean score"]["auroc"] == pytest.approx(3 / 9)  # 8.5 7 7 against 6 9 9
 
 
 def test_auroc_is_that_of_an_independent_count(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_auroc_is_that_of_an_independent_count(tmp_path: Path) -> None:
     bad = [d for digits, is_right in zip(chains, right, strict=True) for d in digits if not is_right]
     wins = sum((g > b) + (g == b) / 2 for g in good for b in bad)
     with reader(tmp_path / "w.duckdb") as connection:
-        found = {row["unit"]: row["auroc"] for row in Ask(connection)("judge_auroc", folder)}
-    assert found["verdicts"] == pytest.approx(wins / len(good) / len(bad))
+        auroc = {row["unit"]: row["auroc"] for row in Ask(connection)("judge_auroc", folder)}
+    assert auroc["verdicts"] == pytest.approx(wins / len(good) / len(bad))
 
 
 def test_a_replay_at_the_own_threshold_changes_nothing(run: RunFolder, ask: Ask) -> None:
@@ -114,18 +114,18 @@ def test_a_replay_at_the_own_threshold_changes_nothing(run: RunFolder, ask: Ask)
 
 
 def test_a_replay_is_exact_up_to_the_first_changed_decision(run: RunFolder, ask: Ask) -> None:
-    found = {row["threshold"]: row for row in ask("threshold_replay", run) if row["score"] == "greedy"}
+    replayed = {row["threshold"]: row for row in ask("threshold_replay", run) if row["score"] == "greedy"}
     # At 8 only (7, 7) changes, at its first step: 8 of 10 steps are known, problems 0 and 2 wholly.
-    assert found[8]["num_changed_samples"] == 1
-    assert found[8]["share_of_problems_exact"] == pytest.approx(2 / 3)
-    assert found[8]["share_of_samples_exact"] == pytest.approx(5 / 6)
-    assert found[8]["share_of_steps_exact"] == pytest.approx(8 / 10)
-    assert found[8]["accuracy_at_least"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
-    assert found[8]["accuracy_at_most"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert replayed[8]["num_changed_samples"] == 1
+    assert replayed[8]["share_of_problems_exact"] == pytest.approx(2 / 3)
+    assert replayed[8]["share_of_samples_exact"] == pytest.approx(5 / 6)
+    assert replayed[8]["share_of_steps_exact"] == pytest.approx(8 / 10)
+    assert replayed[8]["accuracy_at_least"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
+    assert replayed[8]["accuracy_at_most"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     # At 5 the fallback of (5, 9) would have been accepted; at 3 that of (9, 3), too, at its second step.
-    assert found[5]["num_changed_samples"] == 1
-    assert found[3]["num_changed_samples"] == 2
-    assert found[3]["share_of_steps_exact"] == pytest.approx(7 / 10)
+    assert replayed[5]["num_changed_samples"] == 1
+    assert replayed[3]["num_changed_samples"] == 2
+    assert replayed[3]["share_of_steps_exact"] == pytest.approx(7 / 10)
     where = {(r["threshold"], r["step_index"]): r["num_samples"] for r in ask("threshold_changes", run, "ALL")
              if r["score"] == "greedy"}  # fmt: skip
     assert (where[(3, 0)], where[(3, 1)], where[(8, 0)]) == (1, 1, 1)
@@ -135,9 +135,9 @@ def test_a_replay_is_exact_up_to_the_first_changed_decision(run: RunFolder, ask:
 def test_the_replay_with_the_average_uses_the_stored_distribution(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, SPEC)
     unit = runs.planned(folder)[0]
-    found = trace(unit, 9)
-    found.steps = [scored(9, {9: 0.6, 1: 0.4})]  # mean 5.8: refused at 6, accepted at 5
-    runs.write_part(folder, [found])
+    judged_trace = trace(unit, 9)
+    judged_trace.steps = [scored(9, {9: 0.6, 1: 0.4})]  # mean 5.8: refused at 6, accepted at 5
+    runs.write_part(folder, [judged_trace])
     runs.write_grades(folder, {unit.sample_id: "correct"})
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:
@@ -153,14 +153,14 @@ def test_the_replay_with_the_average_uses_the_stored_distribution(tmp_path: Path
 def test_the_runs_own_threshold_is_replayed_wherever_it_lies(tmp_path: Path, score: str, threshold: float) -> None:
     folder = runs.create(tmp_path, replace(SPEC, params={"threshold": threshold, "score": score}))
     unit = runs.planned(folder)[0]
-    found = trace(unit, 9, 9)
-    for step, low in zip(found.steps, (0.2, 0.3), strict=True):  # means 7.4 and 6.6
+    judged_trace = trace(unit, 9, 9)
+    for step, low in zip(judged_trace.steps, (0.2, 0.3), strict=True):  # means 7.4 and 6.6
         shares = {1: low, 9: 1 - low}
         assert step.verdict is not None
         step.verdict.logprobs = tuple(math.log(shares[i]) if i in shares else -math.inf for i in range(10))
         step.verdict.score = 9.0 if score == "greedy" else 9 - 8 * low
         step.verdict.accepted = step.verdict.score >= threshold
-    runs.write_part(folder, [found])
+    runs.write_part(folder, [judged_trace])
     runs.write_grades(folder, {unit.sample_id: "correct"})
     load_run(folder, tmp_path / "w.duckdb")
     with reader(tmp_path / "w.duckdb") as connection:

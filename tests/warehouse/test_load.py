@@ -77,14 +77,14 @@ def test_the_first_record_of_a_sample_counts(folder: RunFolder, database: Path) 
     report = load_run(folder, database)
     assert (report.num_finished, report.num_duplicates) == (3, 2)
     with reader(database) as connection:
-        found = dict(connection.execute("SELECT sample_id, latency_seconds FROM sample").fetchall())
-    assert [found[unit.sample_id] for unit in (first, second, third)] == [10.0, 10.0, 77.0]
+        latencies = dict(connection.execute("SELECT sample_id, latency_seconds FROM sample").fetchall())
+    assert [latencies[unit.sample_id] for unit in (first, second, third)] == [10.0, 10.0, 77.0]
     assert counts(database)["step"] == 9
 
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, database: Path, damaged: bool) -> None:
-    """A failed sample that was run once more is no duplicate, and its old grade no longer holds."""
+    """A failed sample that was retried is not a duplicate, and its old grade no longer holds."""
     first, second, third, fourth = runs.planned(folder)[:4]
     again = runs.speculative(first, latency=77.0)
     runs.write_part(folder, [runs.ended(runs.speculative(first, latency=1.0), "error", "lost")], "a")
@@ -99,11 +99,11 @@ def test_a_try_without_an_error_counts_before_one_with(folder: RunFolder, databa
     report = load_run(folder, database)
     assert (report.num_finished, report.num_duplicates, len(report.skipped)) == (4 - damaged, 1, damaged)
     with reader(database) as connection:
-        found = connection.execute(
+        grades = connection.execute(
             "SELECT sample_id, stop_reason, latency_seconds, attempt_id, verdict, graded "
             "FROM sample JOIN sample_grade USING (run_id, sample_id, stop_reason)"
         ).fetchall()
-    of = {row[0]: row[1:] for row in found}
+    of = {row[0]: row[1:] for row in grades}
     assert of[first.sample_id] == ("budget", 77.0, "b", "not_run", False)
     assert of[second.sample_id] == ("answered", 10.0, "z", "correct", True)
     assert of[third.sample_id] == ("error", 3.0, "c", "error", True)

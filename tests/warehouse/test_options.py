@@ -39,7 +39,7 @@ def test_the_database_is_beside_the_run_folder_or_else_in_the_working_directory(
     assert default_database(run) == Path(expected)
 
 
-def test_the_format_is_named_or_the_file_ending_says_it() -> None:
+def test_the_format_is_an_option_or_follows_from_the_file_ending() -> None:
     endings = {".csv": "csv", ".json": "json"}
     assert choose_format(None, None, endings, "table") == "table"
     assert choose_format(None, Path("a.csv"), endings, "table") == "csv"

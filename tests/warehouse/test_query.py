@@ -103,9 +103,10 @@ def test_sql_can_neither_write_nor_read_other_files(loaded: Loaded, sql: str, tm
 
 
 def test_the_list_names_views_tables_and_queries_with_their_meaning(loaded: Loaded) -> None:
-    found = json.loads(query(loaded.database, "--list", "--format", "json").stdout)
-    assert all(row["comment"] for row in found)
-    assert {("view", "pass_at_1"), ("table", "sample"), ("query", "results")} <= {(r["kind"], r["name"]) for r in found}
+    entries = json.loads(query(loaded.database, "--list", "--format", "json").stdout)
+    assert all(row["comment"] for row in entries)
+    expected = {("view", "pass_at_1"), ("table", "sample"), ("query", "results")}
+    assert expected <= {(e["kind"], e["name"]) for e in entries}
 
 
 @pytest.mark.parametrize("name", named_queries())
@@ -132,7 +133,7 @@ def test_a_terminal_never_sees_a_models_control_characters(tmp_path: Path, shape
 
 
 def on_terminal(module: str, *arguments: str) -> str:
-    """What a command writes to a terminal."""
+    """Return what a command writes to a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=follower, stdin=follower) as process:
         os.close(follower)
@@ -165,7 +166,7 @@ def test_a_grader_version_can_be_chosen_by_its_first_word_and_a_wrong_one_is_one
     ):
         result = query(database, sql, "--format", "json", *arguments)
         assert [list(row.values()) for row in json.loads(result.stdout)] == [expected]
-    for given, says in (("7", "graded nothing here"), ("", "is ambiguous")):
-        result = query(database, sql, "--grader", given)
+    for grader, message in (("7", "graded nothing here"), ("", "is ambiguous")):
+        result = query(database, sql, "--grader", grader)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert says in result.stderr
+        assert message in result.stderr

@@ -44,8 +44,8 @@ def usual_nights(number: int, **more: Any) -> list[list[CellNight]]:
 
 
 def last(nights: Sequence[Sequence[CellNight]]) -> tuple[NightVerdict, CellVerdict]:
-    found = replay(nights)[-1]
-    return found, found.cells[0]
+    verdict = replay(nights)[-1]
+    return verdict, verdict.cells[0]
 
 
 def worse(points: float) -> np.ndarray[Any, Any]:
@@ -121,8 +121,8 @@ def test_a_drop_that_stays_keeps_failing_because_it_never_enters_the_baseline() 
 def test_gates_fail_on_what_hardly_varies(verdict: str, usual: int, tonight: int, expected: str) -> None:
     rng = np.random.default_rng(1)
     nights = [[night(i, batch(rng, verdicts={verdict: usual}))] for i in range(7)]
-    found = last([*nights, [night(7, batch(rng, verdicts={verdict: tonight}))]])[0]
-    assert found.verdict == expected
+    night_verdict = last([*nights, [night(7, batch(rng, verdicts={verdict: tonight}))]])[0]
+    assert night_verdict.verdict == expected
 
 
 def test_changed_inputs_fail_once_and_begin_a_new_segment() -> None:
@@ -177,7 +177,7 @@ def test_the_worst_cell_decides_and_holm_covers_all_cells() -> None:
     points = next(p for p in np.arange(3, 9, 0.25).tolist() if _single(p) == "FAIL" and _among(p, 200) == "PASS")
     assert points > 0
     dropped = [night(8, batch(rng, worse(12)), reruns=(batch(rng, worse(12)),)), night(8, batch(rng), "b")]
-    nights = [[*one, replace(one[0], cell="b")] for one in usual_nights(8)]
+    nights = [[*cells, replace(cells[0], cell="b")] for cells in usual_nights(8)]
     assert last([*nights, dropped])[0].verdict == "FAIL"
 
 
@@ -189,18 +189,18 @@ def _among(points: float, number: int) -> str:
     rng = np.random.default_rng(9)
     first, again = batch(rng, worse(points)), batch(rng, worse(points))
     others = [f"b{i}" for i in range(number - 1)]
-    nights = [[*one, *(replace(one[0], cell=cell) for cell in others)] for one in usual_nights(5)]
+    nights = [[*cells, *(replace(cells[0], cell=cell) for cell in others)] for cells in usual_nights(5)]
     calm = nights[-1][0].first
     tonight = [night(5, first, reruns=(again,)), *(night(5, calm, cell) for cell in others)]
     return replay([*nights, tonight])[-1].cells[0].verdict
 
 
-def test_simulated_nights_raise_no_alarm_and_a_drop_is_found() -> None:
+def test_simulated_nights_raise_no_alarm_and_a_drop_is_detected() -> None:
     """A small piece of tests/warehouse/simulate_nights.py, whose tables are in warehouse/statistics/README.md."""
     tally = Tally()
     history(np.random.default_rng(1), "AMC23-like", 6.0, tally, num_nights=20)
     assert tally.num_false_nights == 0
-    assert tally.found_after
+    assert tally.nights_until_fail
 
 
 def nightly(where: Path, day: int, correct: Sequence[int], seed: int = 0, **more: Any) -> str:
@@ -234,13 +234,13 @@ def test_a_warehouse_of_nights_is_judged_screened_and_confirmed(four_nights: Pat
     assert regress(four_nights).exit_code == 0
     run_id = nightly(four_nights, 4, [1, 0, 1, 2, 0, 1, 2, 1, 0, 1, 1, 2])
     result = regress(four_nights, "--format", "json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["verdict"], found["confirm"]) == (4, "INCONCLUSIVE", [run_id])
+    verdict = json.loads(result.stdout)
+    assert (result.exit_code, verdict["verdict"], verdict["confirm"]) == (4, "INCONCLUSIVE", [run_id])
     nightly(four_nights, 4, [1, 1, 1, 2, 0, 1, 1, 1, 0, 1, 1, 2], seed=1)
     result = regress(four_nights, "--format", "json")
-    found = json.loads(result.stdout)
-    assert (result.exit_code, found["verdict"], found["confirm"]) == (1, "FAIL", [])
-    assert found["cells"][0]["num_baseline_nights"] == 4
+    verdict = json.loads(result.stdout)
+    assert (result.exit_code, verdict["verdict"], verdict["confirm"]) == (1, "FAIL", [])
+    assert verdict["cells"][0]["num_baseline_nights"] == 4
     assert regress(four_nights, "--format", "json").stdout == result.stdout
 
 
@@ -269,11 +269,11 @@ def test_another_device_is_another_segment(four_nights: Path) -> None:
 
 
 def test_a_mistake_gets_one_line_and_exit_code_2(tmp_path: Path, four_nights: Path) -> None:
-    for arguments, says in (
+    for arguments, message in (
         (("--night", "2020-01-01"), "nothing ran in the night of 2020-01-01; the newest nights are: "),
         (("--night", "soon"), "does not match the format"),
         (("--since", "2100-01-01"), "no night"),
     ):
         result = regress(four_nights, *arguments)
-        assert (result.exit_code, says in result.stderr.strip().splitlines()[-1]) == (2, True)
+        assert (result.exit_code, message in result.stderr.strip().splitlines()[-1]) == (2, True)
     assert regress(tmp_path / "elsewhere").exit_code == 2

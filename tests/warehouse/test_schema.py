@@ -55,8 +55,8 @@ def test_the_t_quantile_is_that_of_the_tables(loaded: Loaded) -> None:
     published = {1: 12.7062, 2: 4.3027, 9: 2.2622, 10: 2.2281, 11: 2.2010, 15: 2.1314, 30: 2.0423, 120: 1.9799}
     with reader(loaded.database) as connection:
         for degrees, quantile in published.items():
-            [(found,)] = connection.execute("SELECT t_quantile(?)", [degrees]).fetchall()
-            assert found == pytest.approx(quantile, abs=6e-5)
+            [(value,)] = connection.execute("SELECT t_quantile(?)", [degrees]).fetchall()
+            assert value == pytest.approx(quantile, abs=6e-5)
         assert connection.execute("SELECT t_quantile(0)").fetchall() == [(None,)]
 
 

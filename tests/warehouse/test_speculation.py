@@ -42,31 +42,31 @@ def test_a_verdict_keeps_its_whole_probability_vector(loaded: Loaded, ask: Ask) 
 
 
 def test_how_often_each_option_is_taken(loaded: Loaded, ask: Ask) -> None:
-    found = [(r["option_index"], r["is_reject"], r["num_chosen"]) for r in ask("draft_selection", loaded.speculative)]
-    assert found == [(0, False, 3), (1, False, 0), (2, True, 2)]
+    options = [(r["option_index"], r["is_reject"], r["num_chosen"]) for r in ask("draft_selection", loaded.speculative)]
+    assert options == [(0, False, 3), (1, False, 0), (2, True, 2)]
 
 
 def test_tokens_are_those_of_the_traces(loaded: Loaded, ask: Ask) -> None:
     roles: tuple[Role, ...] = ("draft", "target")
-    found = {row["model"]: row for row in ask("token_split", loaded.speculative)}
+    split = {row["model"]: row for row in ask("token_split", loaded.speculative)}
     for role in roles:
         steps = [step for trace in loaded.traces for step in trace.steps if step.author == role]
         calls = [call for trace in loaded.traces for call in trace.calls if call.model == role]
-        assert found[role]["emitted_tokens"] == sum(step.num_tokens for step in steps)
-        assert found[role]["spent_tokens"] == sum(trace.spent_tokens(role) for trace in loaded.traces)
-        assert found[role]["critical_path_tokens"] == sum(call.longest_output_tokens for call in calls)
-        assert found[role]["emitted_tokens_per_sample"] == pytest.approx(found[role]["emitted_tokens"] / 5)
-    assert sum(row["emitted_tokens"] for row in found.values()) == sum(t.emitted_tokens for t in loaded.traces)
-    assert sum(row["critical_path_tokens"] for row in found.values()) == sum(
+        assert split[role]["emitted_tokens"] == sum(step.num_tokens for step in steps)
+        assert split[role]["spent_tokens"] == sum(trace.spent_tokens(role) for trace in loaded.traces)
+        assert split[role]["critical_path_tokens"] == sum(call.longest_output_tokens for call in calls)
+        assert split[role]["emitted_tokens_per_sample"] == pytest.approx(split[role]["emitted_tokens"] / 5)
+    assert sum(row["emitted_tokens"] for row in split.values()) == sum(t.emitted_tokens for t in loaded.traces)
+    assert sum(row["critical_path_tokens"] for row in split.values()) == sum(
         t.critical_path_tokens for t in loaded.traces
     )
-    assert sum(row["emitted_share"] for row in found.values()) == pytest.approx(1)
+    assert sum(row["emitted_share"] for row in split.values()) == pytest.approx(1)
 
 
 def test_cache_hits_by_model_and_purpose(loaded: Loaded, ask: Ask) -> None:
-    found = {(r["model"], r["purpose"]): r["cache_hit_rate"] for r in ask("cache_hit_rate", loaded.speculative)}
-    assert found[("target", "guidance")] == 0
-    assert found[("draft", "draft")] == found[("target", "verdict")] == pytest.approx(0.5)
+    hit_rates = {(r["model"], r["purpose"]): r["cache_hit_rate"] for r in ask("cache_hit_rate", loaded.speculative)}
+    assert hit_rates[("target", "guidance")] == 0
+    assert hit_rates[("draft", "draft")] == hit_rates[("target", "verdict")] == pytest.approx(0.5)
 
 
 def test_odd_verdicts_are_kept(tmp_path: Path) -> None:
@@ -102,22 +102,22 @@ def test_the_fallback_rate_by_setting_adds_up_the_runs(tmp_path: Path) -> None:
         runs.write_part(folder, [runs.speculative(unit, refused=no) for unit, no in zip(units, refused, strict=False)])
         load_run(folder, database)
     with reader(database) as connection:
-        found = rows(connection, "FROM fallback_rate_by_setting ORDER BY drafts")
-    assert [(r["dataset"], r["target_name"], r["drafts"], r["num_runs"], r["num_parameter_sets"]) for r in found] == [
+        rates = rows(connection, "FROM fallback_rate_by_setting ORDER BY drafts")
+    assert [(r["dataset"], r["target_name"], r["drafts"], r["num_runs"], r["num_parameter_sets"]) for r in rates] == [
         ("toy", "large", 2, 2, 2),
         ("toy", "large", 3, 1, 1),
     ]
-    assert [r["fallback_rate"] for r in found] == [pytest.approx(3 / 4), 0]
+    assert [r["fallback_rate"] for r in rates] == [pytest.approx(3 / 4), 0]
 
 
 def test_steps_by_author_and_role(loaded: Loaded, ask: Ask) -> None:
     """Five samples of three steps; guidance and answer by the target, the middle one by the draft in three of five."""
-    found = {row["author"]: row for row in ask("steps_by_author", loaded.speculative)}
-    assert (found["draft"]["num_steps"], found["target"]["num_steps"]) == (3, 12)
-    assert found["draft"]["steps_per_sample"] == pytest.approx(3 / 5)
-    assert found["draft"]["share"] == pytest.approx(3 / 15)
-    assert found["draft"]["reasoning_share"] == pytest.approx(3 / 10)
-    assert found["target"]["tokens_per_step"] == pytest.approx((5 * 8 + 2 * 6 + 5 * 4) / 12)
+    steps = {row["author"]: row for row in ask("steps_by_author", loaded.speculative)}
+    assert (steps["draft"]["num_steps"], steps["target"]["num_steps"]) == (3, 12)
+    assert steps["draft"]["steps_per_sample"] == pytest.approx(3 / 5)
+    assert steps["draft"]["share"] == pytest.approx(3 / 15)
+    assert steps["draft"]["reasoning_share"] == pytest.approx(3 / 10)
+    assert steps["target"]["tokens_per_step"] == pytest.approx((5 * 8 + 2 * 6 + 5 * 4) / 12)
     roles = {(row["author"], row["role"]): row["num_steps"] for row in ask("steps_by_role", loaded.speculative)}
     assert roles == {
         ("target", "guidance"): 5,
@@ -133,15 +133,15 @@ def test_reflective_words_are_whole_words_in_any_case(tmp_path: Path) -> None:
     runs.write_part(folder, [runs.speculative(runs.planned(folder)[0], text=text)])
     load_run(folder, database)
     with reader(database) as connection:
-        found = {(r["role"], r["word"]): r for r in Ask(connection)("reflective_words", folder)}
-    assert {word: found[("draft", word)]["occurrences"] for word in ("wait", "but", "hmm")} == {
+        words = {(r["role"], r["word"]): r for r in Ask(connection)("reflective_words", folder)}
+    assert {word: words[("draft", word)]["occurrences"] for word in ("wait", "but", "hmm")} == {
         "wait": 2,
         "but": 2,
         "hmm": 3,
     }
-    assert found[("draft", "wait")]["per_step"] == 2
-    assert found[("draft", "wait")]["per_thousand_tokens"] == pytest.approx(2000 / 6)
-    assert found[("guidance", "wait")]["occurrences"] == 0
+    assert words[("draft", "wait")]["per_step"] == 2
+    assert words[("draft", "wait")]["per_thousand_tokens"] == pytest.approx(2000 / 6)
+    assert words[("guidance", "wait")]["occurrences"] == 0
 
 
 def test_the_answer_is_what_follows_the_thought(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_the_answer_is_what_follows_the_thought(tmp_path: Path) -> None:
     runs.write_part(folder, [own, shared, later, none])
     load_run(folder, database)
     with reader(database) as connection:
-        found = {
+        throughput = {
             (r["sample_id"], r["author"]): (r["num_tokens"], r["is_estimated"])
             for r in Ask(connection)("sample_answer", folder)
         }
         [length] = Ask(connection)("answer_length", folder)
     estimate = 40 * 6 / 28
-    assert found == {
+    assert throughput == {
         (units[0].sample_id, "draft"): (0, False),
         (units[0].sample_id, "target"): (5, False),
         (units[1].sample_id, "target"): (pytest.approx(estimate, abs=1e-6), True),

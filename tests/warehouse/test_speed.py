@@ -1,4 +1,4 @@
-"""How fast: the views against numbers computed here from the same calls."""
+"""Speed: the views against numbers computed here from the same calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_latency_leaves_out_resumed_and_failed_samples(loaded: Loaded, ask: Ask)
 
 
 def test_the_parts_of_latency_sum_to_it(loaded: Loaded, ask: Ask) -> None:
-    found = {row["part"]: row for row in ask("latency_split", loaded.speculative)}
+    parts = {row["part"]: row for row in ask("latency_split", loaded.speculative)}
     calls = [call for trace in loaded.traces[TIMED] for call in trace.calls]
     names = {
         "guidance": "guidance",
@@ -41,12 +41,12 @@ def test_the_parts_of_latency_sum_to_it(loaded: Loaded, ask: Ask) -> None:
     }
     for part, purpose in names.items():
         seconds = sum(c.end_seconds - c.queued_seconds for c in calls if c.purpose == purpose)
-        assert found[part]["seconds_per_sample"] == pytest.approx(seconds / 3)
-    assert found["queueing"]["seconds_per_sample"] == pytest.approx(sum(c.queued_seconds for c in calls) / 3)
-    assert found["overhead"]["seconds_per_sample"] == pytest.approx((38 - sum(c.end_seconds for c in calls)) / 3)
-    assert set(found) == {*names, "queueing", "overhead"}
-    assert sum(row["seconds_per_sample"] for row in found.values()) == pytest.approx(38 / 3)
-    assert sum(row["share"] for row in found.values()) == pytest.approx(1)
+        assert parts[part]["seconds_per_sample"] == pytest.approx(seconds / 3)
+    assert parts["queueing"]["seconds_per_sample"] == pytest.approx(sum(c.queued_seconds for c in calls) / 3)
+    assert parts["overhead"]["seconds_per_sample"] == pytest.approx((38 - sum(c.end_seconds for c in calls)) / 3)
+    assert set(parts) == {*names, "queueing", "overhead"}
+    assert sum(row["seconds_per_sample"] for row in parts.values()) == pytest.approx(38 / 3)
+    assert sum(row["share"] for row in parts.values()) == pytest.approx(1)
 
 
 @pytest.fixture
@@ -64,23 +64,23 @@ def test_what_overlaps_counts_once_in_the_latency_split(ahead: tuple[Ask, RunFol
     """Each call queues for 0.25 s; a draft of 1.5 s begun under a verdict of 1 s was waited for 0.5 s, its queueing
     not."""
     ask, folder = ahead
-    found = {row["part"]: row["seconds_per_sample"] for row in ask("latency_split", folder)}
-    assert found == {
+    seconds = {row["part"]: row["seconds_per_sample"] for row in ask("latency_split", folder)}
+    assert seconds == {
         "drafting": pytest.approx((1.75 + 0.5 + 1.75 + 1.25) / 2),
         "verdict": pytest.approx(4 * 0.75 / 2),
         "fallback": pytest.approx(1.75 / 2),
         "queueing": pytest.approx(8 * 0.25 / 2),
         "overhead": pytest.approx((22 - (2 + 1 + 0.5 + 1) - (2 + 1 + 2 + 1.5 + 1)) / 2),
     }
-    assert sum(found.values()) == pytest.approx(11)
+    assert sum(seconds.values()) == pytest.approx(11)
 
 
 def test_a_discarded_lookahead_is_spent_and_not_on_the_critical_path(ahead: tuple[Ask, RunFolder]) -> None:
     ask, folder = ahead
-    found = {row["model"]: row for row in ask("token_split", folder)}
-    assert found["draft"]["spent_tokens"] == 6 + 4 + 6 + 5 + 4
-    assert found["draft"]["critical_path_tokens"] == 6 + 4 + 6 + 4
-    assert found["draft"]["emitted_tokens"] == 6 + 4 + 4
+    split = {row["model"]: row for row in ask("token_split", folder)}
+    assert split["draft"]["spent_tokens"] == 6 + 4 + 6 + 5 + 4
+    assert split["draft"]["critical_path_tokens"] == 6 + 4 + 6 + 4
+    assert split["draft"]["emitted_tokens"] == 6 + 4 + 4
     purposes = {row["purpose"]: row["num_calls"] for row in ask("cache_hit_rate", folder) if row["model"] == "draft"}
     assert purposes == {"draft": 4, "lookahead": 1}
     throughput = {row["model"]: row for row in ask("throughput", folder)}
@@ -89,13 +89,13 @@ def test_a_discarded_lookahead_is_spent_and_not_on_the_critical_path(ahead: tupl
 
 
 def test_tokens_a_second(loaded: Loaded, ask: Ask) -> None:
-    found = {row["model"]: row for row in ask("throughput", loaded.speculative)}
+    speeds = {row["model"]: row for row in ask("throughput", loaded.speculative)}
     calls = [call for trace in loaded.traces[TIMED] for call in trace.calls if call.model == "draft"]
     seconds = sum(call.end_seconds - call.queued_seconds for call in calls)
-    assert found["draft"]["output_tokens"] == 33
-    assert found["draft"]["tokens_per_call_second"] == pytest.approx(33 / seconds)
-    assert found["target"]["wall_seconds"] == pytest.approx(8.5)  # from 0 to the end of the answer at 7 + 1.5
-    assert found["target"]["tokens_per_wall_second"] == pytest.approx((8 + 1 + 4 + 8 + 1 + 6 + 4 + 8 + 1 + 4) / 8.5)
+    assert speeds["draft"]["output_tokens"] == 33
+    assert speeds["draft"]["tokens_per_call_second"] == pytest.approx(33 / seconds)
+    assert speeds["target"]["wall_seconds"] == pytest.approx(8.5)  # from 0 to the end of the answer at 7 + 1.5
+    assert speeds["target"]["tokens_per_wall_second"] == pytest.approx((8 + 1 + 4 + 8 + 1 + 6 + 4 + 8 + 1 + 4) / 8.5)
     [row] = ask("run_throughput", loaded.speculative)
     assert (row["num_workers"], row["emitted_tokens"], row["spent_tokens"]) == (1, 54, 78)
     assert row["emitted_tokens_per_second"] == pytest.approx(54 / 8.5)
@@ -121,7 +121,7 @@ def test_which_engines_are_at_work(loaded: Loaded, ask: Ask, ahead: tuple[Ask, R
     assert look("engine_overlap", folder)[0]["share_both"] > 0
 
 
-def test_call_rates_are_only_given_where_calls_do_not_overlap(tmp_path: Path) -> None:
+def test_call_rates_exist_only_if_calls_do_not_overlap(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, replace(runs.SPEC, concurrency=8))
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[:2]])
     load_run(folder, tmp_path / "w.duckdb")

@@ -52,7 +52,7 @@ def test_a_summary_reads_as_one_table(loaded: Loaded) -> None:
     assert "LIMITED" not in shown
 
 
-def test_a_limited_run_says_so_loudly(loaded: Loaded) -> None:
+def test_a_limited_run_has_a_warning(loaded: Loaded) -> None:
     shown = rendered(loaded.database, loaded.limited.path.name)
     assert "LIMITED RUN: 2 of the 9 problems of toy" in shown
     assert "INCOMPLETE RUN: 4 of 4 samples" in shown

@@ -53,7 +53,7 @@ def test_readers_do_not_wait_for_a_writer_and_keep_what_they_opened(folder: RunF
 
 
 def test_two_loaders_take_turns(folder: RunFolder, database: Path) -> None:
-    """Of two at once, each with a run of its own, neither loses what the other wrote."""
+    """Two loaders run at once, each with its own run, and neither loses what the other wrote."""
     second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
     load_run(folder, database)
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)[2:]], "a1")

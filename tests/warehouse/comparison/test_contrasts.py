@@ -25,7 +25,7 @@ NUM_PROBLEMS = 40
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """The target alone, speculation, and the target alone once more; only their manifests matter."""
+    """The target alone, speculation, and the target alone again; only their manifests matter."""
     where = tmp_path_factory.mktemp("both")
     specs = (cells.VANILLA, cells.SPEC, replace(cells.VANILLA, seed=1))
     names = load(where, *(cells.finished(where, spec, (1, 0)) for spec in specs))
@@ -53,7 +53,7 @@ def drawn(rng: Generator, chances: Floats, samples: int, share_missing: float = 
 def test_a_third_missing_at_random_does_not_make_a_test_reject_more_often(
     both: list[Run], other: int, test: str
 ) -> None:
-    """At 5 % and four standard errors of so few repetitions."""
+    """The rejection rate is at most 5 % plus four standard errors of the repetitions."""
     rng, rejected = np.random.default_rng(0), 0
     for _ in range(REPETITIONS):
         chances = rng.beta(0.6, 0.6, NUM_PROBLEMS)

@@ -39,7 +39,7 @@ def test_the_papers_own_run_is_comparable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "reason"),
     [
         ({"target_name": "small"}, "target small instead of qwq-32b"),
         ({"draft_name": None}, "draft none instead of r1-distill-qwen-1.5b"),
@@ -54,8 +54,8 @@ def test_the_papers_own_run_is_comparable() -> None:
         ({"engine_target_tensor_parallel": 2}, TIMES_ONLY + "target tensor parallel 2 instead of 4"),
     ],
 )
-def test_each_difference_is_a_reason(changes: dict[str, Any], says: str) -> None:
-    assert why_not(TABLE, PAPER, run(**changes), "latency_seconds") == [says]
+def test_each_difference_is_a_reason(changes: dict[str, Any], reason: str) -> None:
+    assert why_not(TABLE, PAPER, run(**changes), "latency_seconds") == [reason]
 
 
 def test_the_machine_is_no_reason_against_an_accuracy() -> None:
@@ -75,15 +75,15 @@ def test_what_holds_for_everybody_is_always_a_reason() -> None:
 
 
 def test_history_is_scaled_to_the_planned_samples() -> None:
-    found = {"run_id": "r", "devices": "d", "wall_seconds": 7200.0, "num_finished": 2, "num_gpus": 4}
-    estimate = from_history(PAPER, found)
+    recorded_run = {"run_id": "r", "devices": "d", "wall_seconds": 7200.0, "num_finished": 2, "num_gpus": 4}
+    estimate = from_history(PAPER, recorded_run)
     assert estimate is not None
     assert estimate.worker_hours == pytest.approx(1.0 * num_problems(PAPER) * 5)
     assert estimate.gpu_hours == pytest.approx(4 * estimate.worker_hours)
-    assert from_history(PAPER, {**found, "wall_seconds": None}) is None
+    assert from_history(PAPER, {**recorded_run, "wall_seconds": None}) is None
 
 
-def test_an_estimate_says_whether_its_tokens_are_published() -> None:
+def test_an_estimate_names_the_source_of_its_tokens() -> None:
     speeds = Speeds(output_tokens_per_second=100, prompt_tokens_per_second=1e9)
     machine = Hardware(name="m", source="s", gpus=2, draft=speeds, target=speeds)
     published = from_model(PAPER, {"tokens": 1000.0}, machine)
@@ -94,12 +94,13 @@ def test_an_estimate_says_whether_its_tokens_are_published() -> None:
     assert published.gpu_hours == pytest.approx(2 * published.worker_hours)
 
 
-def test_an_aligned_draft_is_asked_what_it_was_made_of(tmp_path: Path) -> None:
-    wanted = "r1-distill-qwen-1.5b"
-    assert aligned_from_another(str(tmp_path), wanted) == [f"draft {tmp_path} does not say what it was aligned from"]
-    for base, says in (
-        (models.resolve(wanted).path_or_hub_id, []),
+def test_an_aligned_draft_of_another_base_is_not_comparable(tmp_path: Path) -> None:
+    draft_name = "r1-distill-qwen-1.5b"
+    reason = f"draft {tmp_path} does not say what it was aligned from"
+    assert aligned_from_another(str(tmp_path), draft_name) == [reason]
+    for base, expected_reasons in (
+        (models.resolve(draft_name).path_or_hub_id, []),
         ("/models/Qwen-0.5B/", ["draft aligned from Qwen-0.5B instead of r1-distill-qwen-1.5b"]),
     ):
         manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
-        assert aligned_from_another(str(tmp_path), wanted) == says
+        assert aligned_from_another(str(tmp_path), draft_name) == expected_reasons

@@ -1,4 +1,4 @@
-"""What the latency model makes of the published speed-ups, and the page that says so."""
+"""The published speed-ups under the latency model, and the page with the results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from warehouse.papers.speed_ups import Explained, explained
 
 
 @pytest.mark.parametrize(
-    ("published", "says"), [(2.0, "yes"), (3.1, "yes"), (3.2, "faster than the model"), (0.9, "slower than its tokens")]
+    ("published", "verdict"),
+    [(2.0, "yes"), (3.1, "yes"), (3.2, "faster than the model"), (0.9, "slower than its tokens")],
 )
-def test_a_value_outside_the_models_range_is_not_explained(published: float, says: str) -> None:
-    assert says in Explained("x", "y", published, low=1.0, high=3.0, tolerance=0.05).verdict
+def test_a_value_outside_the_models_range_is_not_explained(published: float, verdict: str) -> None:
+    assert verdict in Explained("x", "y", published, low=1.0, high=3.0, tolerance=0.05).verdict
 
 
 def test_scots_stated_draft_speed_is_too_fast_for_its_own_latencies() -> None:

@@ -61,21 +61,21 @@ def test_what_suites_may_measure_is_what_the_warehouse_measures() -> None:
 
 def test_ratios_have_a_baseline() -> None:
     for name in suite.names():
-        found = suite.load(name)
-        ratios = {key for key, metric in found.metrics.items() if metric.measure in suite.RATIOS}
-        for row in found.rows:
+        published_suite = suite.load(name)
+        ratios = {key for key, metric in published_suite.metrics.items() if metric.measure in suite.RATIOS}
+        for row in published_suite.rows:
             published = {metric for cell in row.values.values() for metric in cell}
-            assert not ratios & published or row.baseline or row is found.rows[0], f"{name}: {row.label}"
+            assert not ratios & published or row.baseline or row is published_suite.rows[0], f"{name}: {row.label}"
 
 
 @pytest.mark.parametrize(
     ("name", "time", "within"), [("scot-table1", "latency", 0.015), ("speccot-table2", "latency", 0.1)]
 )
 def test_published_speed_ups_are_the_ratios_of_the_published_times(name: str, time: str, within: float) -> None:
-    found = suite.load(name)
-    rows = {row.label: row for row in found.rows}
+    published_suite = suite.load(name)
+    rows = {row.label: row for row in published_suite.rows}
     checked = 0
-    for row in found.rows:
+    for row in published_suite.rows:
         for column, cell in row.values.items():
             if row.baseline and "speed_up" in cell:
                 ratio = rows[row.baseline].values[column][time] / cell[time]
@@ -99,7 +99,7 @@ def test_throughput_times_latency_gives_the_tokens_of_table_2() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (("[columns]", "nonsense = 1\n[columns]"), "metrics.nonsense"),
         (('measure = "accuracy"', 'measure = "speed"'), "metrics.accuracy.measure"),
@@ -110,8 +110,8 @@ def test_throughput_times_latency_gives_the_tokens_of_table_2() -> None:
         (("[[rows]]", "[[rows"), "not a readable TOML file"),
     ],
 )
-def test_a_mistake_in_a_suite_is_named(change: tuple[str, str], says: str) -> None:
+def test_a_mistake_in_a_suite_is_named(change: tuple[str, str], message: str) -> None:
     suite.parse("mine", SMALLEST)
     with pytest.raises(ValueError, match="suite mine") as wrong:
         suite.parse("mine", SMALLEST.replace(*change))
-    assert says in str(wrong.value)
+    assert message in str(wrong.value)

@@ -36,7 +36,7 @@ class Browser:
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
-    def one(self, css: str) -> WebElement:
+    def element(self, css: str) -> WebElement:
         [element] = self.all(css)
         return element
 
@@ -45,7 +45,7 @@ class Browser:
         return "\n".join(str(e.get_attribute("textContent")) for e in self.all(css))
 
     def click(self, css: str) -> None:
-        self.script("arguments[0].click()", self.one(css))
+        self.script("arguments[0].click()", self.element(css))
 
     def choose(self, name: str, value: str) -> None:
         """Set one of the viewer's filters."""
@@ -85,5 +85,5 @@ def started() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    with started() as one:
-        yield one
+    with started() as opened_browser:
+        yield opened_browser

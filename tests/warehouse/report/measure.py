@@ -1,4 +1,4 @@
-"""How large a report of a whole evaluation gets, and how fast it opens:
+"""Measure the size of a report of a whole evaluation, and how fast it opens:
 
     python -m tests.warehouse.report.measure FOLDER [PROBLEMS SAMPLES STEPS]
 

@@ -34,7 +34,7 @@ def take(page: Path, folder: Path) -> None:
         figure = browser.all("section#trade-off figure")[0]
         _save(browser, folder / "report.png", 0, _bottom(browser, figure) + 20)
         _open_fallback(browser)
-        _save(browser, folder / "trace.png", _bottom(browser, browser.one("#filters")) + 8, VIEWER_HEIGHT)
+        _save(browser, folder / "trace.png", _bottom(browser, browser.element("#filters")) + 8, VIEWER_HEIGHT)
 
 
 def _open_fallback(browser: Browser) -> None:
@@ -43,8 +43,8 @@ def _open_fallback(browser: Browser) -> None:
     first, second = (str(labels.index(label)) for label in ("speccot", "specreason"))
     for name, value in (("first", first), ("second", second), ("fallback", "some"), ("search", "demo/1")):
         browser.choose(name, value)
-    [wanted] = [item for item in browser.all("#list button") if "demo/1 · 1" in item.text]
-    browser.script("arguments[0].click()", wanted)
+    [sample_button] = [item for item in browser.all("#list button") if "demo/1 · 1" in item.text]
+    browser.script("arguments[0].click()", sample_button)
     browser.until(lambda: [pane.text.count("✔ correct") for pane in browser.all(".pane")] == [1, 1])
     browser.script(
         "document.querySelectorAll('.pane details').forEach((fold) => {"

@@ -39,7 +39,9 @@ def test_the_page_opens_with_charts_tables_and_the_first_trace(opened: Browser) 
 def test_the_page_opens_at_its_top_and_choosing_a_sample_does_not_move_it(opened: Browser) -> None:
     assert opened.script("return window.scrollY") == 0
     opened.click("#next")
-    opened.until(lambda: opened.one('#list [aria-current="true"] .what').get_attribute("textContent") == "toy/0 · 1")
+    opened.until(
+        lambda: opened.element('#list [aria-current="true"] .what').get_attribute("textContent") == "toy/0 · 1"
+    )
     assert opened.script("return window.scrollY") == 0
 
 
@@ -101,7 +103,7 @@ def test_two_methods_stand_side_by_side(opened: Browser) -> None:
     assert "10.0 s" in opened.text('[data-pane="0"] .facts')
 
 
-def test_a_sample_not_run_and_samples_that_disagree_are_found(opened: Browser) -> None:
+def test_filters_show_samples_not_run_and_samples_that_disagree(opened: Browser) -> None:
     opened.choose("traced", "off")
     opened.choose("verdict", "not_run")
     opened.until(lambda: "has not been run" in opened.text(".pane"))

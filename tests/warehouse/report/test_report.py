@@ -89,7 +89,7 @@ def test_flips_are_problems_right_under_one_run_and_wrong_under_the_other(flippe
     assert (pair.num_shared, pair.only_first, pair.only_second) == (3, 0, 1)
 
 
-def test_runs_of_one_method_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+def test_labels_of_runs_of_one_method_show_what_differs(tmp_path: Path) -> None:
     specs = [
         runs.VANILLA,
         replace(runs.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None),

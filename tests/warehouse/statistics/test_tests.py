@@ -82,11 +82,11 @@ def test_the_stratified_statistic_is_mantel_and_haenszels() -> None:
 @settings(max_examples=40)
 def test_the_stratified_p_values_count_every_assignment_of_the_samples(correct: list[tuple[int, int]]) -> None:
     """3 samples on one side and 4 on the other: all ways to choose which 3 of a problem's 7 are the first side's."""
-    dealt = []
+    assignments = []
     for a, b in correct:
         answers = [1] * (a + b) + [0] * (7 - a - b)
-        dealt.append([sum(chosen) for chosen in itertools.combinations(answers, 3)])
-    totals = np.array([sum(one) for one in itertools.product(*dealt)])
+        assignments.append([sum(chosen) for chosen in itertools.combinations(answers, 3)])
+    totals = np.array([sum(sums) for sums in itertools.product(*assignments)])
     first, second = np.array([a for a, _ in correct]), np.array([b for _, b in correct])
     test = stratified(first, np.full(len(first), 3), second, np.full(len(first), 4))
     assert test.p_less == pytest.approx(np.mean(totals <= first.sum()))
