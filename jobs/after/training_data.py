@@ -31,7 +31,7 @@ def check(run: RunFolder, task: str) -> None:
         raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
     if num_unfinished := by_shard(run, read_endings(run)).num_unfinished:
         raise NotReady(
-            f"{counted(num_unfinished, 'sample')} of {run.path.name} not finished: python -m jobs resume {run.path}"
+            f"{run.path.name} has {counted(num_unfinished, 'unfinished sample')}: python -m jobs resume {run.path}"
         )
 
 

@@ -70,5 +70,5 @@ def test_a_run_of_another_kind_or_that_is_not_finished_is_refused(tiny_models: d
         check(RunFolder(tmp_path / "none"), "align")
     for part in vanilla.trace_files_dir.iterdir():
         part.unlink()
-    with pytest.raises(NotReady, match=r"6 samples of .* are not finished: python -m jobs resume"):
+    with pytest.raises(NotReady, match=r"has 6 unfinished samples: python -m jobs resume"):
         check(vanilla, "align")
