@@ -79,7 +79,7 @@ def _print(
     click.echo(f"  speeds: {machine.source}")
     for label, seconds in (("here", here), ("there", there.latency_seconds)):
         mean, median = statistics.fmean(seconds), statistics.median(seconds)
-        click.echo(f"  latency {label:5}  mean {mean:.3g} s, median {median:.3g} s a sample")
+        click.echo(f"  latency {label:5}  mean {mean:.3g} s, median {median:.3g} s per sample")
     if machine.concurrency > 1:
         crowd = ", ".join(f"{role} {number:.1f}" for role, number in there.in_flight.items())
         click.echo(f"  requests under way there, on average: {crowd}")

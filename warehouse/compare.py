@@ -24,7 +24,7 @@ from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
-from warehouse.display import plain, print_table, printable
+from warehouse.display import plain, print_item, print_table, printable
 from warehouse.graders import reader_for_grader
 from warehouse.markup import aligned, markdown
 from warehouse.options import (
@@ -62,6 +62,8 @@ def compare_runs(
     with reader_for_grader(database, grader, wait_seconds) as connection:
         records = read_runs(connection, names, votes=settings.majority)
         baseline_id = resolve(connection, baseline) if baseline else None
+    if len(records) < 2 <= len(names):
+        raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
     if len(records) < 2:
         raise WarehouseError("at least two runs are needed")
     return compare(records, settings, baseline_id)
@@ -116,7 +118,7 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str]) 
         console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
     console.print(plain("What differs:", style="bold"))
     for line in list(show.difference_lines(comparison)) or ["nothing"]:
-        console.print(plain(f"  {line}"), soft_wrap=True)
+        print_item(line, console)
     table = Table(box=box.SIMPLE_HEAD)
     for header in show.HEADERS:
         table.add_column(plain(header), overflow="fold")
@@ -124,7 +126,7 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str]) 
         table.add_row(*(plain(cell) for cell in show.cells(row, names[row.run.run_id])))
     print_table(table, out)
     for line in show.legend(comparison):
-        console.print(plain(line), soft_wrap=True)
+        console.print(plain(line), soft_wrap=not console.is_terminal)
 
 
 def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: show.Format) -> None:

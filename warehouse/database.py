@@ -187,7 +187,7 @@ def arrow(connection: Connection, sql: str) -> pa.Table:
     """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError where the SQL returns nothing."""
     relation = connection.sql(sql)
     if relation is None:
-        raise WarehouseError("the SQL asks for no rows")
+        raise WarehouseError("the SQL is empty")
     return relation.to_arrow_table()
 
 

@@ -13,6 +13,9 @@ from rich.text import Text
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Unicode categories shown as escapes: control, format (such as text direction), surrogate, private use, line and
 paragraph separators."""
+_UNLIMITED = 1_000_000
+_NEVER_WRAPPED = 24
+"""Columns of at most this many characters, such as numbers, intervals and names, are not wrapped."""
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -26,14 +29,68 @@ def plain(text: str, style: str = "", keep: str = "") -> Text:
 
 
 def print_table(table: Table, out: IO[str]) -> None:
-    """Print a table, folded to the width of a terminal; elsewhere it is as wide as it needs to be and never cut off."""
+    """Print a table; no word of it is ever folded or cut off.
+
+    A table too wide for the terminal loses its rules, then its wide columns are wrapped between words. If it still does
+    not fit, each row is printed as a block with one line per column. Elsewhere a table is as wide as it needs to be.
+    """
     console = Console(file=out)
-    if not console.is_terminal:
+    if not console.is_terminal or _full_width(console, table) > console.width:
         table.box = None
         table.pad_edge = False
-        unlimited = console.options.update(width=1_000_000)
-        console.width = max(Measurement.get(console, unlimited, table).maximum, 1)
+    if not console.is_terminal:
+        console.width = max(_full_width(console, table), 1)
+    elif (excess := _full_width(console, table) - console.width) > 0:
+        widths = _wrapped_widths(console, table, excess)
+        if widths is None:
+            _print_blocks(console, table)
+            return
+        for column, width in zip(table.columns, widths, strict=True):
+            column.width = width
     console.print(table)
+
+
+def print_item(text: str, console: Console) -> None:
+    """Print an indented line; a terminal wraps it between words, with the rest indented further."""
+    if not console.is_terminal:
+        console.print(plain(f"  {text}"), soft_wrap=True)
+        return
+    for index, line in enumerate(plain(text).wrap(console, max(console.width - 4, 1))):
+        line.rstrip()
+        console.print(plain("    " if index else "  ") + line)
+
+
+def _full_width(console: Console, table: Table) -> int:
+    return Measurement.get(console, console.options.update(width=_UNLIMITED), table).maximum
+
+
+def _wrapped_widths(console: Console, table: Table, excess: int) -> list[int] | None:
+    """Return widths of the columns, in characters, that together save `excess`; None where words would be folded."""
+    unlimited = console.options.update(width=_UNLIMITED)
+    widths, least = [], []
+    for column in table.columns:
+        cells = [Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)]
+        widths.append(max(cell.maximum for cell in cells))
+        least.append(max(min(widths[-1], _NEVER_WRAPPED), *(cell.minimum for cell in cells)))
+    if sum(widths) - sum(least) < excess:
+        return None
+    for _ in range(excess):
+        widest = max((i for i, width in enumerate(widths) if width > least[i]), key=widths.__getitem__)
+        widths[widest] -= 1
+    return widths
+
+
+def _print_blocks(console: Console, table: Table) -> None:
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    for row in rows:
+        block = Table.grid(padding=(0, 2))
+        block.add_column(no_wrap=True, style="bold")
+        block.add_column(overflow="fold")
+        for column, cell in zip(table.columns, row, strict=True):
+            block.add_row(column.header, cell)
+        console.print()
+        console.print(block)
+    console.print("" if rows else "(no rows)")
 
 
 def _escaped(character: str) -> str:

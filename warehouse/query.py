@@ -121,13 +121,13 @@ def _listing(connection: Connection) -> tuple[list[str], list[tuple[object, ...]
 def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
     result = connection.execute(sql)
     if result is None or result.description is None:  # only blanks or comments
-        raise WarehouseError("the SQL asks for no rows")
+        raise WarehouseError("the SQL is empty")
     return [column[0] for column in result.description], result.fetchall()
 
 
 def _sql(sql: str | None, name: str | None) -> str:
     if (sql is None) == (name is None):
-        raise click.UsageError("give one of: SQL, --name, --list")
+        raise click.UsageError("expected exactly one of SQL, --name or --list")
     if name is None:
         assert sql is not None
         return sql

@@ -119,7 +119,7 @@ def _latency(run: RunSummary) -> str:
     if not run.num_timed:
         return f"{NOTHING} (no sample was finished in one attempt)"
     return (
-        f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s a sample, "
+        f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s per sample, "
         f"{run.concurrency} in flight, {run.num_timed} samples timed"
     )
 

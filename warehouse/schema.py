@@ -7,7 +7,7 @@ from pathlib import Path
 
 SCHEMA_VERSION = 2
 """Shown to people. Whether a database can be used is decided by the digests of the definitions."""
-FILLING = ("loading/insert", "loading/totals")
+FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
 _FOLDER = Path(__file__).parent
 _TABLES = ("run", "trace", "grade", "totals")

@@ -82,11 +82,11 @@ def _opening(sample: Row) -> Iterator[Text]:
 
 
 def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
-    colour = "green" if step["author"] == "draft" else "cyan"
+    color = "green" if step["author"] == "draft" else "cyan"
     yield plain(
         f"── step {step['step_index']}: {step['role']} by {step['author']}, {step['num_tokens']} tokens, "
         f"finish {step['finish']}, at {step['elapsed_seconds']:.2f} s",
-        style=f"bold {colour}",
+        style=f"bold {color}",
     )
     for candidate in candidates:
         logprob = candidate["mean_logprob"]

@@ -175,7 +175,8 @@ def test_only_settings_that_differ_are_listed(tmp_path: Path, pair: list[str]) -
     differences = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
     assert {difference["name"] for difference in differences} == {"method", "parameters", "draft", "draft files"}
     text = compare(tmp_path, *pair).stdout
-    assert f"method [subject of the comparison]: vanilla ({pair[0]}); speccot ({pair[1]})" in text
+    assert f"method (compared): vanilla ({pair[0]}); speccot ({pair[1]})" in text
+    assert f"parameters (compared): model target ({pair[0]}); drafts " in text
 
 
 def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_path: Path, pair: list[str]) -> None:
@@ -226,6 +227,7 @@ def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: li
     ("arguments", "message"),
     [
         (("sums-v",), "at least two runs are needed"),
+        (("sums-v", "sums-vanilla"), "two different runs are needed; all arguments name sums-vanilla-"),
         (("sums-v", "nope"), "'nope' is not a run of this warehouse, which has: "),
         (("sums-v", "sums-"), "'sums-' is a prefix of 2 runs"),
         (("sums-v", "sums-s", "--k", "8"), "pass@8 needs 1 ≤ k ≤ samples per problem, and the run has 4"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Literal
 
@@ -34,7 +35,7 @@ HEADERS = (
 )
 """Columns of the printed table; trailing blanks tell equal names apart."""
 _MATTERS = {
-    "subject": "subject of the comparison",
+    "subject": "compared",
     "accuracy": "affects accuracy",
     "latency": "affects latency",
     "accuracy and latency": "affects accuracy and latency",
@@ -113,9 +114,17 @@ def difference_lines(comparison: Comparison) -> Iterator[str]:
         runs_by_value: dict[str, list[str]] = {}
         for run_id in runs:
             if run_id in difference.values:
-                runs_by_value.setdefault(difference.values[run_id], []).append(run_id)
+                value = _value(difference.name, difference.values[run_id])
+                runs_by_value.setdefault(value, []).append(run_id)
         values = "; ".join(f"{value} ({', '.join(run_ids)})" for value, run_ids in runs_by_value.items())
-        yield f"{difference.name} [{_MATTERS[difference.matter]}]: {values}"
+        yield f"{difference.name} ({_MATTERS[difference.matter]}): {values}"
+
+
+def _value(name: str, value: str) -> str:
+    """Return a setting's value as text; the parameters of a method are stored as JSON."""
+    if name != "parameters":
+        return value
+    return ", ".join(f"{key} {setting}" for key, setting in json.loads(value).items()) or NOTHING
 
 
 def legend(comparison: Comparison) -> Iterator[str]:

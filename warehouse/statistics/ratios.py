@@ -37,7 +37,7 @@ def geometric_mean_ratio(
         pivots = _pivots(logs, resamples, np.random.default_rng(seed))
         if len(pivots):
             upper, lower = np.quantile(pivots, [(1 + level) / 2, (1 - level) / 2])
-            low, high, kind = mean - float(upper) * error, mean - float(lower) * error, "studentised bootstrap"
+            low, high, kind = mean - float(upper) * error, mean - float(lower) * error, "studentized bootstrap"
     return Interval(ratio, float(np.exp(low)), float(np.exp(high)), error, kind)
 
 
