@@ -64,12 +64,16 @@ class PreparedLaunch:
 def prepare(launch: Launch) -> PreparedLaunch:
     """Resolve a launch without writing anything.
 
-    Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
+    Raises ValueError, ModelUnavailable, DatasetNotFound, BadDataset and WarehouseFailed, each with one line.
     """
     _check_output(launch.output)
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
-    return PreparedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+    prepared = PreparedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+    database = warehouse.database_of(prepared.run)
+    if database.exists():  # hours of work end in it
+        warehouse.check(database)
+    return prepared
 
 
 def _check_output(folder: Path) -> None:
@@ -201,12 +205,13 @@ def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
     names = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
+    size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
     lines = [
         ", ".join(f"{role} {name}" for role, name in names.items()),
-        f"{spec.num_problems} problems × {spec.samples} samples = {spec.num_samples}, temperature "
-        f"{spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, seed {spec.seed}",
-        f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, shards: {prepared.num_shards}, "
-        f"cluster: {prepared.cluster}",
+        f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
+        f"seed {spec.seed}",
+        f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
+        f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
     ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

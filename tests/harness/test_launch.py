@@ -155,7 +155,7 @@ def test_an_output_that_is_a_file_is_refused_before_anything_runs(tmp_path: Path
 
 def test_no_more_shards_are_planned_than_there_are_samples(tmp_path: Path) -> None:
     few = ("--engine", "scripted", "--limit", "1", "--samples", "2", "--shards", "5", "--dry-run")
-    assert "shards: 2" in launch(*SPECCOT, *DATASET, *few, cwd=tmp_path).stdout
+    assert "2 shards, " in launch(*SPECCOT, *DATASET, *few, cwd=tmp_path).stdout
 
 
 def test_dry_run_in_a_file_is_true_or_false(tmp_path: Path) -> None:
@@ -163,3 +163,12 @@ def test_dry_run_in_a_file_is_true_or_false(tmp_path: Path) -> None:
     result = launch(*SPECCOT, *DATASET, "--config", "my.toml", cwd=tmp_path)
     assert result.returncode == 2
     assert "--dry-run no: expected true or false" in result.stderr
+
+
+def test_a_warehouse_that_is_none_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "warehouse.duckdb").write_text("not a database" * 1000)
+    result = launch(*SPECCOT, *DATASET, "--engine", "scripted", "--limit", "1", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "runs/warehouse.duckdb is not a DuckDB database; move it away" in result.stderr
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["warehouse.duckdb"]
