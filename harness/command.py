@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import click
 
 from harness import environment
-
-_DISTRIBUTION = "speculative-reasoning-harness"
 
 
 class OneLineErrors(click.Command):
@@ -84,6 +83,29 @@ class OneLineGroup(OneLineErrors, click.Group):
         self.format_commands(ctx, formatter)
 
 
+def list_of_commands(package: str, folder: Path) -> OneLineErrors:
+    """Return the command `python -m PACKAGE`, which lists the commands of a package without importing any of them."""
+
+    def show() -> None:
+        formatter = click.HelpFormatter()
+        with formatter.section("Commands"):
+            formatter.write_dl([(f"python -m {package}.{name}", text) for name, text in _summaries(folder)])
+        click.echo(formatter.getvalue(), nl=False)
+
+    return OneLineErrors(package, callback=show, help="List the commands of this package.")
+
+
+def _summaries(folder: Path) -> Iterable[tuple[str, str]]:
+    """Yield name and first sentence of the commands of a package: its modules and packages with a documented `main`."""
+    for path in sorted(folder.glob("*.py")) + sorted(folder.glob("*/__main__.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == "main"]
+        text = ast.get_docstring(functions[0]) if functions else None
+        if text is not None:
+            name = path.parent.name if path.stem == "__main__" else path.stem
+            yield name, " ".join(text.split("\n\n")[0].split()).partition(". ")[0].rstrip(".") + "."
+
+
 def _version_option() -> click.Option:
     return click.Option(
         ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
@@ -94,10 +116,5 @@ def _version_option() -> click.Option:
 def _print_version(context: click.Context, _: click.Parameter, requested: bool) -> None:
     if not requested or context.resilient_parsing:
         return
-    try:
-        number = version(_DISTRIBUTION)
-    except PackageNotFoundError:  # a copy of the code without an installation
-        number = "(not installed)"
-    commit, dash, dirty = (environment.git_commit() or "").partition("-")
-    click.echo(f"{_DISTRIBUTION} {number}" + (f", commit {commit[:12]}{dash}{dirty}" if commit else ""))
+    click.echo(environment.version_line())
     context.exit(0)

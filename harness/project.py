@@ -45,10 +45,10 @@ def main(run: str, file: Path, database: Path | None, concurrency: int | None, w
         machine = hardware.read(file).model_copy(update={k: v for k, v in overrides.items() if v is not None})
         with usage_errors():
             samples, planned, checked = _recorded(Path(run), database)
-        there = hardware.project([sample.work for sample in samples], machine, planned)
+        projection = hardware.project([sample.work for sample in samples], machine, planned)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    _print(Path(run).name, samples, planned, checked, machine, there)
+    _print(Path(run).name, samples, planned, checked, machine, projection)
 
 
 def _recorded(run: Path, database: Path | None) -> tuple[list[TimedSample], int, Validation]:
@@ -69,30 +69,32 @@ def _print(
     planned: int,
     checked: Validation,
     machine: hardware.Hardware,
-    there: hardware.Projection,
+    projection: hardware.Projection,
 ) -> None:
     from jobs.watch.show import duration
 
-    here = [sample.latency_seconds for sample in samples]
-    click.echo(f"{name}: {len(samples)} timed samples of {planned}")
-    click.echo(f"  there: {machine.name}; {machine.concurrency} in flight, {counted(machine.workers, 'worker')}")
-    click.echo(f"  speeds: {machine.source}")
-    for label, seconds in (("here", here), ("there", there.latency_seconds)):
-        mean, median = statistics.fmean(seconds), statistics.median(seconds)
-        click.echo(f"  latency {label:5}  mean {mean:.3g} s, median {median:.3g} s per sample")
-    if machine.concurrency > 1:
-        crowd = ", ".join(f"{role} {number:.1f}" for role, number in there.in_flight.items())
-        click.echo(f"  requests under way there, on average: {crowd}")
+    measured = [sample.latency_seconds for sample in samples]
+    click.echo(f"{name}: {len(samples)} of {counted(planned, 'sample')} timed")
     click.echo(
-        f"  whole run there  {duration(there.wall_seconds)} of wall time, {there.gpu_hours:.3g} GPU-hours "
-        f"({planned} samples, including the start of the engines)"
+        f"  projected onto: {machine.name}; {machine.concurrency} in flight, {counted(machine.workers, 'worker')}"
+    )
+    click.echo(f"  speeds: {machine.source}")
+    for label, seconds in (("measured", measured), ("projected", projection.latency_seconds)):
+        mean, median = statistics.fmean(seconds), statistics.median(seconds)
+        click.echo(f"  latency, {label:9}  mean {mean:.3g} s, median {median:.3g} s per sample")
+    if machine.concurrency > 1:
+        crowd = ", ".join(f"{role} {number:.1f}" for role, number in projection.in_flight.items())
+        click.echo(f"  projected requests in flight, on average: {crowd}")
+    click.echo(
+        f"  whole run, projected  {duration(projection.wall_seconds)} of wall time, "
+        f"{projection.gpu_hours:.3g} GPU-hours ({planned} samples, including the start of the engines)"
     )
     typical = "too few samples to cross-validate"
     if checked.typical is not None:
-        typical = f"{100 * checked.typical:.1f} % typically when fitted to one half and evaluated on the other"
-    fitted = f"{100 * abs(checked.fitted_error):.1f} % in the fit"
-    click.echo(f"  the model against this run: median latency off by {fitted}, {typical}")
-    click.echo("  not included: different lengths under another model or sampling; the tail in which workers idle")
+        typical = f"typically {100 * checked.typical:.1f} % in split-half cross-validation"
+    fitted = f"{100 * abs(checked.fitted_error):.1f} % in-sample"
+    click.echo(f"  model error on this run (median latency): {fitted}, {typical}")
+    click.echo("  not modeled: different output lengths, and idle workers at the end of the run")
 
 
 if __name__ == "__main__":

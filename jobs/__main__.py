@@ -217,7 +217,14 @@ def lossless(run: Path, baseline: Path) -> None:
 @click.option(
     "--model", required=True, help="Process reward model in the form of Math-Shepherd: a Hugging Face id, or a folder."
 )
-@click.option("--engine", "kind", type=click.Choice(["vllm", "transformers"]), default="vllm", show_default=True)
+@click.option(
+    "--engine",
+    "kind",
+    type=click.Choice(["vllm", "transformers"]),
+    default="vllm",
+    show_default=True,
+    help="Engine of the reward model.",
+)
 @click.option(
     "--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Longest judgement, in tokens."
 )

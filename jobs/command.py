@@ -15,7 +15,7 @@ from jobs.slurm.client import SlurmError, SlurmRejected
 
 @contextmanager
 def slurm_errors_in_one_line(submitted: str) -> Iterator[None]:
-    """Turn an error of Slurm's into one line that names what was `submitted`, such as "the run".
+    """Turn an error from Slurm into one line that names what was `submitted`, such as "the run".
 
     The exit code is 2 where sbatch rejected the job as it was asked for, 1 where Slurm failed or did not answer.
     """

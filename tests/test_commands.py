@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from harness import environment, installation
 from harness.methods import METHODS, parameter_fields
 from harness.training import settings as training_settings
 from tests.import_graph import module_files
@@ -130,3 +135,30 @@ def test_the_folder_of_datasets_is_described_in_one_wording() -> None:
         if isinstance(option, click.Option) and option.name == "data_dir"
     }
     assert helps == {"Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."}
+
+
+@pytest.mark.parametrize("package", ["harness", "grading", "warehouse"])
+def test_a_package_lists_its_commands(package: str) -> None:
+    main = importlib.import_module(f"{package}.__main__").main
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 0, result.output
+    listed = set(re.findall(r"^  python -m (\S+)  ", result.output, re.MULTILINE))
+    own = {name.removesuffix(".__main__") for name in COMMANDS if name.startswith(f"{package}.")}
+    assert {name for name in own if name.count(".") == 1} <= listed
+    assert all(help_line.endswith(".") for help_line in re.findall(r"  (\S.*)\n(?=  python|\Z)", result.output))
+
+
+def test_a_package_lists_its_commands_without_importing_heavy_packages() -> None:
+    program = "import warehouse.__main__, sys; sys.exit(bool({'duckdb', 'vllm', 'torch', 'sympy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("main", [environment.main, installation.main])
+def test_the_commands_that_need_only_the_standard_library_have_the_short_help_and_the_version(
+    main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, first in ((["-h"], "usage: python -m harness."), (["--version"], "speculative-reasoning-harness ")):
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert stop.value.code == 0
+        assert capsys.readouterr().out.startswith(first)

@@ -38,7 +38,7 @@ COMMANDS = "harness.command"
 """What every command is made with: any package may import it."""
 
 UPWARD = {"jobs.after.warehouse"}
-"""The one door from jobs to the warehouse. No other module imports upward: a stale entry fails the tests."""
+"""The only module in jobs that imports the warehouse. No other module imports upward: a stale entry fails the tests."""
 
 DOORS = {
     "vllm": {

@@ -92,14 +92,14 @@ def check_companions(question: Question) -> Iterator[Check]:
     for package, reason in unusable.items():
         yield failure(package, f"cannot be imported beside torch ({reason}): python -m harness.environment --repair")
     if not unusable:
-        yield ok("torch companions", "none that fails to import")
+        yield ok("torch companions", "all import")
 
 
 def check_installation() -> Check:
-    """Check that the project's plug-in for vLLM is installed; it ends engines whose worker is gone."""
+    """Check that the project's plug-in for vLLM is installed; it stops engines when their worker exits."""
     names = importlib.metadata.entry_points(group="vllm.general_plugins").names
     if parent_watch.ENTRY_POINT in names:
-        return ok("installation", "the plug-in that ends engines with their worker is installed")
+        return ok("installation", "the plug-in that stops engines when their worker exits is installed")
     return warning("installation", "engines of a killed worker will not end: pip install -e . in this environment")
 
 

@@ -1,4 +1,4 @@
-"""The one door from jobs to the warehouse, which stands above them: imported when it is needed, and only here."""
+"""The only module in jobs that imports the warehouse, and only when it is needed: the warehouse builds on jobs."""
 
 from __future__ import annotations
 

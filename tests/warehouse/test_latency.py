@@ -131,10 +131,12 @@ def test_a_run_is_projected_onto_other_hardware(loaded: Loaded, tmp_path: Path) 
     arguments = [str(loaded.vanilla.path), "--hardware", str(file)]
     result = CliRunner().invoke(project.main, arguments)
     assert result.exit_code == 0, result.output
-    assert "mean 4.75 s, median 4.75 s" in result.output
-    assert "whole run there  28 s of wall time, 0.0317 GPU-hours" in result.output
+    assert "mean 4.75 s, median 4.75 s per sample" in result.output
+    assert "projected onto: fast; 1 in flight, 1 worker\n" in result.output
+    assert "samples timed\n" in result.output
+    assert "whole run, projected  28 s of wall time, 0.0317 GPU-hours" in result.output
     halved = CliRunner().invoke(project.main, [*arguments, "--workers", "2"])
-    assert "whole run there  14 s" in halved.output
+    assert "whole run, projected  14 s" in halved.output
 
 
 def test_a_projection_without_the_drafts_speeds_is_refused(loaded: Loaded, tmp_path: Path) -> None:
