@@ -11,11 +11,15 @@ def read_toml(path: Path, label: str | None = None) -> dict[str, Any]:
     """Return the contents of a TOML file.
 
     label: what the error message calls the file, for example `--config my.toml`; its path by default.
-    Raises ValueError with one line where the file is missing, is not UTF-8 or is not TOML.
+    Raises ValueError with one line where the file is missing or a folder, is not UTF-8 or is not TOML.
     """
     label = str(path) if label is None else label
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ValueError(f"{label}: no such file") from error
+    except IsADirectoryError as error:
+        raise ValueError(f"{label} is a folder, not a TOML file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(label, error) from error
     return parse_toml(text, label)

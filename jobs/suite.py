@@ -48,24 +48,24 @@ class Suite:
 def read(path: Path) -> Suite:
     """Read a suite's file and validate each of its launches. Raises BadSuite."""
     try:
-        content = read_toml(path, f"--suite {path}")
+        content = read_toml(path)
     except ValueError as error:
         raise BadSuite(str(error)) from error
     runs = content.pop("run", [])
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
-        raise BadSuite(f"--suite {path}: it has no run; each is a table [[run]] of launch flags")
+        raise BadSuite(f"{path}: no runs; add at least one [[run]] table of launch flags")
     for flags in (content, *runs):
         if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
-            raise BadSuite(f"--suite {path}: {', '.join(sorted(misplaced))} may not stand in a suite")
+            raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in run for run in runs):
-        raise BadSuite(f"--suite {path}: output stands at the top, for all runs: they share a warehouse")
+        raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
     output = content.setdefault("output", DEFAULT_OUTPUT)
     launches = []
     for number, run in enumerate(runs, 1):
         try:
             launches.append(options.launch_from(content | run))
         except BadLaunch as error:
-            raise BadSuite(f"--suite {path}: run {number}: {error}") from error
+            raise BadSuite(f"{path}: run {number}: {error}") from error
     return Suite(path.stem, Path(output), tuple(launches))
 
 

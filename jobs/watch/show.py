@@ -22,7 +22,7 @@ def table(status: RunStatus) -> RenderableType:
     if not listed:
         return Group(*lines)
     shards = Table(box=None, pad_edge=False)
-    for column in ("shard", "samples", "failed", "state", "task", "node", "for", "last error or reason"):
+    for column in ("shard", "samples", "failed", "state", "task", "node", "elapsed", "last error or reason"):
         shards.add_column(column, justify="right" if column in {"shard", "samples", "failed"} else "left")
     for shard in listed:
         shards.add_row(*_row(shard))
@@ -36,7 +36,8 @@ def print_status(status: RunStatus, console: Console) -> None:
 
 def _header(status: RunStatus) -> list[str]:
     share = status.finished / status.planned if status.planned else 0.0
-    first = [f"{status.run_id}: {status.finished:,} of {status.planned:,} samples finished ({share:.0%})"]
+    samples = "sample" if status.planned == 1 else "samples"
+    first = [f"{status.run_id}: {status.finished:,} of {status.planned:,} {samples} finished ({share:.0%})"]
     first += [f"{status.failed} failed"] if status.failed else []
     first += [f"{status.in_flight} in flight"] if status.in_flight else []
     second = [f"{count} {state}" for state, count in sorted(status.states.items())]
@@ -69,7 +70,7 @@ def _row(shard: ShardStatus) -> list[str]:
 def progress_line(progress: Progress) -> str:
     """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`."""
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
-    shown = [f"{len(progress.ended)}/{progress.total} samples"]
+    shown = [f"{len(progress.ended)}/{counted(progress.total, 'sample')}"]
     shown += [counted(progress.errors, "error")] if progress.errors else []
     if len(progress.ended) == progress.total:
         # The journal may have been removed before its last steps were read, so no count of steps would be right.

@@ -81,4 +81,4 @@ def test_the_command(suite: Path) -> None:
     command[5] = str(suite.with_name("missing.toml"))
     wrong = subprocess.run(command, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
-    assert "not a readable TOML file" in wrong.stderr
+    assert "missing.toml: no such file" in wrong.stderr

@@ -72,11 +72,11 @@ def test_nothing_is_launched_where_one_run_is_wrong(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("output = 3 4", "not a readable TOML file"),
-        ("output = 'runs'", "it has no run"),
-        ("run = 3", "it has no run"),
-        ("tag = 'x'\n[[run]]\nmethod = 'vanilla'", "tag may not stand in a suite"),
-        ("[[run]]\ndry_run = true", "dry-run may not stand in a suite"),
-        ("[[run]]\noutput = 'x'", "output stands at the top"),
+        ("output = 'runs'", "no runs; add at least one"),
+        ("run = 3", "no runs; add at least one"),
+        ("tag = 'x'\n[[run]]\nmethod = 'vanilla'", "not allowed in a suite: tag"),
+        ("[[run]]\ndry_run = true", "not allowed in a suite: dry-run"),
+        ("[[run]]\noutput = 'x'", "set output once at the top: all runs share"),
     ],
 )
 def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -84,4 +84,11 @@ def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, message
     path.write_text(text, encoding="utf-8")
     with pytest.raises(suite.BadSuite, match=message) as refused:
         suite.read(path)
+    assert str(refused.value).startswith(f"{path}: ")
     assert "\n" not in str(refused.value).strip()
+
+
+def test_a_missing_suite_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    with pytest.raises(suite.BadSuite) as refused:
+        suite.read(tmp_path / "nowhere.toml")
+    assert str(refused.value) == f"{tmp_path / 'nowhere.toml'}: no such file"

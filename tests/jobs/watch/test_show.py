@@ -47,6 +47,7 @@ def test_a_stopped_shard_is_listed_with_its_task_and_its_last_error() -> None:
     )
     assert "11 of 16 samples finished (69%) · 1 failed" in text
     assert "shards: 1 finished, 1 stopped" in text
+    assert "  node  elapsed  last error or reason" in text
     [row] = [line for line in text.splitlines() if "stopped" in line and "shards:" not in line]
     assert row.split() == ["1", "3/8", "1", "stopped", "40_1", "n7", "2", "min", "MemoryError"]
 
