@@ -21,13 +21,13 @@ so that they are complete or absent.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from harness.plural import counted
 from harness.problem import Problem
@@ -42,9 +42,16 @@ class RunBusyError(ValueError):
     """The plan of a run cannot change because workers hold its shards."""
 
 
+class RunDamaged(ValueError):
+    """A file of a run's plan cannot be read; the message is one line that names the file."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths and files of one run."""
+    """Paths and files of one run.
+
+    Reading the plan (`spec`, `problems`, `shards` and what counts them) raises RunDamaged.
+    """
 
     path: Path
 
@@ -176,41 +183,47 @@ class RunFolder:
 
     def spec(self) -> RunSpec:
         """Read the run's specification."""
-        return RunSpec.read(self.spec_path)
+        with _damage_named(self.spec_path):
+            return RunSpec.read(self.spec_path)
 
     def problems(self) -> list[Problem]:
         """Read the run's problems, in order."""
-        return read_problems(self.problems_path)
+        with _damage_named(self.problems_path):
+            return read_problems(self.problems_path)
 
     def shards(self) -> list[list[Unit]]:
         """Read the units of each shard, in shard order."""
         shards: list[list[Unit]] = [[] for _ in range(self.num_shards())]
-        for row in trace_files.read_rows(self.shards_path):
-            shards[row.pop("shard")].append(Unit(**row))
+        with _damage_named(self.shards_path):
+            for row in trace_files.read_rows(self.shards_path):
+                shards[row.pop("shard")].append(Unit(**row))
         return shards
 
     def shard(self, number: int) -> list[Unit]:
         """Read the units of one shard, without reading the others."""
-        rows = trace_files.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
-        return [Unit(**row) for row in rows]
+        with _damage_named(self.shards_path):
+            rows = trace_files.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
+            return [Unit(**row) for row in rows]
 
     def units_by_shard(self) -> pa.Table:
         """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
-        return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
+        with _damage_named(self.shards_path):
+            return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
 
     def num_shards(self) -> int:
         """Return how many shards the plan has."""
-        return int(self._shards_metadata()["shards"])
+        return self._shards_number("shards")
 
     def assignment(self) -> int:
         """Return how often the units were assigned to shards before this plan.
 
         Trace files of another assignment may hold samples of any shard.
         """
-        return int(self._shards_metadata()["deal"])
+        return self._shards_number("deal")
 
-    def _shards_metadata(self) -> dict[str, str]:
-        return trace_files.read_metadata(self.shards_path)
+    def _shards_number(self, key: str) -> int:
+        with _damage_named(self.shards_path):
+            return int(trace_files.read_metadata(self.shards_path)[key])
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
@@ -227,3 +240,20 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> None:
 def read_problems(path: Path) -> list[Problem]:
     """Read the problems that `write_problems` wrote; raises ValueError where the file has an unknown column."""
     return _PROBLEMS.validate_python(trace_files.read_rows(path))
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """Turn what reading a file of the plan raises into RunDamaged."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RunDamaged(f"{path} is missing") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(key) for key in first["loc"])
+        raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error
+    except (*trace_files.DAMAGED, ValueError, TypeError, LookupError) as error:
+        problem = "cannot be read" if isinstance(error, OSError) and error.errno else "is damaged"
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RunDamaged(f"{path} {problem}: {reason}") from error

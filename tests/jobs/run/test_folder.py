@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.folder import RunBusyError
+from jobs.run.folder import RunBusyError, RunDamaged
 from jobs.run.shards import assign_to_shards
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -23,3 +23,18 @@ def test_the_shards_of_a_run_with_workers_are_not_assigned_again(tmp_path: Path)
     assert run.shards() == fewer
     with pytest.raises(ValueError, match="no shard 1: its samples were assigned again"):
         run_shard(str(run.path), 1)
+
+
+def test_an_unreadable_file_of_the_plan_is_named_with_the_reason(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run.spec_path.write_text(run.spec_path.read_text(encoding="utf-8").replace('"seed": 0', '"seed": "x"'))
+    with pytest.raises(RunDamaged, match=r"spec\.json is damaged: seed: Input should be a valid integer"):
+        run.spec()
+    run.problems_path.unlink()
+    with pytest.raises(RunDamaged, match=r"problems\.parquet is missing$"):
+        run.problems()
+    run.shards_path.write_bytes(run.shards_path.read_bytes()[:200])
+    for read in (run.num_shards, run.shards, run.units_by_shard, lambda: run.shard(0)):
+        with pytest.raises(RunDamaged, match=r"shards\.parquet is damaged: .*Parquet magic bytes") as raised:
+            read()
+        assert "\n" not in str(raised.value)
