@@ -81,7 +81,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Verdict:
-    """The target's one-token judgement, with the full probability vector."""
+    """The target's one-token judgment, with the full probability vector."""
 
     __pydantic_config__ = NO_UNKNOWN_FIELDS
 

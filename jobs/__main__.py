@@ -8,20 +8,13 @@ from pathlib import Path
 
 import click
 
-from harness.command import OneLineGroup
 from harness.engines.settings import Kind
 from harness.plural import counted
+from jobs.arguments import Date, RunCommands, check_shard, run_folder
 from jobs.run.folder import RunFolder
 
 _FOLLOW_SECONDS = 30.0
 _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-
-
-def _folder(path: Path) -> RunFolder:
-    run = RunFolder(path)
-    if not run.exists():
-        raise click.UsageError(f"{path} is not a run folder: it has no shards.parquet")
-    return run
 
 
 def _submit_unfinished(run: RunFolder) -> None:
@@ -38,26 +31,31 @@ def _submit_unfinished(run: RunFolder) -> None:
     print_dispatched(dispatched, run, Console(highlight=False))
 
 
-@click.group(cls=OneLineGroup)
+@click.group(cls=RunCommands)
 def main() -> None:
     """Watch, resume, cancel and finish runs; launch suites and nights."""
 
 
-@main.command()
+@main.command(short_help="Run one shard in this process.")
 @_RUN
 @click.argument("shard", type=int)
 def worker(run: Path, shard: int) -> None:
     """Run the unfinished samples of one shard in this process."""
     from jobs.work.worker import run_shard
 
-    click.echo(f"{counted(run_shard(str(_folder(run).path), shard), 'sample')} ended")
+    folder = run_folder(run)
+    check_shard(folder, shard)
+    click.echo(f"{counted(run_shard(str(folder.path), shard), 'sample')} ended")
 
 
-@main.command()
-@_RUN
+@main.command(short_help="Print the status of a run.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
-def status(run: Path, follow: bool) -> None:
-    """Print how a run stands: its shards, its pace, what failed and why."""
+def status(runs: tuple[Path, ...], follow: bool) -> None:
+    """Print the status of runs: their shards, their pace, what failed and why.
+
+    Of several paths, such as runs/*, those that are not run folders are skipped.
+    """
     import time
 
     from rich.console import Console
@@ -65,16 +63,30 @@ def status(run: Path, follow: bool) -> None:
     from jobs.watch import show
     from jobs.watch.status import status as read_status
 
-    folder, console = _folder(run), Console(highlight=False)
-    now = read_status(folder)
-    show.print_status(now, console)
-    while follow and now.may_progress:
+    folders, console = _run_folders(runs), Console(highlight=False)
+    while True:
+        statuses = [read_status(folder) for folder in folders]
+        for number, run_status in enumerate(statuses):
+            if number:
+                console.print()
+            show.print_status(run_status, console)
+        if not (follow and any(run_status.may_progress for run_status in statuses)):
+            return
         time.sleep(_FOLLOW_SECONDS)
-        now = read_status(folder)
-        show.print_status(now, console)
 
 
-@main.command()
+def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
+    if len(paths) == 1:
+        return [run_folder(paths[0])]
+    folders = [RunFolder(path) for path in paths if RunFolder(path).exists()]
+    if not folders:
+        raise click.UsageError(f"none of the {len(paths)} paths is a run folder")
+    if skipped := [str(path) for path in paths if not RunFolder(path).exists()]:
+        click.echo(f"skipped, not a run folder: {', '.join(skipped)}", err=True)
+    return folders
+
+
+@main.command(short_help="Print the end of a worker's log.")
 @_RUN
 @click.argument("shard", type=int, required=False)
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
@@ -83,45 +95,51 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     from jobs.watch.status import log_path
     from jobs.watch.status import status as read_status
 
-    folder = _folder(run)
-    for shard_status in read_status(folder).shards:
-        is_chosen = shard_status.state == "stopped" if shard is None else shard_status.shard == shard
-        task = shard_status.task if is_chosen else None
-        if task is not None and (path := log_path(folder, task.job_id)).exists():
+    folder = run_folder(run)
+    if shard is not None:
+        check_shard(folder, shard)
+    chosen = [s for s in read_status(folder).shards if (s.state == "stopped" if shard is None else s.shard == shard)]
+    if not chosen:
+        click.echo("No shard has stopped; name a shard to see its log.")
+    for shard_status in chosen:
+        path = log_path(folder, shard_status.task.job_id) if shard_status.task else None
+        if path is not None and path.exists():
             click.echo(f"== shard {shard_status.shard}: {path}")
             click.echo("\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:]))
+        else:
+            click.echo(f"No log of a Slurm job for shard {shard_status.shard}; all logs are in {folder.logs_dir}.")
 
 
-@main.command()
+@main.command(short_help="Cancel a run's Slurm jobs.")
 @_RUN
 def cancel(run: Path) -> None:
     """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it."""
     from jobs.run import submissions
     from jobs.slurm import client
 
-    names = [submission.name for submission in submissions.read(_folder(run))]
+    names = [submission.name for submission in submissions.read(run_folder(run))]
     if not names:
         raise click.UsageError(f"{run} was not submitted to Slurm; a local run ends with the command that started it")
     try:
         client.cancel([*names, submissions.finalizer_name(names[-1])])
     except client.SlurmError as error:
-        raise click.ClickException(f"the run was not cancelled, because Slurm failed: {error}") from error
-    click.echo(f"cancelled; to resume:  python -m jobs resume {run}")
+        raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
+    click.echo(f"canceled; to resume:  python -m jobs resume {run}")
 
 
-@main.command()
+@main.command(short_help="Submit the shards that are left.")
 @_RUN
 def resume(run: Path) -> None:
     """Submit the shards that are neither finished nor running or queued, with the options of the last submission."""
     from jobs.run import submissions
 
-    folder = _folder(run)
+    folder = run_folder(run)
     if not submissions.read(folder):
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder)
 
 
-@main.command("retry-failed")
+@main.command("retry-failed", short_help="Retry samples that ended in an error.")
 @_RUN
 @click.option(
     "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."
@@ -130,26 +148,25 @@ def retry_failed(run: Path, at_most: int) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
     from jobs.run import retries, submissions
 
-    folder = _folder(run)
+    folder = run_folder(run)
     granted = retries.grant(folder, at_most)
-    exhausted = f"; {granted.num_exhausted} are out of retries (--at-most {at_most})" if granted.num_exhausted else ""
-    click.echo(f"retrying {len(granted.retried)} failed samples{exhausted}")
+    exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
+    retried = counted(len(granted.retried), "failed sample")
+    click.echo(f"retrying {retried}" + (f"; {exhausted}" if granted.num_exhausted else ""))
     if submissions.read(folder):
         _submit_unfinished(folder)
     elif granted.retried:
         click.echo("to run them, run the launch command of the run again")
 
 
-@main.command()
+@main.command(short_help="Launch a suite for a night and judge it.")
 @click.option(
     "--suite",
     type=click.Path(path_type=Path),
     required=True,
     help="TOML file of launches, such as slurm/suites/nightly.toml.",
 )
-@click.option(
-    "--date", "night", type=click.DateTime(formats=["%Y-%m-%d"]), help="Date of the night.  [default: today, UTC]"
-)
+@click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
 def nightly(suite: Path, night: datetime | None) -> None:
     """Launch a suite for a night, and after it a job that compares the night with those before it."""
     from jobs import nightly as nights
@@ -159,9 +176,8 @@ def nightly(suite: Path, night: datetime | None) -> None:
     with launch_errors_in_one_line():
         launched = nights.launch(suite, evening)
     if launched.verdict_job:
-        click.echo(
-            f"night of {evening}: {counted(len(launched.runs), 'run')}; the verdict is job {launched.verdict_job}"
-        )
+        num_runs = counted(len(launched.runs), "run")
+        click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}")
         return
     try:
         nights.conclude(str(suite), evening.isoformat())
@@ -169,7 +185,7 @@ def nightly(suite: Path, night: datetime | None) -> None:
         sys.exit(1)
 
 
-@main.command("suite")
+@main.command("suite", short_help="Launch the runs of a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 def launch_suite(file: Path, tag: str | None) -> None:
@@ -193,7 +209,7 @@ def launch_suite(file: Path, tag: str | None) -> None:
     click.echo(f"Report, with a viewer of every trace: {page}")
 
 
-@main.command()
+@main.command(short_help="Check that two runs emitted the same tokens.")
 @_RUN
 @click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def lossless(run: Path, baseline: Path) -> None:
@@ -201,18 +217,18 @@ def lossless(run: Path, baseline: Path) -> None:
     from jobs.after.lossless import compare
 
     try:
-        pairs = compare(_folder(run), _folder(baseline))
+        pairs = compare(run_folder(run), run_folder(baseline))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     differing = [pair for pair in pairs if pair.first_divergence is not None]
     click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
     for pair in differing:
-        lengths = f"{pair.lengths[0]} and {pair.lengths[1]} tokens"
+        lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"
         click.echo(f"  {pair.problem_id} {pair.sample_index}: differ from token {pair.first_divergence} ({lengths})")
     sys.exit(bool(differing) or not pairs)
 
 
-@main.command()
+@main.command(short_help="Score steps with a reward model.")
 @_RUN
 @click.option(
     "--model", required=True, help="Process reward model in the form of Math-Shepherd: a Hugging Face id, or a folder."
@@ -226,9 +242,9 @@ def lossless(run: Path, baseline: Path) -> None:
     help="Engine of the reward model.",
 )
 @click.option(
-    "--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Longest judgement, in tokens."
+    "--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Longest judgment, in tokens."
 )
-@click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgements in flight.")
+@click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
 def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
     from harness import models
@@ -236,14 +252,14 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
 
     try:
         source = scoring.source(models.resolve(model))
-        judged, refused = scoring.score_run(_folder(run), source, kind, max_context, concurrency, click.echo)
+        judged, refused = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
     except (ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
-    too_long = f"; {refused} were too long for the model" if refused else ""
-    click.echo(f"{judged} judgements by {source.scorer}{too_long}\n  python -m warehouse.load {run}")
+    too_long = f"; {counted(refused, 'was', 'were')} too long for the model" if refused else ""
+    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}\n  python -m warehouse.load {run}")
 
 
-@main.command()
+@main.command(short_help="Grade, load and print the result.")
 @_RUN
 @click.option(
     "--database",
@@ -256,7 +272,7 @@ def finalize(run: Path, database: Path | None) -> None:
     from jobs.command import launch_errors_in_one_line
 
     with launch_errors_in_one_line():
-        conclude(str(_folder(run).path), str(database) if database else None)
+        conclude(str(run_folder(run).path), str(database) if database else None)
 
 
 if __name__ == "__main__":

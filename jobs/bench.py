@@ -45,7 +45,7 @@ class _State:
 @click.option("--samples", type=click.IntRange(1), default=2000, help="Samples of each of 500 problems.")
 @click.option("--tasks", type=click.IntRange(1), default=1000, help="Tasks of the array, one shard each.")
 @click.option("--method", default="vanilla", help="Method of the run.")
-@click.option("--minutes", type=click.FloatRange(0), default=30, help="Time after which the run is cancelled.")
+@click.option("--minutes", type=click.FloatRange(0), default=30, help="Time after which the run is canceled.")
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Parent folder of the run folder.")
 def main(samples: int, tasks: int, method: str, minutes: float, output: Path) -> None:
     """Measure a large array on a Slurm cluster."""

@@ -26,8 +26,8 @@ def conclude(folder: str, database: str | None = None) -> bool:
     num_unfinished = by_shard(run, read_endings(run)).num_unfinished
     if num_unfinished:
         console.print(
-            f"NOT COMPLETE: {counted(num_unfinished, 'sample')} not finished. "
-            f"To run them:  python -m jobs resume {run.path}",
+            f"NOT COMPLETE: {counted(num_unfinished, 'sample is', 'samples are')} not finished. "
+            f"To resume:  python -m jobs resume {run.path}",
             style="bold yellow",
             soft_wrap=True,
         )

@@ -30,6 +30,8 @@ class Pair:
 
 def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     """Compare every sample that both runs finished. Raises ValueError where equal tokens cannot be expected."""
+    if run.path.resolve() == baseline.path.resolve():
+        raise ValueError(f"both arguments name {run.path.name}; two different runs are needed")
     specs = (run.spec(), baseline.spec())
     for spec in specs:
         if spec.temperature > 0:

@@ -31,7 +31,7 @@ _UNSCORED_ROLES = frozenset({"answer", "chain", "rethink"})
 
 
 @dataclass(frozen=True)
-class _Judgement:
+class _Judgment:
     """One request to the reward model: the steps of which it judges the last, and the columns that identify it."""
 
     problem_id: str
@@ -85,29 +85,29 @@ async def score(
     slots = asyncio.Semaphore(concurrency)
     num_refused = 0
 
-    async def judge(judgement: _Judgement) -> dict[str, Any]:
+    async def judge(judgment: _Judgment) -> dict[str, Any]:
         async with slots:
             try:
-                quality: float | None = await model.quality(problems[judgement.problem_id], judgement.steps)
+                quality: float | None = await model.quality(problems[judgment.problem_id], judgment.steps)
             except RequestRefused:
                 quality = None
-        return {**judgement.columns, "scorer": scorer, "score": quality}
+        return {**judgment.columns, "scorer": scorer, "score": quality}
 
     before, num_samples = len(rows), 0
     unscored = (
         s for s in counting_records(run, ["problem_id", "steps"], failed=False) if s["sample_id"] not in scored_ids
     )
     while samples := list(islice(unscored, _SAMPLES_PER_WRITE)):
-        new_rows = await asyncio.gather(*(judge(judgement) for s in samples for judgement in _judgements(s)))
+        new_rows = await asyncio.gather(*(judge(judgment) for s in samples for judgment in _judgments(s)))
         num_refused += sum(row["score"] is None for row in new_rows)
         rows += new_rows
         trace_files.write_table(path, trace_files.SCORES, rows)
         num_samples += len(samples)
-        say(f"{counted(len(rows) - before, 'judgement')} of {counted(num_samples, 'sample')}")
+        say(f"{counted(len(rows) - before, 'judgment')} of {counted(num_samples, 'sample')}")
     return len(rows) - before, num_refused
 
 
-def _judgements(sample: dict[str, Any]) -> Iterator[_Judgement]:
+def _judgments(sample: dict[str, Any]) -> Iterator[_Judgment]:
     before: list[str] = []
     for step_index, step in enumerate(sample["steps"]):
         if step["role"] in _UNSCORED_ROLES:
@@ -115,5 +115,5 @@ def _judgements(sample: dict[str, Any]) -> Iterator[_Judgement]:
         texts = [(None, step["text"]), *enumerate(candidate["text"] for candidate in step["candidates"])]
         for candidate_index, text in texts:
             columns = {"sample_id": sample["sample_id"], "step_index": step_index, "candidate_index": candidate_index}
-            yield _Judgement(sample["problem_id"], (*before, text), columns)
+            yield _Judgment(sample["problem_id"], (*before, text), columns)
         before.append(step["text"])

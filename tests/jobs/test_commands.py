@@ -29,7 +29,7 @@ def submitted(tmp_path: Path) -> RunFolder:
 def test_cancel_ends_the_tasks_and_the_job_after_them(submitted: RunFolder, slurm: FakeSlurm) -> None:
     slurm.prints(scancel="")
     result = jobs("cancel", submitted.path)
-    assert result.output == f"cancelled; to resume:  python -m jobs resume {submitted.path}\n"
+    assert result.output == f"canceled; to resume:  python -m jobs resume {submitted.path}\n"
     assert slurm.calls() == ["scancel --name=run.0", "scancel --name=run.0.finalize"]
 
 
@@ -37,7 +37,7 @@ def test_cancel_reports_in_one_line_that_slurm_failed(submitted: RunFolder, slur
     slurm.answers(scancel="echo 'scancel: error: Unable to contact slurm controller' >&2; exit 1")
     result = jobs("cancel", submitted.path)
     assert result.exit_code == 1
-    message = "the run was not cancelled, because Slurm failed: scancel: Unable to contact slurm controller"
+    message = "the run was not canceled, because Slurm failed: scancel: Unable to contact slurm controller"
     assert result.stderr == f"error: {message}\n"
 
 
@@ -68,3 +68,70 @@ def test_a_local_run_has_nothing_to_cancel_or_resume(tmp_path: Path, command: st
 def test_a_folder_without_a_plan_is_not_a_run_folder(tmp_path: Path) -> None:
     result = jobs("status", tmp_path)
     assert (result.exit_code, "is not a run folder" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["worker", "logs"])
+def test_a_shard_that_the_run_lacks_is_refused(tmp_path: Path, command: str) -> None:
+    result = jobs(command, plan(tmp_path).path, "9")
+    assert (result.exit_code, result.stderr) == (2, "error: SHARD 9: the run has 1 shard, numbered 0\n")
+    result = jobs(command, plan(tmp_path, samples=2, shards=3).path, "3")
+    assert (result.exit_code, result.stderr) == (2, "error: SHARD 3: the run has 3 shards, numbered 0 to 2\n")
+
+
+def test_logs_say_why_there_is_nothing_to_show(tmp_path: Path, submitted: RunFolder, slurm: FakeSlurm) -> None:
+    slurm.prints(squeue="run.0|0|41|40|RUNNING|n1|None", sacct="")
+    result = jobs("logs", submitted.path)
+    assert (result.exit_code, result.output) == (0, "No shard has stopped; name a shard to see its log.\n")
+    local = plan(tmp_path / "local")
+    expected = f"No log of a Slurm job for shard 0; all logs are in {local.logs_dir}.\n"
+    assert jobs("logs", local.path).output == expected
+
+
+@pytest.mark.parametrize("name", ["shards.parquet", "problems.parquet", "spec.json"])
+def test_a_damaged_plan_is_one_line(tmp_path: Path, name: str) -> None:
+    run = plan(tmp_path)
+    (run.path / name).write_text("{", encoding="utf-8")
+    command = "status" if name == "shards.parquet" else "finalize"
+    result = jobs(command, run.path)
+    assert result.exit_code in {1, 2}
+    assert f"{run.path / name} is damaged: " in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_status_of_several_runs(tmp_path: Path) -> None:
+    first, second = plan(tmp_path), plan(tmp_path, samples=2)
+    result = jobs("status", first.path, second.path)
+    assert result.exit_code == 0
+    assert f"{first.path.name}: 0 of 24 samples finished" in result.stdout
+    assert f"{second.path.name}: 0 of 16 samples finished" in result.stdout
+    other = tmp_path / "warehouse.duckdb"
+    other.touch()
+    result = jobs("status", first.path, other)
+    assert (result.exit_code, result.stderr) == (0, f"skipped, not a run folder: {other}\n")
+    assert first.path.name in result.stdout
+    assert jobs("status", other, tmp_path).exit_code == 2
+
+
+def test_the_folder_of_run_folders_names_them(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    result = jobs("status", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"it has no shards.parquet; the run folders in it: {run.path.name}\n")
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    result = jobs("lossless", run.path, run.path)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: both arguments name {run.path.name}; two different runs are needed\n"
+
+
+def test_every_command_has_a_summary_that_is_not_cut_off() -> None:
+    assert "..." not in CliRunner().invoke(main, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+
+
+def test_a_date_has_one_form() -> None:
+    result = jobs("nightly", "--suite", "x.toml", "--date", "tonight")
+    assert result.exit_code == 2
+    assert "tonight is not a date of the form YYYY-MM-DD" in result.stderr
+    assert "YYYY-MM-DD" in jobs("nightly", "--help").output

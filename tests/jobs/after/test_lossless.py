@@ -53,6 +53,6 @@ def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) ->
 
 def test_sampled_runs_are_refused(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
-    code, output = lossless(run, run)
+    code, output = lossless(run, plan(tmp_path, samples=2))
     assert code == 2
     assert "--temperature 0" in output
