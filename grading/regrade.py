@@ -40,7 +40,6 @@ _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 @click.option("--new", metavar="VERSION", help="With --diff, compare to this version and grade nothing.")
 @click.option(
     "--versions",
-    "--version",
     "is_listing",
     is_flag=True,
     help="List the grader versions of each run and grade nothing.",

@@ -13,12 +13,30 @@ import click
 from harness import environment
 
 
+class Date(click.DateTime):
+    """A calendar date, as a datetime at midnight."""
+
+    def __init__(self) -> None:
+        super().__init__(["%Y-%m-%d"])
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        """Return how help names the value."""
+        return "YYYY-MM-DD"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a date such as `2026-01-31`."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value} is not a date of the form YYYY-MM-DD", param, ctx)
+
+
 class OneLineErrors(click.Command):
     """A command that exits with code 2 on a wrong input and with 1 on other trouble, with one line on stderr.
 
-    It has `-h` and, unless it declares another, `--version`. Options with an attribute `heading` are listed by `--help`
-    under it, in the order of `headings`. With `help_without_arguments`, or where an argument or option is required, the
-    command without any argument prints its help.
+    It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
+    `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
+    argument prints its help.
     """
 
     def __init__(
@@ -29,8 +47,7 @@ class OneLineErrors(click.Command):
         super().__init__(*arguments, **settings)
         self.headings = tuple(headings)
         self.help_without_arguments = help_without_arguments
-        if not any("--version" in parameter.opts for parameter in self.params):  # grading.regrade has its own
-            self.params.append(_version_option())
+        self.params.append(_version_option())
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
         """Run and return what the command returns; a number is the exit code."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
+from harness.command import Date
 from harness.engines.settings import Kind
 from harness.plural import counted
-from jobs.arguments import Date, RunCommands, check_shard, run_folder
+from jobs.arguments import RunCommands, check_shard, run_folder
 from jobs.run.folder import RunFolder
 
 _FOLLOW_SECONDS = 30.0

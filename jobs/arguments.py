@@ -26,24 +26,6 @@ class RunCommands(OneLineGroup):
             raise click.ClickException(str(error)) from error
 
 
-class Date(click.DateTime):
-    """A calendar date, as a datetime at midnight."""
-
-    def __init__(self) -> None:
-        super().__init__(["%Y-%m-%d"])
-
-    def get_metavar(self, *_: Any, **__: Any) -> str:
-        """Return how help names the value."""
-        return "YYYY-MM-DD"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse a date such as `2026-01-31`."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value} is not a date of the form YYYY-MM-DD", param, ctx)
-
-
 def run_folder(path: Path) -> RunFolder:
     """Return the run folder at a path. Raises click.UsageError where there is none."""
     run = RunFolder(path)

@@ -40,7 +40,9 @@ from warehouse.options import (
 )
 from warehouse.summary import summaries
 
-_BY_ENDING: dict[str, show.Format] = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+_BY_ENDING: dict[str, show.Format] = {
+    ".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex", ".txt": "table",
+}  # fmt: skip
 
 
 def compare_runs(

@@ -19,13 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from warehouse.errors import one_line
 from warehouse.files import (
     WarehouseBusy,
     WarehouseError,
     WarehouseMissing,
     WarehouseOutdated,
     busy,
+    check_is_file,
     copy,
+    missing,
     successor,
     write_lock,
 )
@@ -49,7 +52,6 @@ __all__ = [
     "former_runs",
     "literal",
     "memory_mebibytes",
-    "one_line",
     "reader",
     "rebuilder",
     "rows",
@@ -78,6 +80,7 @@ def writer(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
     The file and the schema are created where they are missing. Readers do not wait; they see the new state when they
     open the file the next time. Raises WarehouseError.
     """
+    check_is_file(database)
     with write_lock(database, wait_seconds), ExitStack() as stack:
         if database.exists():
             # An open reader keeps other programs from opening the file itself for writing.
@@ -97,6 +100,7 @@ def rebuilder(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Co
 
     Raises WarehouseError.
     """
+    check_is_file(database)
     with (
         write_lock(database, wait_seconds),
         _other_programs_kept_out(database, wait_seconds),
@@ -112,8 +116,9 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
 
     Raises WarehouseMissing, WarehouseOutdated, WarehouseBusy and other WarehouseErrors.
     """
-    if not database.is_file():
-        raise WarehouseMissing(f"there is no warehouse at {database}: create it by python -m warehouse.load RUNS_DIR")
+    check_is_file(database)
+    if not database.exists():
+        raise WarehouseMissing(missing(database))
     connection = _connect(database, wait_seconds)
     try:
         if _stored_version(connection, database) != (tables_digest(), views_digest()):
@@ -187,14 +192,8 @@ def arrow(connection: Connection, sql: str) -> pa.Table:
     """Run a query and return an Arrow table. Raises DatabaseError, and WarehouseError where the SQL returns nothing."""
     relation = connection.sql(sql)
     if relation is None:
-        raise WarehouseError("the SQL is empty")
+        raise WarehouseError("the SQL returns no rows")
     return relation.to_arrow_table()
-
-
-def one_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def literal(text: str) -> str:

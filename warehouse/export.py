@@ -17,7 +17,13 @@ from harness.plural import counted
 from warehouse.comparison.outcomes import resolve
 from warehouse.database import Connection, reader, run_tables
 from warehouse.inspect_log import ExportImpossible, export_inspect
-from warehouse.options import WarehouseCommand, database_option, format_option, wait_option
+from warehouse.options import (
+    WarehouseCommand,
+    database_option,
+    default_database,
+    format_option,
+    wait_option,
+)
 
 _ROWS_PER_BATCH = 50_000
 
@@ -44,7 +50,7 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("run_id", metavar="RUN")
+@click.argument("run", metavar="RUN")
 @format_option(["parquet", "inspect"], "parquet")
 @click.option(
     "-o",
@@ -52,18 +58,21 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
     type=click.Path(path_type=Path),
     help="Folder or file to write.  [default: RUN-parquet/ or RUN.eval]",
 )
-@database_option()
+@database_option(default="beside RUN, else in the working directory")
 @wait_option()
 def main(
-    run_id: str,
+    run: str,
     output_format: Literal["parquet", "inspect"] | None,
     output: Path | None,
-    database: Path,
+    database: Path | None,
     wait_seconds: float,
 ) -> None:
-    """Write one run of the warehouse as Parquet files or as an Inspect log."""
-    with reader(database, wait_seconds) as connection:
-        run_id = resolve(connection, run_id)
+    """Write one run of the warehouse as Parquet files or as an Inspect log.
+
+    RUN is a run id, a prefix of one, or a run folder.
+    """
+    with reader(database or default_database(run), wait_seconds) as connection:
+        run_id = resolve(connection, run)
         if output_format == "inspect":
             output = output or Path(f"{run_id}.eval")
             click.echo(f"{output}: {counted(export_inspect(connection, run_id, output), 'sample')}")

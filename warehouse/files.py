@@ -99,3 +99,17 @@ def _copy_file(source: Path, target: Path) -> None:
 
 def _log_of(database: Path) -> Path:
     return database.with_name(f"{database.name}.wal")
+
+
+def check_is_file(database: Path) -> None:
+    """Raise WarehouseError where the path of a database is that of a folder."""
+    if database.is_dir():
+        raise WarehouseError(f"the database {database} is a folder")
+
+
+def missing(database: Path) -> str:
+    """Return the message for a database that does not exist; launches create one inside the folder `runs`."""
+    other = database.parent / "runs" / "warehouse.duckdb"
+    if other.is_file():
+        return f"no warehouse at {database}; use --database {other}"
+    return f"no warehouse at {database}; create one with: python -m warehouse.load RUNS --database {database}"

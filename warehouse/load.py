@@ -25,7 +25,6 @@ from warehouse.database import (
     WarehouseMissing,
     WarehouseOutdated,
     former_runs,
-    one_line,
     reader,
     rebuilder,
     rows,
@@ -34,6 +33,7 @@ from warehouse.database import (
     writer,
 )
 from warehouse.display import printable
+from warehouse.errors import one_line
 from warehouse.loading import convert
 from warehouse.loading.load_report import LoadReport, describe, describe_skipped, report_on
 from warehouse.loading.run_files import LoadedFile
@@ -245,6 +245,9 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
 
     Exit code 1: something was left out, with a warning; 2: nothing was loaded.
     """
+    for path in paths:
+        if not path.is_dir():
+            raise click.UsageError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
     folders = run_folders(paths)
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")

@@ -4,9 +4,10 @@ The database of a command without `--database` is `warehouse.duckdb`
 
 - beside the run folder, where the command loads one (`warehouse.load`, `jobs finalize`);
 - beside the first run folder named, or else in the working directory, where the command takes run folders
-  (`warehouse.compare`, `warehouse.report`, `harness.project`): see `default_database`;
-- in the working directory, where the command takes run ids or no runs at all (`warehouse.query`, `warehouse.trace`,
-  `warehouse.export`, `warehouse.latency`, `warehouse.regress`).
+  (`warehouse.compare`, `warehouse.report`, `warehouse.trace`, `warehouse.export`, `harness.project`): see
+  `default_database`;
+- in the working directory, where the command takes run ids or no runs at all (`warehouse.query`, `warehouse.latency`,
+  `warehouse.regress`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import IO, Any, Protocol, TypeVar
 import click
 
 from harness.command import OneLineErrors
-from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError, one_line
+from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError
 from warehouse.display import printable
+from warehouse.errors import one_line
 
 DATABASE_NAME = "warehouse.duckdb"
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -103,6 +105,13 @@ def format_option(formats: Sequence[str], default: str = "by FILE's ending, else
     )
 
 
+def check_output(_: click.Context, parameter: click.Parameter, output: Path | None) -> Path | None:
+    """Return the file to write; raise click.UsageError where its folder does not exist."""
+    if output is not None and not output.parent.is_dir():
+        raise click.UsageError(f"{parameter.opts[0]} {output}: the folder {output.parent} does not exist")
+    return output
+
+
 def output_option() -> Option:
     """Add `-o`/`--output`, a file to write."""
     return click.option(
@@ -110,6 +119,7 @@ def output_option() -> Option:
         "--output",
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
+        callback=check_output,
         help="Write to FILE.  [default: standard output]",
     )
 
@@ -125,11 +135,11 @@ def choose_format(
 ) -> Format:
     """Return the format to write: the one named, else the one of the file's ending (in any case), else `default`.
 
-    file_only: formats that are not written to standard output. is_ending_required: a file whose ending says nothing is
-    an error. Raises click.UsageError.
+    file_only: formats that are not written to standard output. is_ending_required: a file name without an ending is an
+    error, as an unknown ending always is. Raises click.UsageError.
     """
     ending = output.suffix.lower() if output else ""
-    if output and is_ending_required and output_format is None and ending not in by_ending:
+    if output and output_format is None and ending not in by_ending and (ending or is_ending_required):
         raise click.UsageError(f"{output} ends in none of {', '.join(by_ending)}: rename it or give --format")
     chosen = output_format or by_ending.get(ending, default)
     if chosen in file_only and output is None:

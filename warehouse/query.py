@@ -35,7 +35,7 @@ from warehouse.options import (
 )
 
 Format = Literal["table", "csv", "json", "parquet"]
-_BY_ENDING: dict[str, Format] = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+_BY_ENDING: dict[str, Format] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
 _QUERIES = Path(__file__).with_name("queries")
 _LIST = """
 SELECT kind, name, comment FROM (
@@ -118,10 +118,20 @@ def _listing(connection: Connection) -> tuple[list[str], list[tuple[object, ...]
     return ["kind", "name", "comment"], [*connection.execute(_LIST).fetchall(), *queries]
 
 
-def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
-    result = connection.execute(sql)
-    if result is None or result.description is None:  # only blanks or comments
+def _check_statement(connection: Connection, sql: str) -> None:
+    """Raise WarehouseError unless the text is exactly one statement, and DatabaseError where it cannot be parsed."""
+    statements = connection.extract_statements(sql)
+    if not statements:  # only blanks or comments
         raise WarehouseError("the SQL is empty")
+    if len(statements) > 1:
+        raise WarehouseError(f"expected one SQL statement, not {len(statements)}")
+
+
+def _answer(connection: Connection, sql: str) -> tuple[list[str], list[tuple[object, ...]]]:
+    _check_statement(connection, sql)
+    result = connection.execute(sql)
+    if result.description is None:
+        raise WarehouseError("the SQL returns no rows")
     return [column[0] for column in result.description], result.fetchall()
 
 
@@ -160,6 +170,7 @@ def main(
     chosen: Format = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
     with reader_for_grader(database, grader, wait_seconds) as connection:
         if chosen == "parquet" and output is not None:
+            _check_statement(connection, text or _LIST)
             table = arrow(connection, text or _LIST)
             pq.write_table(table.rename_columns(_distinct(table.column_names)), output)
             return

@@ -15,6 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from harness.command import Date
 from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError
 from warehouse.display import plain, print_table
@@ -138,19 +139,19 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
     return None if value is None else value.date()
 
 
-_DATE = click.DateTime(formats=["%Y-%m-%d"])
-
-
 @click.command(cls=WarehouseCommand)
 @database_option("Database of nightly runs only.")
 @click.option(
     "--night",
-    type=_DATE,
+    type=Date(),
     callback=_date,
     help="Date of the evening (UTC) of the night to judge.  [default: the newest]",
 )
 @click.option(
-    "--since", type=_DATE, callback=_date, help="Ignore nights before this date, for example after an intended change."
+    "--since",
+    type=Date(),
+    callback=_date,
+    help="Ignore nights before this date, for example after an intended change.",
 )
 @format_option(get_args(Format))
 @output_option()

@@ -16,9 +16,10 @@ from rich.text import Text
 
 from harness.engine import normalized
 from harness.plural import counted
+from warehouse.comparison.outcomes import resolve
 from warehouse.database import Connection, WarehouseError, reader, rows
 from warehouse.display import plain
-from warehouse.options import WarehouseCommand, database_option, wait_option
+from warehouse.options import WarehouseCommand, database_option, default_database, wait_option
 
 Row = dict[str, Any]
 
@@ -148,9 +149,6 @@ def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
 
 
 def _explain_missing(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> str:
-    runs = [row["run_id"] for row in rows(connection, "SELECT run_id FROM run ORDER BY run_id")]
-    if run_id not in runs:
-        return f"no run {run_id}; there are: {', '.join(map(str, runs[:20])) or 'none'}"
     sql = "SELECT problem_id FROM problem WHERE run_id = $run_id ORDER BY problem_index"
     problems = [str(row["problem_id"]) for row in rows(connection, sql, {"run_id": run_id})]
     if problem_id not in problems:
@@ -159,19 +157,20 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("run_id", metavar="RUN")
+@click.argument("run", metavar="RUN")
 @click.argument("problem_id")
 @click.argument("sample_index", type=int)
-@database_option()
+@database_option(default="beside RUN, else in the working directory")
 @wait_option()
-def main(run_id: str, problem_id: str, sample_index: int, database: Path, wait_seconds: float) -> None:
+def main(run: str, problem_id: str, sample_index: int, database: Path | None, wait_seconds: float) -> None:
     """Print one sample: prompt, steps, candidates, verdicts, calls.
 
-    PROBLEM_ID is a problem of the dataset, e.g. demo/0; SAMPLE_INDEX counts its samples from 0.
+    RUN is a run id, a prefix of one, or a run folder. PROBLEM_ID is a problem of the dataset, e.g. demo/0; SAMPLE_INDEX
+    counts its samples from 0.
     """
     console = Console(highlight=False)
-    with reader(database, wait_seconds) as connection:
-        for line in trace_lines(connection, run_id, problem_id, sample_index):
+    with reader(database or default_database(run), wait_seconds) as connection:
+        for line in trace_lines(connection, resolve(connection, run), problem_id, sample_index):
             console.print(line, soft_wrap=True)
 
 

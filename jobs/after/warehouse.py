@@ -26,7 +26,8 @@ class WarehouseFailed(RuntimeError):
 
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
-    from warehouse.database import DatabaseError, WarehouseError, one_line
+    from warehouse.database import DatabaseError, WarehouseError
+    from warehouse.errors import one_line
 
     try:
         yield

@@ -9,9 +9,11 @@ import click
 import duckdb
 import pytest
 from click.testing import CliRunner
+from pydantic import TypeAdapter, ValidationError
 
 from warehouse import compare, export, latency, load, query, regress, trace
-from warehouse.database import WarehouseError
+from warehouse.database import WarehouseError, writer
+from warehouse.errors import one_line
 from warehouse.options import WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
 
@@ -44,31 +46,77 @@ def test_the_format_is_an_option_or_follows_from_the_file_ending() -> None:
     assert choose_format(None, None, endings, "table") == "table"
     assert choose_format(None, Path("a.csv"), endings, "table") == "csv"
     assert choose_format(None, Path("a.JSON"), endings, "table") == "json"
-    assert choose_format(None, Path("a.txt"), endings, "table") == "table"
+    assert choose_format(None, Path("a"), endings, "table") == "table"
+    with pytest.raises(click.UsageError, match=r"a\.xlsx ends in none of \.csv, \.json"):
+        choose_format(None, Path("a.xlsx"), endings, "table")
     assert choose_format("json", Path("a.csv"), endings, "table") == "json"
     with pytest.raises(click.UsageError, match=r"ends in none of \.csv, \.json"):
-        choose_format(None, Path("a.txt"), endings, "table", is_ending_required=True)
+        choose_format(None, Path("a"), endings, "table", is_ending_required=True)
     assert choose_format("csv", Path("a.txt"), endings, "table", is_ending_required=True) == "csv"
     with pytest.raises(click.UsageError, match="--format json needs -o FILE"):
         choose_format("json", None, endings, "table", file_only=["json"])
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "message"),
     [
-        WarehouseError("first\nsecond"),
-        duckdb.Error("first\n\nsecond"),
-        OSError("first\nsecond"),
-        OverflowError("first"),
+        (WarehouseError("first\nsecond"), "first second"),
+        (duckdb.Error('No table!\nDid you mean "a"?\n\nLINE 1: SELECT\n   ^'), 'No table! Did you mean "a"?'),
+        (OSError("first\nsecond"), "first second"),
+        (FileNotFoundError(2, "No such file or directory", "a.csv"), "a.csv: No such file or directory"),
+        (OverflowError("first"), "first"),
     ],
 )
-def test_an_error_of_the_warehouse_is_one_line_and_exit_code_2(error: Exception) -> None:
+def test_an_error_of_the_warehouse_is_one_line_and_exit_code_2(error: Exception, message: str) -> None:
     @click.command(cls=WarehouseCommand)
     def main() -> None:
         raise error
 
     result = CliRunner().invoke(main)
-    assert (result.exit_code, result.stdout, result.stderr) == (2, "", "error: first\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"error: {message}\n")
+
+
+def test_an_error_of_a_settings_file_names_the_field() -> None:
+    with pytest.raises(ValidationError) as raised:
+        TypeAdapter(dict[str, int]).validate_python({"shards": "many"})
+    assert one_line(raised.value).startswith("shards: Input should be a valid integer")
+
+
+@pytest.mark.parametrize("module", [compare, query, regress, report])
+def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path, module: ModuleType) -> None:
+    arguments = {compare: ["a", "b"], query: ["SELECT 1"], regress: [], report: ["a"]}[module]
+    result = CliRunner().invoke(module.main, [*arguments, "-o", str(tmp_path / "none" / "x.md")])
+    assert result.exit_code == 2
+    assert f"x.md: the folder {tmp_path / 'none'} does not exist" in result.stderr
+
+
+@pytest.mark.parametrize(("argument", "message"), [("none", "none: no such folder"), ("file", "file: not a folder")])
+def test_a_path_to_load_that_is_not_a_folder_is_named(tmp_path: Path, argument: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(load.main, [str(tmp_path / argument)])
+    assert (result.exit_code, result.stderr.rstrip().endswith(message)) == (2, True)
+
+
+def test_a_missing_database_is_answered_with_the_one_in_the_runs_folder_or_how_to_make_it(tmp_path: Path) -> None:
+    database = tmp_path / "warehouse.duckdb"
+    for hint in (f"create one with: python -m warehouse.load RUNS --database {database}", "use --database "):
+        result = CliRunner().invoke(query.main, ["SELECT 1", "--database", str(database)])
+        assert (result.exit_code, hint in result.stderr) == (2, True)
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        (tmp_path / "runs" / "warehouse.duckdb").touch()
+
+
+def test_a_folder_as_the_database_is_called_one(tmp_path: Path) -> None:
+    result = CliRunner().invoke(query.main, ["SELECT 1", "--database", str(tmp_path)])
+    assert (result.exit_code, f"the database {tmp_path} is a folder" in result.stderr) == (2, True)
+    with pytest.raises(WarehouseError, match="is a folder"), writer(tmp_path):
+        pass
+
+
+def test_a_date_is_described_and_rejected_in_one_form() -> None:
+    assert "--night YYYY-MM-DD" in CliRunner().invoke(regress.main, ["--help"]).output
+    result = CliRunner().invoke(regress.main, ["--night", "tomorrow"])
+    assert (result.exit_code, "tomorrow is not a date of the form YYYY-MM-DD" in result.stderr) == (2, True)
 
 
 def test_an_error_does_not_act_on_the_terminal() -> None:

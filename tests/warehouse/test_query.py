@@ -77,6 +77,21 @@ def test_usage_errors(loaded: Loaded, arguments: tuple[str, ...]) -> None:
     assert query(loaded.database, *arguments).exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_several_statements_and_an_unknown_ending_are_refused(loaded: Loaded, tmp_path: Path, name: str) -> None:
+    result = query(loaded.database, "SELECT 1; SELECT 2", "-o", str(tmp_path / name))
+    assert (result.exit_code, result.stderr) == (2, "error: expected one SQL statement, not 2\n")
+    result = query(loaded.database, "SELECT 1;", "-o", str(tmp_path / "a.xlsx"))
+    assert (result.exit_code, "a.xlsx ends in none of .csv" in result.stderr) == (2, True)
+    assert query(loaded.database, "SELECT 1;  -- one").exit_code == 0
+    assert query(loaded.database, "PIVOT problem ON dataset USING count(*)").exit_code == 0
+
+
+def test_an_error_in_the_sql_keeps_the_hint(loaded: Loaded) -> None:
+    assert 'Did you mean "sample"?' in query(loaded.database, "SELECT * FROM samples").stderr
+    assert "Candidate bindings:" in query(loaded.database, "SELECT run FROM problem").stderr
+
+
 @pytest.mark.parametrize(
     "sql",
     [

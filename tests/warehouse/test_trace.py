@@ -50,10 +50,18 @@ def test_control_characters_and_markup_are_shown_not_obeyed(tmp_path: Path) -> N
     assert not any(line.startswith("── step 9") for line in shown.splitlines())
 
 
+def test_a_run_is_named_by_its_id_a_prefix_or_its_folder(loaded: Loaded) -> None:
+    folder = loaded.speculative.path
+    by_id = trace(loaded.database, folder.name, "toy/0", "0")
+    assert by_id.exit_code == 0
+    for name in (folder.name[:-1], str(folder)):
+        assert trace(loaded.database, name, "toy/0", "0").output == by_id.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (("none", "toy/0", "0"), "there are: "),
+        (("none", "toy/0", "0"), "'none' is not a run of this warehouse, which has: "),
         (("RUN", "none", "0"), "toy/0, toy/1"),
         (("RUN", "toy/0", "9"), "sample 9"),
     ],

@@ -22,7 +22,8 @@ from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
 from jobs.run.records import FAILED
 from jobs.run.spec import RunSpec
-from warehouse.database import Connection, DatabaseError, literal, one_line
+from warehouse.database import Connection, DatabaseError, literal
+from warehouse.errors import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import Row
 from warehouse.loading.run_files import LoadedFile, SkippedFile

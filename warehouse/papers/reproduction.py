@@ -16,7 +16,8 @@ from harness.methods import defaults
 from jobs import launching
 from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
-from warehouse.database import Connection, DatabaseError, WarehouseError, one_line, reader
+from warehouse.database import Connection, DatabaseError, WarehouseError, reader
+from warehouse.errors import one_line
 from warehouse.load import load_run
 from warehouse.measures import measure, runs_like
 from warehouse.papers import conditions, estimate, suite
