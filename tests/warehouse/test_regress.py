@@ -271,7 +271,7 @@ def test_another_device_is_another_segment(four_nights: Path) -> None:
 def test_a_mistake_gets_one_line_and_exit_code_2(tmp_path: Path, four_nights: Path) -> None:
     for arguments, message in (
         (("--night", "2020-01-01"), "nothing ran in the night of 2020-01-01; the newest nights are: "),
-        (("--night", "soon"), "does not match the format"),
+        (("--night", "soon"), "is not a date of the form YYYY-MM-DD"),
         (("--since", "2100-01-01"), "no night"),
     ):
         result = regress(four_nights, *arguments)
