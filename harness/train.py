@@ -37,7 +37,7 @@ def main() -> None:
     """Train SCoT's draft (section 3.3) and its selection (section 3.4)."""
 
 
-@main.command(cls=OneLineErrors)
+@main.command(cls=OneLineErrors, short_help="Align the draft with the target's reasoning.")
 @flags.training_options("align")
 def align(**values: Any) -> None:
     """Align the draft with the target's reasoning, and write the merged model to OUTPUT, for use as --draft.
@@ -49,7 +49,7 @@ def align(**values: Any) -> None:
         _align(flags.training_request("align", values))
 
 
-@main.command(cls=OneLineErrors)
+@main.command(cls=OneLineErrors, short_help="Train the target to select a draft.")
 @flags.training_options("select")
 def select(**values: Any) -> None:
     """Train the target to select a draft, and write the LoRA weights to OUTPUT, for use as --selection-adapter.

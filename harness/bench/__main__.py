@@ -39,7 +39,7 @@ def _names(valid_names: tuple[str, ...]) -> Callable[[click.Context, click.Param
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
             if name not in valid_names:
-                raise click.BadParameter(f"{name!r} is none of {', '.join(valid_names)}")
+                raise click.BadParameter(f"{name!r} is not one of {', '.join(valid_names)}")
         return names
 
     return split
