@@ -80,7 +80,7 @@ def clear(run: RunFolder) -> None:
 def _queued(before: Sequence[Submission]) -> list[client.Task]:
     """Return the tasks of these submissions that are running or queued, and cancel those that Slurm holds for good.
 
-    A cancelled task of an array is then submitted again, and a job that depends on it no longer waits forever.
+    A canceled task of an array is then submitted again, and a job that depends on it no longer waits forever.
     """
     names = [submission.name for submission in before]
     queued = client.queue([*names, *map(submissions.finalizer_name, names)])
