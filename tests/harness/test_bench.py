@@ -192,8 +192,8 @@ def test_the_plan_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "speed"], "'speed' is none of own, verdict"),
-        (["--methods", "specot"], "'specot' is none of vanilla"),
+        (["--only", "speed"], "'speed' is not one of own, verdict"),
+        (["--methods", "specot"], "'specot' is not one of vanilla"),
         (["--in-flight", "many"], "expected numbers"),
         (["--in-flight", "0"], "at least 1"),
     ],
