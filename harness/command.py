@@ -36,7 +36,7 @@ class OneLineErrors(click.Command):
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
     `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
-    argument prints its help.
+    argument prints its help and exits with code 2.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OneLineErrors(click.Command):
         needs_input = self.help_without_arguments or any(parameter.required for parameter in self.params)
         if not args and needs_input and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
-            ctx.exit(0)
+            ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
 
@@ -25,7 +26,7 @@ from pydantic import (
 )
 
 from harness.benchmarks import DATASETS
-from harness.methods import METHODS, defaults
+from harness.methods import METHODS, defaults, parameter_fields
 from harness.presets import presets
 
 Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
@@ -216,7 +217,12 @@ class PartialLaunch(BaseModel):
 
         Raises BadLaunch.
         """
-        values = {name.replace("-", "_"): value for name, value in flags.items() if value is not None}
+        values = {name.replace("-", "_"): _from_file(value) for name, value in flags.items() if value is not None}
+        for name in [name for name in values if name.removeprefix("no_") in switch_names() and name.startswith("no_")]:
+            values[name.removeprefix("no_")] = not values.pop(name)
+        for name, value in values.items():
+            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+                raise BadLaunch(f"{flag(name)}: expected a value, not true or false")
         sbatch = {word: str(values.pop(word.replace("-", "_"))) for word in SBATCH if word.replace("-", "_") in values}
         parameters = {name: values.pop(name) for name in parameter_names() if name in values}
         try:
@@ -234,6 +240,16 @@ class Launch(PartialLaunch):
 
     method: Annotated[str, _METHOD]
     dataset: Annotated[str, _DATASET]
+
+
+def _from_file(value: Any) -> Any:
+    """Return a date or a time of a TOML file as text, as a tag or a time limit may be written."""
+    return str(value) if isinstance(value, date | time) else value
+
+
+def switch_names() -> set[str]:
+    """Return the hyper-parameters that are true or false, which have a flag `--no-...` as well."""
+    return {p.name for method in METHODS for p in parameter_fields(method) if p.type is bool}
 
 
 def parameter_names() -> list[str]:

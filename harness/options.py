@@ -24,6 +24,7 @@ from harness.launch_options import (
     flag,
     literal_choices,
     parameter_names,
+    switch_names,
 )
 from harness.methods import METHODS, ParameterField, parameter_fields
 from harness.presets import presets
@@ -87,6 +88,7 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
             raise BadLaunch(f"--preset {preset}: unknown; valid: {', '.join(presets())}")
         layers.insert(0, (f"preset {preset}", dict(presets()[preset])))
     valid_names = {option.name for option in launch_options()} - {"config"} | set(further_names)
+    valid_names |= {f"no_{name}" for name in switch_names()}
     for source, layer in layers:
         for name in layer:
             if name not in valid_names:

@@ -96,7 +96,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     if prepared.cluster == "slurm":
         launch = prepared.launch
         script = dispatch.preview(prepared.run, prepared.num_shards, prepared.sbatch, launch.shards_per_task)
-        console.print(script, markup=False, soft_wrap=True)
+        print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
 
 
 def start(prepared: PreparedLaunch, console: Console) -> RunFolder:
@@ -184,7 +184,7 @@ def reason_of(traceback: str) -> str:
     exceptions = re.findall(r"^[\s|+-]*((?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w+Error): (.+)$", traceback, re.MULTILINE)
     messages = [message for name, message in exceptions if name.startswith(("harness.", "jobs."))]
     messages = messages or [message for _, message in exceptions]
-    return messages[-1] if messages else "no error output; probably killed (cancelled, preempted or out of memory)"
+    return messages[-1] if messages else "no error output; probably killed (canceled, preempted or out of memory)"
 
 
 def _conclude(run: RunFolder, console: Console) -> None:

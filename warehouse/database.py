@@ -32,7 +32,7 @@ from warehouse.files import (
     successor,
     write_lock,
 )
-from warehouse.schema import SCHEMA_VERSION, tables_digest, tables_sql, views_digest, views_sql
+from warehouse.schema import SCHEMA_VERSION, tables_digest, tables_sql, temporary_views_sql, views_digest, views_sql
 
 WAIT_SECONDS = 60.0
 """Default time to wait for a database that another process has locked."""
@@ -121,8 +121,12 @@ def reader(database: Path, wait_seconds: float = WAIT_SECONDS) -> Iterator[Conne
         raise WarehouseMissing(missing(database))
     connection = _connect(database, wait_seconds)
     try:
-        if _stored_version(connection, database) != (tables_digest(), views_digest()):
+        tables, views = _stored_version(connection, database)
+        if tables != tables_digest():
             raise WarehouseOutdated(_outdated(database))
+        if views != views_digest():
+            # Another version of the code loaded last: this version's views stand before its, for this connection alone.
+            connection.execute(temporary_views_sql())
         yield connection
     finally:
         connection.close()

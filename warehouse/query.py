@@ -39,7 +39,9 @@ _BY_ENDING: dict[str, Format] = {".csv": "csv", ".json": "json", ".parquet": "pa
 _QUERIES = Path(__file__).with_name("queries")
 _LIST = """
 SELECT kind, name, comment FROM (
-    SELECT 'view' AS kind, view_name AS name, comment FROM duckdb_views() WHERE NOT internal
+    -- Another version's views may lie in the file, below those of this version.
+    SELECT 'view' AS kind, view_name AS name, arg_max(comment, database_name = 'temp') AS comment
+    FROM duckdb_views() WHERE NOT internal GROUP BY view_name
     UNION ALL
     SELECT 'table', table_name, comment FROM duckdb_tables() WHERE NOT internal
 ) ORDER BY kind DESC, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 SCHEMA_VERSION = 2
@@ -33,6 +34,11 @@ def tables_sql() -> str:
 def views_sql() -> str:
     """Return the definition of macros and views, in the order in which they build on each other."""
     return "\n".join(sql_of(f"views/{name}") for name in _VIEWS)
+
+
+def temporary_views_sql() -> str:
+    """Return the definition of macros and views for one connection, which may be one that only reads."""
+    return re.sub(r"^CREATE OR REPLACE (VIEW|MACRO)\b", r"CREATE OR REPLACE TEMP \1", views_sql(), flags=re.MULTILINE)
 
 
 def tables_digest() -> str:

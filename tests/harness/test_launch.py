@@ -172,3 +172,11 @@ def test_a_warehouse_that_is_none_is_refused_before_anything_runs(tmp_path: Path
     assert result.returncode == 2
     assert "runs/warehouse.duckdb is not a DuckDB database; move it away" in result.stderr
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["warehouse.duckdb"]
+
+
+def test_the_batch_script_is_printed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "#SBATCH --gres=gpu:a:2\n\t[bold]x[/bold]"
+    monkeypatch.setattr("jobs.submission.dispatch.preview", lambda *arguments: script)
+    arguments = [*SPECCOT, *DATASET, "--engine", "scripted", "--cluster", "slurm", "--dry-run"]
+    result = CliRunner().invoke(main, [*arguments, "--output", str(tmp_path)])
+    assert f"{script}\n" in result.stdout

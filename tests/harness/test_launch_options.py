@@ -52,6 +52,7 @@ def test_values_of_a_file_are_read_as_those_of_a_command_line(flags: dict[str, A
         ({**SPECCOT, "dataset": "dmeo"}, "--dataset dmeo: unknown; valid: gsm8k"),
         ({**SPECCOT, "samples": 0}, "--samples 0: Input should be greater than or equal to 1"),
         ({**SPECCOT, "drafts": 26}, "--drafts must be from 1 to 25, not 26"),
+        ({**SPECCOT, "samples": True}, "--samples: expected a value, not true or false"),
         ({**SPECCOT, "drafts": True}, "--drafts: expected a value, not true or false"),
         ({**SPECCOT, "score": "average"}, "--score is not a parameter of speccot, which takes --drafts"),
         ({**SPECCOT, "data_dir": "nowhere"}, "--data-dir nowhere: no such folder"),
@@ -65,6 +66,18 @@ def test_a_wrong_value_is_named_in_one_line(flags: dict[str, Any], message: str)
         launch_from(flags)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+def test_a_tag_or_a_time_may_be_a_date_or_a_time_of_toml(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("tag = 2026-11-22\ntime = 04:00:00\n")
+    launch = launch_from({**SPECCOT, "config": config})
+    assert (launch.tag, launch.sbatch) == ("2026-11-22", {"time": "04:00:00"})
+
+
+def test_a_switch_may_be_set_by_either_of_its_flags() -> None:
+    assert launch_from({**SPECCOT, "no-skip-agreed": True}) == launch_from({**SPECCOT, "skip-agreed": False})
+    assert launch_from({**SPECCOT, "no_skip_agreed": False}).parameters["skip_agreed"] is True
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_preset_that_it_names(tmp_path: Path) -> None:

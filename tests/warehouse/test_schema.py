@@ -96,6 +96,19 @@ def test_views_of_another_version_are_rebuilt_by_the_next_writer(tmp_path: Path)
         assert connection.execute("SELECT * FROM pass_at_1").fetchall() == []
 
 
+def test_a_reader_uses_its_own_views_where_another_version_loaded_last(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with writer(path) as connection:
+        connection.execute("CREATE OR REPLACE VIEW pass_at_1 AS SELECT 'another version' AS run_id")
+        connection.execute("UPDATE schema_version SET views_hash = 'other'; DROP VIEW flips")
+    before = path.read_bytes()
+    with reader(path) as connection:
+        assert connection.execute("SELECT * FROM pass_at_1").fetchall() == []
+        assert connection.execute("SELECT * FROM flips").fetchall() == []
+        assert connection.execute("FROM flip_traces('a', 'b')").fetchall() == []
+    assert path.read_bytes() == before
+
+
 def test_a_busy_warehouse_is_one_clear_line(tmp_path: Path) -> None:
     path = tmp_path / "w.duckdb"
     with runs.locked(path), pytest.raises(WarehouseBusy, match="was locked by another process"), writer(path, 0.2):
