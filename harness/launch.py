@@ -13,8 +13,9 @@ import click
 
 from harness import benchmarks, models, options
 from harness.command import OneLineErrors
-from harness.launch_options import BadLaunch, Launch, flag
+from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults
+from harness.methods.ranges import flag
 from harness.presets import presets
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -19,22 +19,21 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
 )
 
 from harness.benchmarks import DATASETS
-from harness.methods import METHODS, defaults, parameter_fields
+from harness.methods import METHODS
+from harness.methods.ranges import flag
+from harness.methods.values import Parameter, method_parameters, parameter_names, switch_names
 from harness.presets import presets
 
 Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
 EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]
 Proposer = Literal["none", "draft", "ngram"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
-Parameter = int | float | str | bool
-"""The value of a hyper-parameter."""
 
 
 class BadLaunch(ValueError):
@@ -51,11 +50,6 @@ class Flag:
     metavar: str | None = None
     default: str | None = None
     """The default in words, where the value alone does not say it."""
-
-
-def flag(name: str) -> str:
-    """Return the flag of a field: `guidance_tokens` becomes `--guidance-tokens`."""
-    return "--" + name.replace("_", "-")
 
 
 SBATCH: Mapping[str, str] = {
@@ -247,48 +241,6 @@ def _from_file(value: Any) -> Any:
     return str(value) if isinstance(value, date | time) else value
 
 
-def switch_names() -> set[str]:
-    """Return the hyper-parameters that are true or false, which have a flag `--no-...` as well."""
-    return {p.name for method in METHODS for p in parameter_fields(method) if p.type is bool}
-
-
-def parameter_names() -> list[str]:
-    """Return the names of the hyper-parameters of all methods, each once."""
-    return list(dict.fromkeys(name for method in METHODS for name in defaults(method)))
-
-
-def method_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
-
-    Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
-    """
-    if method not in METHODS:
-        raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
-    own = defaults(method)
-    for name in values:
-        if name not in own:
-            raise ValueError(
-                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(flag(n) for n in own) or 'none'}"
-            )
-    hints = get_type_hints(METHODS[method])
-    parameters = {**own, **{name: _parameter(name, hints[name], value) for name, value in values.items()}}
-    METHODS[method](**parameters)
-    return parameters
-
-
-def _parameter(name: str, hint: Any, value: Any) -> Parameter:
-    """Return a value in the type of its field. Raises ValueError."""
-    try:
-        if isinstance(value, bool) and hint is not bool:
-            raise ValueError("expected a value, not true or false")
-        parameter: Parameter = TypeAdapter(hint).validate_python(value)
-    except ValidationError as error:
-        raise ValueError(f"{flag(name)} {value}: {_message(error.errors()[0])}") from error
-    except ValueError as error:
-        raise ValueError(f"{flag(name)}: {error}") from error
-    return parameter
-
-
 def _one_line(error: ValidationError) -> str:
     """Return the first error in one line that names the flag."""
     first = error.errors()[0]
@@ -305,12 +257,3 @@ def _one_line(error: ValidationError) -> str:
 
 def _message(error: Mapping[str, Any]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
-
-
-def literal_choices(hint: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, also of an optional one; empty for any other type."""
-    for option in (hint, *get_args(hint)):
-        values = get_args(option)
-        if values and all(isinstance(value, str) for value in values):
-            return values
-    return ()

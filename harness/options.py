@@ -16,17 +16,10 @@ from click.core import ParameterSource
 from pydantic.fields import FieldInfo
 
 from harness.benchmarks import DATASETS
-from harness.launch_options import (
-    SBATCH,
-    BadLaunch,
-    Flag,
-    Launch,
-    flag,
-    literal_choices,
-    parameter_names,
-    switch_names,
-)
+from harness.launch_options import SBATCH, BadLaunch, Flag, Launch
 from harness.methods import METHODS, ParameterField, parameter_fields
+from harness.methods.ranges import flag
+from harness.methods.values import parameter_names, switch_names
 from harness.presets import presets
 from harness.toml_file import read_toml
 
@@ -159,7 +152,7 @@ def _without_none(annotation: Any) -> Any:
 
 def _click_type(name: str, value_type: Any, constraints: Iterable[Any]) -> Any:
     names = {"method": tuple(METHODS), "dataset": tuple(DATASETS), "preset": tuple(presets())}
-    if choices := names.get(name) or literal_choices(value_type):
+    if choices := names.get(name) or _literal_choices(value_type):
         return click.Choice(choices)
     if get_origin(value_type) is tuple:
         return str
@@ -189,7 +182,7 @@ def _parameter_option(name: str) -> click.Option:
     settings: dict[str, Any] = {"help": _parameter_help(declared), "default": None, "group": "method"}
     if hint is bool:
         return GroupedOption([f"{flag(name)}/--no-{name.replace('_', '-')}", name], **settings)
-    choices = literal_choices(hint)
+    choices = _literal_choices(hint)
     return GroupedOption([flag(name), name], type=click.Choice(choices) if choices else hint, **settings)
 
 
@@ -219,3 +212,12 @@ def _sbatch_options() -> list[click.Option]:
         GroupedOption([flag(word), word.replace("-", "_")], group="cluster", help=f"Slurm: {text}")
         for word, text in SBATCH.items()
     ]
+
+
+def _literal_choices(hint: Any) -> tuple[str, ...]:
+    """Return the values of a Literal, also of an optional one; empty for any other type."""
+    for option in (hint, *get_args(hint)):
+        values = get_args(option)
+        if values and all(isinstance(value, str) for value in values):
+            return values
+    return ()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 
+def flag(name: str) -> str:
+    """Return the flag of a field: `guidance_tokens` becomes `--guidance-tokens`."""
+    return "--" + name.replace("_", "-")
+
+
 def check_range(name: str, value: float, low: float, high: float | None) -> None:
     """Raise ValueError, naming the flag and the valid range, where a value is outside [low, high]. None: no limit."""
     if value < low or (high is not None and value > high):
         valid = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise ValueError(f"--{name.replace('_', '-')} must be {valid}, not {value}")
+        raise ValueError(f"{flag(name)} must be {valid}, not {value}")

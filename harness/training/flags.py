@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from harness import benchmarks, options
-from harness.launch_options import Launch, flag
+from harness.launch_options import Launch
+from harness.methods.ranges import flag
 from harness.training import settings as training_settings
 from harness.training.settings import Preset, Settings, Task
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from harness.launch_options import Parameter
 from harness.methods import run_identity, sample_identity
+from harness.methods.values import Parameter
 from harness.problem import Problem
 from harness.records import NO_UNKNOWN_FIELDS
 

@@ -11,8 +11,9 @@ from typing import Any
 from rich.console import Console
 
 from harness import hardware, options
-from harness.launch_options import Launch, parameter_names
+from harness.launch_options import Launch
 from harness.methods import defaults
+from harness.methods.values import parameter_names
 from jobs import launching
 from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
