@@ -166,10 +166,10 @@ async def test_what_there_was_no_time_for_is_named() -> None:
 async def test_the_watch_tells_waiting_from_work() -> None:
     with Watch() as waiting:
         await asyncio.sleep(0.3)
-    assert waiting.share(WAITING) > 0.8
-    assert waiting.busy_seconds < 0.2
     run = await run_of(bench(), "speccot", samples=60, in_flight=60)
-    assert run.watch.share("harness") > 0.3
+    # Compared with each other: on a machine with other work, the shares of either one may be anything.
+    assert waiting.share(WAITING) > run.watch.share(WAITING)
+    assert run.watch.share("harness") > waiting.share("harness")
 
 
 def test_a_table_is_markdown() -> None:

@@ -33,7 +33,7 @@ def invoke(*arguments: str) -> Result:
         (("speccot-table2", "--column", "aime24"), "speccot-table2 has gsm8k, math500"),
         (("speccot-table2", "--target", "qwq"), "unknown model 'qwq'"),
         (("speccot-table2", "--drafts", "0", "--dry-run"), "--drafts must be from 1 to 25"),
-        (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "there is no warehouse at nowhere.duckdb"),
+        (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "no warehouse at nowhere.duckdb"),
     ],
 )
 def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
