@@ -17,12 +17,12 @@ import click
 
 from grading.grade import Gold, Grade, Submission
 from grading.pool import grade_many
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.problem import Problem
+    from harness.problems.problem import Problem
 
 Kind = Literal["understood", "words", "only a string", "rejected"]
 _WHOLE_NUMBER = re.compile(r"(?<![\d.^_\\a-zA-Z])(?<!(?<!\\)\{)(?<!\d,)\d{1,6}(?![\d_]|\.\d|,\d{3}(?!\d)|\s*!)")
@@ -129,7 +129,7 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
     The exit code is 0 if every gold accepts itself, 1 if some do not, and 2 if an option is wrong or no dataset can be
     read.
     """
-    from harness import benchmarks
+    from harness.problems import benchmarks
     from jobs.after.grading import gold_of
 
     for name in names:

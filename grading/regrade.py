@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
     from grading.grade import Verdict

@@ -17,7 +17,7 @@ from harness import prompts
 from harness.candidates import offered_texts
 from harness.ending import WHOLE_REPLY_ROLES, ends_chain, ends_thought, is_repeat
 from harness.engine import Choice, Completion, Role, Sampling
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.recording import Model
 from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.prompts import problem_text
 
 BYTES_PER_TOKEN = 2

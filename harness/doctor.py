@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import environment, models, options, smollm
+from harness import environment
 from harness.checks.check import Check, Question, Status
-from harness.command import OneLineErrors
+from harness.cli import options
+from harness.cli.command import OneLineErrors
 from harness.engine import Role
 from harness.engines import adapter
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
+from harness.weights import models, smollm
 
 if TYPE_CHECKING:
     from jobs.submission.on_node import NodeAnswer

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.cli.toml_file import read_toml
 from harness.engine import Role
 from harness.latency import LatencyModel, ModelSpeed, Work
-from harness.toml_file import read_toml
 
 _ROUNDS = 50
 """Iterations of the fixed point for the requests in flight at each engine."""

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import benchmarks, models, options
-from harness.command import OneLineErrors
+from harness.cli import options
+from harness.cli.command import OneLineErrors
+from harness.cli.presets import presets
 from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults
 from harness.methods.ranges import flag
-from harness.presets import presets
+from harness.problems import benchmarks
+from harness.weights import models
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder

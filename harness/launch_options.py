@@ -2,7 +2,7 @@
 
 A `Launch` is built once, from the flags of a command line, a configuration file, a preset, a row of a suite, or Python,
 and is passed on as it is. Every flag of `harness.launch` is declared here with its type, default, range and help;
-`harness.options` turns the declarations into click options. Light: no torch, vllm, transformers or datasets.
+`harness.cli.options` turns the declarations into click options. Light: no torch, vllm, transformers or datasets.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pydantic import (
     model_validator,
 )
 
-from harness.benchmarks import DATASETS
+from harness.cli.presets import presets
 from harness.methods import METHODS
 from harness.methods.ranges import flag
 from harness.methods.values import Parameter, method_parameters, parameter_names, switch_names
-from harness.presets import presets
+from harness.problems.benchmarks import DATASETS
 
 Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
 EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]

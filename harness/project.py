@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import hardware
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 from harness.plural import counted
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from harness.engine import Tokenizer
-from harness.problem import Problem
-from harness.tokenizer import verdict_options
+from harness.problems.problem import Problem
+from harness.weights.tokenizer import verdict_options
 
 STEP_END = "\n\n"
 """Steps of a chain end at a blank line (SpecReason's code; the other papers do not say)."""

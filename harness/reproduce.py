@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from harness import options
-from harness.command import OneLineErrors
+from harness.cli import options
+from harness.cli.command import OneLineErrors
 
 _SUITE_DECIDES = {"method", "dataset", "preset", "config", "samples", "limit", "problems", "take_turns"}
 """Flags of the launcher that the suite decides, or that not every method takes."""

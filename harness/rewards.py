@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.engine import Engine, Tokenizer
-from harness.tokenizer import verdict_options
+from harness.weights.tokenizer import verdict_options
 
 VERSION = 1
 """Version of the prompt format: another format gives other scores."""

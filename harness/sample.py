@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from harness.chain import Chain, Limits, Stop
 from harness.engine import Engine, RequestRefused, Role
 from harness.methods import Method
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.recording import recording_models
 from harness.trace import Step, Trace
 

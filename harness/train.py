@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import benchmarks, environment, models
-from harness.command import OneLineErrors, OneLineGroup
+from harness import environment
+from harness.cli.command import OneLineErrors, OneLineGroup
+from harness.problems import benchmarks
 from harness.training import flags
 from harness.training.flags import TrainingRequest
+from harness.weights import models
 
 if TYPE_CHECKING:
     from harness.training.questions import Checked
@@ -81,9 +83,9 @@ def _align(request: TrainingRequest) -> None:
     if run is None:
         return
     data = _checked_data(request, run)
-    from harness.tokenizer import HFTokenizer
     from harness.training import align as recipe
     from harness.training.session import Session
+    from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import target_chains
 
     target = data.target
@@ -109,9 +111,9 @@ def _select(request: TrainingRequest) -> None:
     if base.fingerprint != data.target.fingerprint:
         raise ValueError(f"{base.path} is no longer the target that {run.path.name} ran with")
     from grading import grader_version
-    from harness.tokenizer import HFTokenizer
     from harness.training import select as recipe
     from harness.training.session import Session
+    from harness.weights.tokenizer import HFTokenizer
     from jobs.after.training_data import graded_drafts
     from warehouse.candidates import grade_candidates
 

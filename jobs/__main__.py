@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from harness.command import Date
+from harness.cli.command import Date
 from harness.engines.settings import Kind
 from harness.plural import counted
 from jobs.arguments import RunCommands, check_shard, run_folder
@@ -248,7 +248,7 @@ def lossless(run: Path, baseline: Path) -> None:
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
 def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
     """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
-    from harness import models
+    from harness.weights import models
     from jobs.after import score as scoring
 
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.command import OneLineGroup
+from harness.cli.command import OneLineGroup
 from harness.plural import counted
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 

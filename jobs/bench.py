@@ -20,7 +20,7 @@ import click
 from harness import environment
 from harness.bench.planning import write_problems
 from harness.bench.table import Cell, Table
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import click
 
-from harness import benchmarks, models
+from harness.problems import benchmarks
+from harness.weights import models
 from jobs.after.warehouse import WarehouseFailed
 from jobs.launching import LaunchFailed
 from jobs.slurm.client import SlurmError, SlurmRejected

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from harness import options
+from harness.cli import options
+from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
-from harness.toml_file import read_toml
 from jobs import launching
 from jobs.run.folder import RunFolder
 

@@ -34,7 +34,7 @@ FRONTS = {
     "harness.train",
 }
 """Commands that import upward, inside functions: what `python -m` runs puts the packages together."""
-COMMANDS = "harness.command"
+COMMANDS = "harness.cli.command"
 """What every command is made with: any package may import it."""
 
 UPWARD = {"jobs.after.warehouse"}
@@ -51,7 +51,7 @@ DOORS = {
     "duckdb": {"warehouse/database.py"},
     "math_verify": {"grading/reading/symbolic.py", "grading/bench/bare.py"},
     "sympy": {"grading/reading/symbolic.py", "grading/second/formula.py"},
-    "datasets": {"harness/hub.py"},
+    "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }

@@ -29,7 +29,7 @@ DEMO = ROOT / "harness" / "data" / "demo.toml"
 
 def command(number: int, output: Path) -> list[str]:
     """The launch of a run of the demo, in one process with its worker, so that one signal ends it."""
-    from harness import options
+    from harness.cli import options
 
     flags = {**corpus.launch_flags(DEMO)[number], "output": str(output), "cluster": "debug"}
     return [sys.executable, "-m", "harness.launch", *options.arguments(flags)]

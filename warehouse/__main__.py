@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.command import list_of_commands
+from harness.cli.command import list_of_commands
 
 main = list_of_commands("warehouse", Path(__file__).parent)
 

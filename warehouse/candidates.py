@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from grading import Gold, Submission, grade_many, grader_version
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 from harness.prompts import THINK_END
 from jobs.after.grading import gold_of
 from jobs.run import trace_files

@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 import click
 
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError
 from warehouse.display import printable
 from warehouse.errors import one_line

@@ -15,7 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from harness.command import Date
+from harness.cli.command import Date
 from harness.plural import counted
 from warehouse.database import WAIT_SECONDS, WarehouseError
 from warehouse.display import plain, print_table

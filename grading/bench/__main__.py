@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grading.grade import Gold, grader_version
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 
 if TYPE_CHECKING:
     from harness.bench.table import Table
@@ -56,7 +56,7 @@ def main(
     output: Path | None,
 ) -> None:
     """Measure the grader: its rate compared with bare math-verify, scaling with workers, memory, and longest pause."""
-    from harness import benchmarks
+    from harness.problems import benchmarks
     from jobs.after.grading import gold_of
 
     try:

@@ -13,16 +13,18 @@ from typing import Any
 
 import click
 
-from harness import benchmarks, environment, models, smollm
+from harness import environment
 from harness.bench import cache, flight, own, single_sample, vanilla, verdict
 from harness.bench.bare_vllm import BareVLLM
 from harness.bench.setting import Bench, say
 from harness.bench.table import Table, measured_on
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 from harness.context import required_context_tokens
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.methods import METHODS
+from harness.problems import benchmarks
+from harness.weights import models, smollm
 
 SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
     "verdict": verdict.measure,

@@ -12,7 +12,7 @@ from harness.chain import Limits
 from harness.engine import Choice, Engine, Generation, Role, Sampling
 from harness.engines.wrapper import EngineWrapper
 from harness.methods import Method
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Purpose, Trace
 

@@ -11,7 +11,7 @@ from harness.chain import Limits
 from harness.engine import Role, Sampling
 from harness.engines.scripted import ScriptedEngine
 from harness.methods import build
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Trace
 

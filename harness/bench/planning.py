@@ -14,7 +14,7 @@ _DATASET = "math500"
 
 def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
     """Write as many made-up problems as the dataset has, of so many sentences each."""
-    from harness import benchmarks
+    from harness.problems import benchmarks
 
     lines = (
         json.dumps({"id": f"{dataset}/{i}", "problem": f"What is {i} + {i}? " * sentences, "answer": str(2 * i)})
@@ -26,8 +26,8 @@ def write_problems(folder: Path, dataset: str, sentences: int = 1) -> None:
 def main(problems: int, samples: int) -> None:
     """Plan a run and write its run folder; prints one JSON object with the seconds that it took."""
     begun_at = time.monotonic()
-    from harness import benchmarks
     from harness.launch_options import Launch
+    from harness.problems import benchmarks
     from jobs.run.folder import RunFolder
     from jobs.run.plan import plan
     from jobs.run.shards import assign_to_shards

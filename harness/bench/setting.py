@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from harness.bench.drive import Engines, Run
 from harness.chain import Limits
 from harness.methods import Method, build, defaults
-from harness.problem import Problem
+from harness.problems.problem import Problem
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import benchmarks
 from harness.checks.check import Check, Question, failure, ok, warning
-from harness.problem import dataset_hash
+from harness.problems import benchmarks
+from harness.problems.problem import dataset_hash
 
 KNOWN_HASHES = {
     "gsm8k": "ffbf5c954908d37f",

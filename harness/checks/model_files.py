@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import hub, models, smollm
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 from harness.engines import adapter
+from harness.problems import hub
+from harness.weights import models, smollm
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")

@@ -61,8 +61,8 @@ def _try_tokenizer(role: str, folder: str, method: str | None, params: dict[str,
 
 def _properties(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
     from harness import prompts
-    from harness.problem import Problem
-    from harness.tokenizer import HFTokenizer
+    from harness.problems.problem import Problem
+    from harness.weights.tokenizer import HFTokenizer
 
     tokenizer = HFTokenizer(folder)
     prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"))
@@ -73,7 +73,7 @@ def _properties(role: str, folder: str, method: str | None, params: dict[str, An
 def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any]) -> str:
     """Build the verdict questions of a method, or of all; raises ValueError if an option is not a single token."""
     from harness import prompts
-    from harness.problem import Problem
+    from harness.problems.problem import Problem
 
     candidates = [str(i) for i in range(int(params.get("drafts", 5)))]
     questions = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 
 
 @click.command(cls=OneLineErrors)

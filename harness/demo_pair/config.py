@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
+from harness.cli.toml_file import read_toml
 from harness.demo_pair.examples import Kind
-from harness.toml_file import read_toml
 
 DEFAULT = Path(__file__).parent / "demo_pair.toml"
 Share = Annotated[float, Field(ge=0)]

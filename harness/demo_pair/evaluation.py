@@ -14,7 +14,7 @@ from harness.demo_pair import inference
 from harness.demo_pair.mistakes import Mistakes, corrupted_step
 from harness.demo_pair.stories import Story
 from harness.prompts import THINK_END
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 TEMPERATURE = 0.6
 _PASSING_DIGIT = 7

@@ -20,7 +20,7 @@ from harness import prompts
 from harness.demo_pair.mistakes import Mistakes, corrupted_step
 from harness.demo_pair.stories import Story
 from harness.prompts import THINK_END, Question
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 Kind = Literal["solve", "score", "apart", "choose", "chains"]
 KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains")

@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 from harness import prompts
 from harness.demo_pair import network
 from harness.demo_pair.stories import Story
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 MAX_TOKENS = 280
 _ROWS = 128

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.prompts import STEP_END, THINK_BRIDGE, THINK_END
 
 Level = Literal["easy", "medium", "hard"]

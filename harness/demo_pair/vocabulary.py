@@ -15,8 +15,8 @@ from pathlib import Path
 from harness import prompts
 from harness.demo_pair.stories import CONCLUSION, stories
 from harness.engine import Tokenizer
-from harness.problem import Problem
-from harness.tokenizer import HFTokenizer
+from harness.problems.problem import Problem
+from harness.weights.tokenizer import HFTokenizer
 
 END = "<|end|>"
 _CONTROLS = (END, "<|user|>", "<|assistant|>", "<think>", prompts.THINK_END)

@@ -27,7 +27,7 @@ from harness.engine import (
     VerdictUnavailable,
 )
 from harness.engines.settings import EngineSettings
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 _T = TypeVar("_T")
 

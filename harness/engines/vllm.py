@@ -24,7 +24,7 @@ from harness.engines import vllm_arguments
 from harness.engines.requests import CallClock, gather_or_cancel, speculated_tokens
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_process import VLLMProcess
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
 """Scheduling priorities; the lower number is scheduled first."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.prompts import THINK_BRIDGE, THINK_END, opening
-from harness.tokenizer import HFTokenizer
 from harness.training.data import Example, Examples, TargetChain
+from harness.weights.tokenizer import HFTokenizer
 
 
 def examples(

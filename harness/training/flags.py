@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from harness import benchmarks, options
+from harness.cli import options
 from harness.launch_options import Launch
 from harness.methods.ranges import flag
+from harness.problems import benchmarks
 from harness.training import settings as training_settings
 from harness.training.settings import Preset, Settings, Task
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import benchmarks
-from harness.problem import Problem
+from harness.problems import benchmarks
+from harness.problems.problem import Problem
 
 
 class TestQuestions(ValueError):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.engine import Tokenizer
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.prompts import chain_choice_question
 from harness.training.data import GRADED, Drafts, Example, Examples
 from harness.training.tuning import Loss

@@ -18,11 +18,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from harness import models
 from harness.engines import adapter as adapters
 from harness.training import data, manifest, merging, tuning
 from harness.training.data import Examples
 from harness.training.settings import Settings, Task
+from harness.weights import models
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from grading import Gold, Submission, grade_many, grader_version
 from grading import grade as grade_one
 from grading.pool import GradeOne
 from harness import environment
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name

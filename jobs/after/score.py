@@ -16,9 +16,9 @@ from harness import rewards
 from harness.engine import RequestRefused
 from harness.engines.factory import open_engines
 from harness.engines.settings import Kind, pair_settings
-from harness.models import ModelRef
 from harness.plural import counted
 from harness.rewards import RewardModel
+from harness.weights.models import ModelRef
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 

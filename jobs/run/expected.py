@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 
 _LEVEL_STEP = 0.6
 """Cost of each level above the first: the written solutions of MATH's 5,000 test problems have 226, 325, 440, 535 and

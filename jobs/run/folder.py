@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 from harness.plural import counted
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.files import write_atomically
 from jobs.run.spec import RunSpec, Unit

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness import benchmarks, environment, models
+from harness import environment
 from harness.engine import Role
 from harness.engines import adapter
 from harness.engines.speculation import proposer, unsupported_reason
 from harness.launch_options import Cluster, Launch
 from harness.methods import build
-from harness.problem import Problem, dataset_hash
+from harness.problems import benchmarks
+from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import prompt_hash
 from harness.training import manifest
+from harness.weights import models
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 
 _SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from harness.methods import run_identity, sample_identity
 from harness.methods.values import Parameter
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.records import NO_UNKNOWN_FIELDS
 
 SPEC_VERSION = 1

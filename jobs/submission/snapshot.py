@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import environment, models
+from harness import environment
+from harness.weights import models
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 

@@ -12,7 +12,7 @@ from harness.admission import Admission
 from harness.chain import Limits
 from harness.engine import Engine, Role
 from harness.methods import Method
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.prompts import opening
 from harness.sample import run_sample
 from harness.trace import Step, Trace

@@ -30,7 +30,7 @@ from harness.engines.speculation import Speculation, unsupported_reason
 from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run import state as run_state
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder

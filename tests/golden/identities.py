@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness import benchmarks
 from harness.launch_options import Launch
-from harness.problem import Problem
+from harness.problems import benchmarks
+from harness.problems.problem import Problem
 from jobs import suite
 from jobs.run.plan import plan
 from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec, units

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import options
+from harness.cli import options
 from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run.folder import RunFolder
 from jobs.run.state import RunState, read_state

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness import benchmarks, options
+from harness.cli import options
 from harness.launch import main as launch
+from harness.problems import benchmarks
 from jobs import nightly, suite
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder

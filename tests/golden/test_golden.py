@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import models, options
+from harness.cli import options
 from harness.launch import main as launch
-from harness.models import ModelRef
+from harness.weights import models
+from harness.weights.models import ModelRef
 from jobs import nightly, suite
 from jobs.__main__ import main as jobs
 from jobs.run.folder import RunFolder, run_folders

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from grading import Gold
 from grading.check import check, main, rewritten
-from harness import benchmarks
+from harness.problems import benchmarks
 from tests.shared import DATA_DIR, shared_file
 
 GOLDS = {

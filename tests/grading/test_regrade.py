@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from grading import VERDICTS, grader_version
 from grading.regrade import UNDECIDED, _counts, _row, _short, main
-from harness.problem import Problem, dataset_hash
+from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder

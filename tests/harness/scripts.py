@@ -9,7 +9,7 @@ from typing import Any
 from harness.engine import Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Trace
 

@@ -19,7 +19,7 @@ from harness.bench.table import Table
 from harness.engine import Sampling
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.simulated_model import SimulatedModel
-from harness.problem import Problem
+from harness.problems.problem import Problem
 
 PROBLEMS = [Problem(f"demo/{i}", "demo", f"What is {i} + 3?", str(i + 3)) for i in range(3)]
 

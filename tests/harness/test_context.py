@@ -6,7 +6,7 @@ import pytest
 
 from harness.context import BYTES_PER_TOKEN, PROMPT_RESERVE_TOKENS, required_context_tokens
 from harness.methods import METHODS, build
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from tests.harness.scripts import PROBLEM
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.cli.presets import presets
 from harness.launch import main
 from harness.methods import METHODS, build, defaults
-from harness.presets import presets
 from jobs.launching import reason_of
 
 DATASET = ("--dataset", "demo")
@@ -136,7 +136,7 @@ def test_where_slurm_answers_the_default_models_are_the_papers(tmp_path: Path, m
 
 
 def test_every_preset_names_a_method_its_parameters_and_existing_models() -> None:
-    from harness.models import MODELS
+    from harness.weights.models import MODELS
 
     for preset in presets().values():
         own = {name: value for name, value in preset.items() if name in defaults(preset["method"])}

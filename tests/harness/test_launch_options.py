@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from harness.cli.options import arguments, launch_from, parsed_flags
 from harness.launch_options import BadLaunch, Launch, PartialLaunch
 from harness.methods import defaults
-from harness.options import arguments, launch_from, parsed_flags
 
 SPECCOT = {"method": "speccot", "dataset": "demo"}
 

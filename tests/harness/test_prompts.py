@@ -6,7 +6,7 @@ import pytest
 
 from harness import prompts
 from harness.engines.scripted import ByteTokenizer
-from harness.problem import Problem
+from harness.problems.problem import Problem
 
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
 PROBLEM = Problem("demo/0", "demo", "What is 2 + 3?", "5")

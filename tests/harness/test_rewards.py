@@ -10,7 +10,7 @@ from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.rewards import Form, RewardModel
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import save_tiny_model
 
 SAID = range(100)

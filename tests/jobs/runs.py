@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import benchmarks
 from harness.methods import defaults
-from harness.problem import dataset_hash
+from harness.problems import benchmarks
+from harness.problems.problem import dataset_hash
 from harness.prompts import prompt_hash
 from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.problem import Problem, dataset_hash
+from harness.problems.problem import Problem, dataset_hash
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, units

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.engine import Role
-from harness.problem import Problem, dataset_hash
+from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Call, Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder

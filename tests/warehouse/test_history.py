@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run.expected import Recorded
 from jobs.run.spec import EngineSpec, RunSpec
 from tests.warehouse import runs

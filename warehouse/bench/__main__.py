@@ -16,7 +16,7 @@ import click
 
 from harness import environment
 from harness.bench.table import Table, measured_on
-from harness.command import OneLineErrors
+from harness.cli.command import OneLineErrors
 from jobs.run.folder import run_folders
 from warehouse.bench.synthetic import create
 from warehouse.database import memory_mebibytes

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run.expected import Recorded, expected_tokens
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import Unit

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 from warehouse.loading.run_files import LoadedFile

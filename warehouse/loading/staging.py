@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from grading import VERDICTS
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import benchmarks, models
 from harness.engines import adapter
 from harness.engines.speculation import proposer
 from harness.launch_options import Launch
 from harness.methods import build
+from harness.problems import benchmarks
 from harness.training import manifest
+from harness.weights import models
 from warehouse.papers.suite import TIMES, Measure, Suite
 
 TIMES_ONLY = "for the times: "

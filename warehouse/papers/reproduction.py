@@ -10,7 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
-from harness import hardware, options
+from harness import hardware
+from harness.cli import options
 from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.values import parameter_names

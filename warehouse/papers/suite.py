@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness import models, options
+from harness.cli import options
+from harness.cli.toml_file import parse_toml
 from harness.launch_options import Launch
-from harness.toml_file import parse_toml
+from harness.weights import models
 
 Flags = Mapping[str, str | int | float | bool]
 Paper = Literal["scot", "speccot", "specreason"]

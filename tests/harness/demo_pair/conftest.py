@@ -8,7 +8,7 @@ import pytest
 
 from harness.demo_pair import vocabulary
 from harness.demo_pair.stories import Story, stories
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 
 @pytest.fixture(scope="session")

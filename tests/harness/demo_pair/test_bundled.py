@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from harness import models
 from harness.demo_pair import config, evaluation, splits, vocabulary
 from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.stories import Story
-from harness.tokenizer import HFTokenizer
+from harness.weights import models
+from harness.weights.tokenizer import HFTokenizer
 
 DRAFT, TARGET = map(models.pair_folder, models.PAIR)
 

@@ -9,7 +9,7 @@ from harness.demo_pair.batches import LABELS
 from harness.demo_pair.examples import IGNORED, KINDS, Curriculum, Example, Kind
 from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.stories import Story
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 
 def curriculum(tokenizer: HFTokenizer, taught: list[Story], kind: Kind, mistakes: Mistakes | None = None) -> Curriculum:

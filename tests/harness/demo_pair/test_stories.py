@@ -6,10 +6,10 @@ import itertools
 import re
 from pathlib import Path
 
-from harness import benchmarks
 from harness.demo_pair import splits
 from harness.demo_pair.config import DEFAULT, read
 from harness.demo_pair.stories import LEVELS, Story, stories
+from harness.problems import benchmarks
 
 CALCULATION = re.compile(r"(\d+) ([-+×]) (\d+), (.*), so (\d+)\.$")
 SUM = re.compile(r"(\d)((?: [-+×] \d+)+) = (\d+)")

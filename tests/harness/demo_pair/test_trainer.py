@@ -17,7 +17,7 @@ from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.network import AuxiliaryHeads, Learner
 from harness.demo_pair.stories import Story
 from harness.demo_pair.trainer import Trainer
-from harness.tokenizer import HFTokenizer
+from harness.weights.tokenizer import HFTokenizer
 
 SHAPE = LayerShape(width=32, inner=48, heads=1)
 SHARES: dict[Kind, float] = {"solve": 1.0, "score": 1.0, "choose": 1.0}

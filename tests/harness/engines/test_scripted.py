@@ -13,7 +13,7 @@ from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.engines.simulated_model import SimulatedModel
 from harness.methods import METHODS, build
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Trace
 

@@ -15,8 +15,8 @@ from harness.engines.speculation import Proposer, Speculation, unsupported_reaso
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.recording import Model
-from harness.tokenizer import verdict_options
 from harness.trace import Trace
+from harness.weights.tokenizer import verdict_options
 from tests.harness.conftest import save_tiny_model
 
 PROMPT = list(range(40, 140))

@@ -19,7 +19,7 @@ from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
-from harness.tokenizer import verdict_options
+from harness.weights.tokenizer import verdict_options
 from tests.harness.conftest import save_tiny_adapter
 
 pytestmark = [

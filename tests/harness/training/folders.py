@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.methods import defaults
-from harness.problem import Problem, dataset_hash
+from harness.problems.problem import Problem, dataset_hash
 from harness.prompts import prompt_hash
-from harness.tokenizer import HFTokenizer
 from harness.trace import Candidate, Step, Trace
+from harness.weights.tokenizer import HFTokenizer
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.plan import _model

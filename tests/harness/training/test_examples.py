@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.prompts import chain_choice_question, opening
-from harness.tokenizer import HFTokenizer
 from harness.training import align, select
 from harness.training.data import Draft, Drafts, TargetChain
+from harness.weights.tokenizer import HFTokenizer
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 from tests.harness.training.folders import problems
 

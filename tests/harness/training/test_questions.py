@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import benchmarks
-from harness.problem import Problem
+from harness.problems import benchmarks
+from harness.problems.problem import Problem
 from harness.training import questions
 from tests.harness.training.folders import data_dir, problems
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from jobs.run.expected import Recorded, expected_tokens
 
 

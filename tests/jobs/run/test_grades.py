@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import jobs.after.grading
 from grading import VERDICTS, grader_version
 from grading.regrade import main
-from harness.problem import Problem, dataset_hash
+from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Step, Trace
 from jobs.after.grading import finish
 from jobs.run import trace_files

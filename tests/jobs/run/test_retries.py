@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import benchmarks
 from harness.engine import Role
 from harness.engines import factory
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
-from harness.problem import dataset_hash
+from harness.problems import benchmarks
+from harness.problems.problem import dataset_hash
 from jobs.after.grading import finish, finished_samples
 from jobs.run import retries, trace_files
 from jobs.run.endings import attempt_name, by_shard, files_of_shards, read_endings

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from harness.trace import Call, Candidate, Step, Trace, Verdict
 from jobs.run import trace_files
 from tests.jobs.run.test_journal import a_call, a_step

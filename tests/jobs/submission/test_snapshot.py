@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, models
+from harness import environment
+from harness.weights import models
 from jobs.after.conclude import conclude
 from jobs.run.folder import RunFolder
 from jobs.submission import snapshot
@@ -18,10 +19,10 @@ from jobs.work.worker import run_shards
 
 _ASK = """
 import json, os, pathlib, sys
-import jobs.run.spec, harness.models, harness.environment
+import jobs.run.spec, harness.weights.models, harness.environment
 print(json.dumps({
     "code": jobs.run.spec.__file__,
-    "target": harness.models.resolve("demo-target").path_or_hub_id,
+    "target": harness.weights.models.resolve("demo-target").path_or_hub_id,
     "commit": harness.environment.git_commit(),
     "profiles": sorted(p.name for p in (pathlib.Path(jobs.run.spec.__file__).parents[2] / "slurm/clusters").iterdir()),
     "exported": os.environ.get("SLURM_EXPORT_ENV"),

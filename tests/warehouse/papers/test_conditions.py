@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness import models
 from harness.hardware import Hardware, Speeds
 from harness.training import manifest
+from harness.weights import models
 from warehouse.papers import suite
 from warehouse.papers.conditions import TIMES_ONLY, aligned_from_another, num_problems, run_columns, why_not
 from warehouse.papers.estimate import from_history, from_model

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from harness.problem import Problem, dataset_hash
+from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Candidate, Trace
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec, Unit, units

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import models, smollm
-from harness.models import MODELS, ModelRef, ModelUnavailable, default_pair, resolve
+from harness.weights import models, smollm
+from harness.weights.models import MODELS, ModelRef, ModelUnavailable, default_pair, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [name for name in MODELS if name != smollm.NAME]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.toml_file import read_toml
+from harness.cli.toml_file import read_toml
 
 
 def test_a_readable_file_is_a_dictionary(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def gguf_file() -> Path:
 
 def _convert_in_a_process(gguf: Path, target: Path) -> None:
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TQDM_DISABLE": "1"}
-    paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
-    program = "import sys; from harness.smollm import convert_gguf; convert_gguf(*sys.argv[1:])"
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    program = "import sys; from harness.weights.smollm import convert_gguf; convert_gguf(*sys.argv[1:])"
     print("converting SmolLM2 (only once, about half a minute)", file=sys.stderr, flush=True)
     done = subprocess.run(
         [sys.executable, "-c", program, str(gguf), str(target)],

@@ -10,7 +10,7 @@ import pytest
 
 from harness.engine import Tokenizer
 from harness.engines.scripted import ByteTokenizer
-from harness.tokenizer import HFTokenizer, verdict_options
+from harness.weights.tokenizer import HFTokenizer, verdict_options
 from tests.harness.conftest import CHAT_TEMPLATE, THINK_TEMPLATE, save_tokenizer
 
 THINK = ("<think>", "</think>", "<｜User｜>")

@@ -2,7 +2,7 @@
 
 Every source is first converted to the same record (`problem`, `answer` and optionally `answers`, `alternatives`,
 `choices`, `unit`, `tolerance`, `level`, `subject`), and one function makes a `Problem` of a record. The hub's columns
-are mapped in `harness.hub_rows`.
+are mapped in `harness.problems.hub_rows`.
 
 Revisions of hub datasets are full commit ids that several independent public repositories pin. Where none could be
 confirmed, the revision is None: the current state is read, and `Loaded.source` records its commit.
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import hub, hub_rows
-from harness.problem import Kind, Problem
+from harness.problems import hub, hub_rows
+from harness.problems.problem import Kind, Problem
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
-BUNDLED = Path(__file__).parent / "data"
+BUNDLED = Path(__file__).parents[1] / "data"
 LETTERS = "ABCDEFGHIJ"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.benchmarks import (
+from harness.problems.benchmarks import (
     DATASETS,
     BadDataset,
     Benchmark,
@@ -26,7 +26,7 @@ from harness.benchmarks import (
     select,
     shuffled_choices,
 )
-from harness.problem import Problem
+from harness.problems.problem import Problem
 from tests.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +139,7 @@ def test_an_unknown_name_is_answered_with_the_valid_ones() -> None:
 @pytest.mark.parametrize("reach", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "https://127.0.0.1:9"}])
 def test_without_a_hub_one_line_names_the_three_ways_quickly(tmp_path: Path, reach: dict[str, str]) -> None:
     program = (
-        "from harness.benchmarks import load, DatasetNotFound\n"
+        "from harness.problems.benchmarks import load, DatasetNotFound\n"
         "try: load('math500')\nexcept DatasetNotFound as e: print(e)"
     )
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
@@ -285,7 +285,7 @@ def test_not_found_is_not_mistaken_for_a_bad_dataset() -> None:
 
 def test_importing_benchmarks_and_models_is_light() -> None:
     program = (
-        "import sys, harness.benchmarks, harness.models\n"
+        "import sys, harness.problems.benchmarks, harness.weights.models\n"
         "print([m for m in ('torch', 'vllm', 'transformers', 'datasets', 'huggingface_hub') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)

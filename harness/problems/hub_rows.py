@@ -1,4 +1,4 @@
-"""Converters from the hub's columns to records as `harness.benchmarks` describes them, one function per benchmark."""
+"""Converters from the columns of the hub to the records that `harness.problems.benchmarks` describes."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness import hub_rows
+from harness.problems import hub_rows
 from tests.shared import shared_rows
 
 
