@@ -42,7 +42,7 @@ def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> N
     for run in (second, folder):
         load_run(run, database)
     before = contents(database)
-    assert len(before) == 26
+    assert len(before) == 27
     assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "option_total"))
     database.unlink()
     assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
@@ -68,6 +68,10 @@ def test_totals_are_the_sums_over_the_rows(folder: RunFolder, database: Path) ->
              "SELECT count(*) FROM step JOIN grade USING (run_id, sample_id) WHERE verdict_kind IS NOT NULL"),
             ("SELECT sum(emitted_tokens), sum(spent_tokens), sum(critical_path_tokens) FROM sample_tokens",
              "SELECT (SELECT sum(num_tokens) FROM step), sum(output_tokens), sum(longest_output_tokens) FROM call"),
+            ("SELECT sum(num_calls), sum(longest_output_tokens), sum(first_token_seconds), sum(decode_seconds) "
+             "FROM sample_work",
+             "SELECT count(*), sum(longest_output_tokens), sum(first_token_seconds - queued_seconds), "
+             "sum(end_seconds - first_token_seconds) FROM call"),
             ("SELECT count(*), sum(num_grades) FROM grade_total",
              "SELECT count(DISTINCT grader_version), count(*) FROM grade"),
             ("SELECT sum(num_chosen) FROM option_total", "SELECT count(*) FROM step WHERE verdict_kind = 'choice'"),

@@ -38,6 +38,13 @@ SELECT run_id, sample_id, model, coalesce(emitted.tokens, 0) AS emitted_tokens,
     coalesce(worked.spent, 0) AS spent_tokens, coalesce(worked.critical_path, 0) AS critical_path_tokens
 FROM emitted FULL JOIN worked USING (run_id, sample_id, model);
 
+INSERT INTO sample_work BY NAME
+SELECT run_id, sample_id, model, purpose, count(*) AS num_calls, sum(longest_output_tokens) AS longest_output_tokens,
+    exact_sum(first_token_seconds - queued_seconds) AS first_token_seconds,
+    sum(greatest(longest_output_tokens - 1, 0)) AS decode_tokens,
+    exact_sum(end_seconds - first_token_seconds) AS decode_seconds
+FROM call WHERE run_id = getvariable('loading_run') GROUP BY run_id, sample_id, model, purpose;
+
 INSERT INTO timed_sample BY NAME
 SELECT sample.run_id, sample.sample_id, sample.problem_id, sample.attempt_id, sample.latency_seconds,
     coalesce(tokens.emitted_tokens, 0) AS emitted_tokens, coalesce(tokens.spent_tokens, 0) AS spent_tokens
@@ -61,16 +68,27 @@ WITH ending AS (
     SELECT sample_id, max(step_index) AS step_index FROM step
     WHERE run_id = getvariable('loading_run') AND characters_after_thought IS NOT NULL GROUP BY sample_id
 ), answer AS (
-    SELECT run_id, sample_id, author, step.num_tokens::DECIMAL(18, 6) * coalesce(
-            CASE WHEN step.step_index = ending.step_index
-                THEN (characters_after_thought / num_characters)::DECIMAL(18, 9) END, 1) AS num_tokens,
+    SELECT run_id, sample_id, author, step.step_index, step.num_tokens,
+        CASE WHEN step.step_index = ending.step_index
+            THEN (characters_after_thought / num_characters)::DECIMAL(18, 9) END AS share,
         step.step_index IS NOT DISTINCT FROM ending.step_index AND characters_after_thought > 0 AS is_estimated
     FROM step LEFT JOIN ending USING (sample_id)
     WHERE run_id = getvariable('loading_run')
         AND CASE WHEN ending.step_index IS NULL THEN role = 'answer' ELSE step.step_index >= ending.step_index END
+), written AS (
+    SELECT answer.sample_id, answer.author, exact_sum(CASE
+        WHEN share IS NULL THEN end_seconds - overlapped_seconds
+        WHEN model = author AND purpose <> 'verdict'
+            THEN share * least(end_seconds - first_token_seconds, end_seconds - overlapped_seconds) END) AS seconds
+    FROM answer JOIN call USING (run_id, sample_id, step_index)
+    WHERE call.run_id = getvariable('loading_run') AND purpose <> 'lookahead' GROUP BY ALL
+), counted AS (
+    SELECT run_id, sample_id, author, sum(num_tokens::DECIMAL(18, 6) * coalesce(share, 1))::DOUBLE AS num_tokens,
+        bool_or(is_estimated) AS is_estimated
+    FROM answer GROUP BY run_id, sample_id, author
 )
-SELECT run_id, sample_id, author, sum(num_tokens)::DOUBLE AS num_tokens, bool_or(is_estimated) AS is_estimated
-FROM answer GROUP BY run_id, sample_id, author;
+SELECT counted.*, coalesce(written.seconds, 0) AS seconds
+FROM counted LEFT JOIN written USING (sample_id, author);
 
 CREATE OR REPLACE TEMP TABLE judged AS
 SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,

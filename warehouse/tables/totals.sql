@@ -59,6 +59,28 @@ COMMENT ON COLUMN sample_tokens.emitted_tokens IS 'In the accepted chain';
 COMMENT ON COLUMN sample_tokens.spent_tokens IS 'Every output token of every call';
 COMMENT ON COLUMN sample_tokens.critical_path_tokens IS 'Of parallel candidates the longest; of a discarded lookahead none';
 
+CREATE TABLE sample_work (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    model VARCHAR NOT NULL,
+    purpose VARCHAR NOT NULL,
+    num_calls BIGINT NOT NULL,
+    longest_output_tokens BIGINT NOT NULL,
+    first_token_seconds DOUBLE NOT NULL,
+    decode_tokens BIGINT NOT NULL,
+    decode_seconds DOUBLE NOT NULL
+);
+COMMENT ON TABLE sample_work IS 'Calls of each finished sample by model and purpose. Key: run_id, sample_id, model, purpose';
+COMMENT ON COLUMN sample_work.run_id IS 'The run';
+COMMENT ON COLUMN sample_work.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_work.model IS 'draft or target';
+COMMENT ON COLUMN sample_work.purpose IS 'As in call';
+COMMENT ON COLUMN sample_work.num_calls IS 'Calls';
+COMMENT ON COLUMN sample_work.longest_output_tokens IS 'Sum of call.longest_output_tokens';
+COMMENT ON COLUMN sample_work.first_token_seconds IS 'Sum over the calls of the time from the first scheduling to the first token';
+COMMENT ON COLUMN sample_work.decode_tokens IS 'Sum over the calls of the tokens of the longest completion after its first';
+COMMENT ON COLUMN sample_work.decode_seconds IS 'Sum over the calls of the time from the first token to the end; 0 where the engine does not say when the first token came';
+
 CREATE TABLE timed_sample (
     run_id VARCHAR NOT NULL,
     sample_id VARCHAR NOT NULL,
@@ -108,7 +130,8 @@ CREATE TABLE sample_answer (
     sample_id VARCHAR NOT NULL,
     author VARCHAR NOT NULL,
     num_tokens DOUBLE NOT NULL,
-    is_estimated BOOLEAN NOT NULL
+    is_estimated BOOLEAN NOT NULL,
+    seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE sample_answer IS 'Length of the final answer: what follows the last </think>, else the steps of role answer; samples without either have none. Key: run_id, sample_id, author';
 COMMENT ON COLUMN sample_answer.run_id IS 'The run';
@@ -116,6 +139,7 @@ COMMENT ON COLUMN sample_answer.sample_id IS 'The sample';
 COMMENT ON COLUMN sample_answer.author IS 'draft or target';
 COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, the share that its characters have';
 COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether such a step is in it; false: the number is exact';
+COMMENT ON COLUMN sample_answer.seconds IS 'Time for which the sample waited for it; of a step that holds thought and answer, that share of the time after its first token';
 
 CREATE TABLE sample_verdicts (
     run_id VARCHAR NOT NULL,

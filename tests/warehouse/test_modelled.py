@@ -1,0 +1,87 @@
+"""Latency as SpecReason's author computes it, against numbers worked out by hand from the same calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.warehouse import runs
+from tests.warehouse.conftest import LATENCIES, Ask, Loaded
+from warehouse.database import reader
+from warehouse.load import load_run
+
+TARGET_TOKEN = (3 * 0.65 + 2.65 + 3 * 1.15) / (3 * 7 + 5 + 3 * 3)
+"""Three timed samples: guidance of 8 tokens, one fallback of 6, answers of 4; first tokens come after 0.35 s."""
+DRAFT_TOKEN = 3 * 1.65 / (3 * 5)
+PREFILL = 0.1
+
+
+def test_speeds_are_those_of_the_runs_own_timed_calls(loaded: Loaded, ask: Ask) -> None:
+    tokens = {row["model"]: row for row in ask("token_time", loaded.speculative)}
+    assert tokens["target"]["seconds"] == pytest.approx(TARGET_TOKEN)
+    assert tokens["draft"]["seconds"] == pytest.approx(DRAFT_TOKEN)
+    assert (tokens["target"]["num_calls"], tokens["target"]["num_tokens"], tokens["target"]["regime"]) == (
+        7,
+        35,
+        "latency",
+    )
+    firsts = {(row["model"], row["purpose"]): row for row in ask("first_token_time", loaded.speculative)}
+    assert firsts["target", "verdict"]["seconds"] == pytest.approx(PREFILL)
+    assert firsts["target", "verdict"]["num_calls"] == 3
+
+
+def test_two_models_take_their_tokens_and_the_prefill_of_every_verdict(loaded: Loaded, ask: Ask) -> None:
+    """Refused drafts are in the time of the draft model; resumed, failed and unfinished samples have no row."""
+    rows = {row["sample_id"]: row for row in ask("modelled_latency", loaded.speculative)}
+    accepted, refused, cut_off = (trace.sample_id for trace in loaded.traces[:3])
+    assert set(rows) == {accepted, refused, cut_off}
+    drafted = 6 * DRAFT_TOKEN + PREFILL
+    assert rows[accepted]["modelled_seconds"] == pytest.approx(drafted + (8 + 4) * TARGET_TOKEN)
+    assert rows[refused]["modelled_seconds"] == pytest.approx(drafted + (8 + 6 + 4) * TARGET_TOKEN)
+    assert rows[refused]["verdict_seconds"] == pytest.approx(PREFILL)
+    assert rows[refused]["measured_seconds"] == 12.0
+
+
+def test_one_model_takes_its_first_token_and_its_tokens(loaded: Loaded, ask: Ask) -> None:
+    token = sum(latency - 1 - 0.35 for latency in LATENCIES) / sum(39 + i for i in range(6))
+    rows = {row["sample_id"]: row for row in ask("modelled_latency", loaded.vanilla)}
+    for i, trace in enumerate(loaded.baseline):
+        assert rows[trace.sample_id]["modelled_seconds"] == pytest.approx(PREFILL + (40 + i) * token)
+        assert rows[trace.sample_id]["verdict_seconds"] == 0
+
+
+def test_a_run_is_the_mean_of_its_problems(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("run_modelled_latency", loaded.speculative)
+    samples = ask("modelled_latency", loaded.speculative)
+    assert (row["n"], row["num_samples"], row["regime"]) == (3, 3, "latency")
+    assert row["modelled_seconds"] == pytest.approx(sum(s["modelled_seconds"] for s in samples) / 3)
+    assert row["measured_seconds"] == pytest.approx(38 / 3)
+    assert row["modelled_to_measured"] == pytest.approx(row["modelled_seconds"] / (38 / 3))
+
+
+def test_a_discarded_lookahead_takes_no_modelled_time(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, replace(runs.SPEC, method="specreason", params={"lookahead": True}))
+    [unit] = runs.planned(folder)[:1]
+    runs.write_part(folder, [runs.lookahead(unit, refused=True)])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("modelled_latency", folder)
+    token = (1.65 + 1.15) / (5 + 3)  # drafts of 6 tokens in 2 s and of 4 tokens in 1.5 s
+    assert row["draft_seconds"] == pytest.approx((6 + 4) * token)
+    assert row["verdict_seconds"] == pytest.approx(2 * PREFILL)
+    assert row["target_seconds"] == pytest.approx(6 * 1.65 / 5)
+
+
+def test_without_the_time_of_first_tokens_nothing_is_modelled(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, runs.VANILLA)
+    [unit] = runs.planned(folder)[:1]
+    trace = runs.vanilla(unit)
+    trace.calls = [replace(call, first_token_seconds=call.end_seconds) for call in trace.calls]
+    runs.write_part(folder, [trace])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("modelled_latency", folder)
+        assert Ask(connection)("run_modelled_latency", folder) == []
+    assert row["modelled_seconds"] is None
