@@ -14,8 +14,8 @@ _FOLDER = Path(__file__).parent
 _TABLES = ("run", "trace", "grade", "totals")
 """Files of tables/."""
 _VIEWS = (
-    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "modelled", "judge", "replay",
-    "drafts", "flips",
+    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "modelled", "stopwatches", "judge",
+    "replay", "drafts", "flips",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
 _USED_IN_FILLING = ("macros", "replay")

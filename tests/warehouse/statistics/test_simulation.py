@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.warehouse.simulate_intervals import SHARES, ratio_covers, share, table
+from tests.warehouse.simulate_intervals import SHARES, ratio_covers, ratio_of_means_covers, share, table
 
 REPETITIONS = 400
-CASES = {what: case for what, case in SHARES.items() if "not used" not in what} | {"ratio covers": (ratio_covers, 0.95)}
+CASES = {
+    **{what: case for what, case in SHARES.items() if "not used" not in what},
+    "ratio covers": (ratio_covers, 0.95),
+    "ratio of means covers": (ratio_of_means_covers, 0.95),
+}
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -20,5 +24,5 @@ def test_what_should_happen_so_often_does(what: str) -> None:
 
 def test_the_table_has_a_line_for_everything_counted() -> None:
     lines = list(table(4, [(5, 2)]))
-    assert len(lines) == 2 + len(SHARES) + 1
+    assert len(lines) == 2 + len(SHARES) + 2
     assert {line.count("|") for line in lines} == {3}
