@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.methods import METHODS, defaults
 from warehouse.database import Connection, rows
 
 _SAMPLE_MEAN = "SELECT problem_id, avg({value}) AS x, 1 AS y FROM {source} WHERE run_id = $run_id GROUP BY problem_id"
@@ -103,6 +104,8 @@ MEASURES = frozenset({*_BY_PROBLEM, *_BY_RUN, *_AGAINST})
 _RUNS = """
 SELECT run.*, run_conditions.devices,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
+    (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
+        FROM problem WHERE problem.run_id = run.run_id) AS first_problems,
     (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
     (SELECT sum(wall_seconds) FROM run_throughput WHERE run_id = run.run_id) AS wall_seconds,
     (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id AND device <> 'cpu') AS num_gpus
@@ -140,11 +143,21 @@ def runs_like(connection: Connection, columns: Mapping[str, object]) -> list[dic
     """Return the runs with these values in the table `run`, those with the most finished samples first.
 
     columns: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
-    numbers are meaningless, are left out.
+    numbers are meaningless, are left out. `first_problems`: whether the run has the first problems of its dataset, by
+    the row at the end of their ids.
     """
     candidates = rows(connection, _RUNS, {"method": columns["method"], "dataset": columns["dataset"]})
-    runs = [{**row, "params": json.loads(str(row["params"]))} for row in candidates]
-    return [run for run in runs if all(run[name] == value for name, value in columns.items())]
+    method = str(columns["method"])
+    runs = [{**row, "params": _whole(method, json.loads(str(row["params"])))} for row in candidates]
+    sought = dict(columns)
+    if isinstance(columns.get("params"), Mapping):
+        sought["params"] = _whole(method, columns["params"])  # type: ignore[arg-type]
+    return [run for run in runs if all(run[name] == value for name, value in sought.items())]
+
+
+def _whole(method: str, params: Mapping[str, object]) -> dict[str, object]:
+    """Return all hyper-parameters: a run of an older version lacks those that were added since, at their defaults."""
+    return {**(defaults(method) if method in METHODS else {}), **params}
 
 
 def _measured(row: Mapping[str, object], factor: float) -> Measured:

@@ -1,66 +1,58 @@
-"""Decide whether a run is comparable with a published value, with the reasons where it is not."""
+"""Decide whether a run is comparable with a published value, with the reasons where it is not.
+
+The rule: what the paper leaves unstated is a choice of whoever repeats the measurement, and never a reason; what it
+states (or its authors' program fixes and the suite holds for stated) and the run does otherwise always is.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.engines import adapter
-from harness.engines.speculation import proposer
 from harness.launch_options import Launch
-from harness.methods import build
-from harness.problems import benchmarks
 from harness.training import manifest
 from harness.weights import models
-from warehouse.papers.suite import TIMES, Measure, Suite
+from warehouse.papers.differences import Condition, conditions, num_problems, run_columns
+from warehouse.papers.suite import TIMES, Planned, Suite, Unstated
+
+__all__ = ["TIMES_ONLY", "aligned_from_another", "choices", "num_problems", "run_columns", "why_not"]
 
 TIMES_ONLY = "for the times: "
 """Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
 
 
-def run_columns(launch: Launch) -> dict[str, Any]:
-    """Return what a run of this launch has in the warehouse's table `run`, except for its size."""
-    proposing = proposer(launch.method, launch.spec_decode)
-    roles = {*build(launch.method, dict(launch.parameters)).roles, *(["draft"] if proposing == "draft" else [])}
-    names = {
-        f"{role}_name": models.resolve(name).name if role in roles and name else None
-        for role, name in (("draft", launch.draft), ("target", launch.target))
-    }
-    adapter_path = launch.selection_adapter and adapter.read(launch.selection_adapter).path
-    return {
-        "method": launch.method,
-        "dataset": launch.dataset,
-        "params": dict(launch.parameters),
-        "temperature": launch.temperature,
-        "top_p": launch.top_p,
-        "token_budget": launch.token_budget,
-        "concurrency": launch.concurrency,
-        "seed": launch.seed,
-        **names,
-        "engine_spec_decode": proposing,
-        "engine_take_turns": launch.take_turns,
-        "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
-    }
-
-
-def num_problems(launch: Launch) -> int:
-    """Return how many problems the launch runs."""
-    count = benchmarks.DATASETS[launch.dataset].count
-    return min(count, launch.limit or count)
-
-
-def why_not(suite: Suite, paper: Launch, run: Mapping[str, Any], measure: Measure) -> list[str]:
+def why_not(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any], metric: str) -> list[str]:
     """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
 
-    `paper` is the launch of the suite's own flags, `run` a row of the warehouse's table `run` with its
-    `devices` and `num_finished`.
+    `paper` is the launch of the suite's own flags for the row and column of `plan`, `run` a row of the warehouse's
+    table `run` as `warehouse.measures.runs_like` returns it, `metric` a key of the suite's metrics.
     """
-    reasons = [*_models(paper, run), *_parameters(suite, paper, run), *_size(paper, run)]
-    if measure in TIMES:
-        reasons += [TIMES_ONLY + reason for reason in _machine(suite, paper, run)]
-    return [*reasons, *suite.unlike]
+    is_time = suite.metrics[metric].measure in TIMES
+    reasons = []
+    for condition in conditions(suite, paper, run):
+        difference = _difference(suite, plan, condition)
+        if difference is not None and (is_time or not condition.times_only):
+            reasons.append((TIMES_ONLY if condition.times_only else "") + difference)
+    unlike = [
+        told.why
+        for told in suite.unlike
+        if told.holds_for(plan.row.label, plan.column) and (not told.metrics or metric in told.metrics)
+    ]
+    return [*reasons, *_unfinished(run), *_untrained(plan, run), *unlike]
+
+
+def choices(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any]) -> list[str]:
+    """Return what was chosen for this run where the paper states nothing, e.g. `drafts 3`.
+
+    What changes times alone is left out where the suite has none.
+    """
+    has_times = any(metric.measure in TIMES for metric in suite.metrics.values())
+    return [
+        condition.choice
+        for condition in conditions(suite, paper, run)
+        if _is_open(suite, plan, condition) and (has_times or not condition.times_only)
+    ]
 
 
 def aligned_from_another(folder: str, draft_name: str) -> list[str]:
@@ -76,52 +68,49 @@ def aligned_from_another(folder: str, draft_name: str) -> list[str]:
     return [] if same else [f"draft aligned from {base.rstrip('/').rpartition('/')[2]} instead of {draft_name}"]
 
 
-def _models(paper: Launch, run: Mapping[str, Any]) -> list[str]:
-    columns = run_columns(paper)
-    pairs = [(role, run[f"{role}_name"], columns[f"{role}_name"]) for role in ("draft", "target")]
-    return [f"{role} {ours or 'none'} instead of {theirs}" for role, ours, theirs in pairs if ours != theirs]
+def _difference(suite: Suite, plan: Planned, condition: Condition) -> str | None:
+    """Return how the run differs in this condition from what the paper states; None: it does not."""
+    if condition.name == "draft" and "draft" in _trained(plan):
+        return None  # an aligned draft has a name of its own; _untrained judges it
+    told = _unstated(suite, plan, condition)
+    if told is None:
+        return condition.difference
+    if told.among and condition.ours not in told.among:
+        return condition.difference or f"{condition.choice}, and the paper leaves open only {told.what}"
+    return None
 
 
-def _parameters(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> list[str]:
-    reasons = []
-    changed = {name: value for name, value in run["params"].items() if paper.parameters.get(name) != value}
-    if changed:
-        reasons.append("other parameters: " + ", ".join(f"{name} {value}" for name, value in changed.items()))
-    sampling = {
-        "temperature": (run["temperature"], paper.temperature),
-        "top-p": (run["top_p"], paper.top_p),
-        "token budget": (run["token_budget"], paper.token_budget),
-    }
-    for name, (ours, theirs) in sampling.items():
-        if ours != theirs and not any(unstated.startswith(name) for unstated in suite.unstated):
-            reasons.append(f"{name} {ours} instead of {theirs}")
-    return reasons
+def _unstated(suite: Suite, plan: Planned, condition: Condition) -> Unstated | None:
+    """Return the statement that the paper leaves this condition open, if it does."""
+    told = (t for t in suite.unstated if condition.name in t.covers and t.holds_for(plan.row.label, plan.column))
+    return next(told, None)
 
 
-def _size(paper: Launch, run: Mapping[str, Any]) -> list[str]:
-    reasons = []
-    if run["num_problems"] != num_problems(paper):
-        reasons.append(f"{run['num_problems']} of {num_problems(paper)} problems")
-    if run["samples"] != paper.samples:
-        reasons.append(f"{run['samples']} samples a problem instead of {paper.samples}")
+def _is_open(suite: Suite, plan: Planned, condition: Condition) -> bool:
+    """Return whether the paper leaves this condition open and our value is one of those that it leaves."""
+    told = _unstated(suite, plan, condition)
+    return told is not None and (not told.among or condition.ours in told.among)
+
+
+def _trained(plan: Planned) -> tuple[str, ...]:
+    return (*plan.row.trained, *(["draft"] if plan.row.model_of == "aligned" else []))
+
+
+def _unfinished(run: Mapping[str, Any]) -> list[str]:
+    """An unfinished run is no choice: the samples that are missing are the slow ones."""
     total = run["num_problems"] * run["samples"]
-    if run["num_finished"] < total:
-        reasons.append(f"only {run['num_finished']} of {total} samples are finished")
-    return reasons
+    return [f"only {run['num_finished']} of {total} samples are finished"] if run["num_finished"] < total else []
 
 
-def _machine(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> list[str]:
-    reasons = []
-    gpu = re.findall(r"[AH]\d{2,4}", suite.devices)
-    if not run["devices"] or not any(name in run["devices"] for name in gpu):
-        reasons.append(f"on {run['devices'] or 'an unknown device'} instead of {suite.devices}")
-    if run["engine_kind"] not in suite.engine.lower():
-        reasons.append(f"{run['engine_kind']} instead of {suite.engine}")
-    if run["concurrency"] != paper.concurrency:
-        reasons.append(f"{run['concurrency']} samples in flight instead of {paper.concurrency}")
-    parallel = {"draft": paper.draft_tensor_parallel, "target": paper.target_tensor_parallel}
-    for role in ("draft", "target"):
-        ours, theirs = run[f"engine_{role}_tensor_parallel"], parallel[role]
-        if run[f"{role}_name"] and ours != theirs:
-            reasons.append(f"{role} tensor parallel {ours} instead of {theirs}")
+def _untrained(plan: Planned, run: Mapping[str, Any]) -> list[str]:
+    """Return which of the models that the paper had trained this run had not."""
+    reasons, trained = [], _trained(plan)
+    if "draft" in trained:
+        paper_draft = str(plan.flags["draft"])
+        if run["draft_name"] == models.resolve(paper_draft).name:
+            reasons.append("the draft is not aligned: give SCoT's aligned draft by --draft")
+        else:
+            reasons += aligned_from_another(str(run["draft_path"]), paper_draft)
+    if "selector" in trained and not run["selection_fingerprint"]:
+        reasons.append("the selector is not tuned: give it by --selection-adapter")
     return reasons

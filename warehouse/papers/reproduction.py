@@ -219,15 +219,15 @@ def _entry(
 ) -> Entry:
     published = run.plan.row.values.get(run.plan.column, {})
     run_id = None if row is None else str(row["run_id"])
-    cells, reasons = {}, []
+    cells, reasons, chosen_here = {}, [], []
+    if row is not None and run.paper is not None:
+        chosen_here = conditions.choices(chosen, run.plan, run.paper, row)
     for name, metric in chosen.metrics.items():
         measured = None
         if row is not None and run_id is not None and metric.measure is not None:
             measured = measure(connection, metric.measure, run_id, baseline_id)
             if name in published and run.paper is not None:
-                reasons += conditions.why_not(chosen, run.paper, row, metric.measure)
-                if run.plan.row.model_of == "aligned":
-                    reasons += conditions.aligned_from_another(str(run.paper.draft), str(run.plan.flags["draft"]))
+                reasons += conditions.why_not(chosen, run.plan, run.paper, row, name)
         ours = None if measured is None else Ours(measured.value, measured.low, measured.high)
         cells[name] = Cell(ours, published.get(name))
-    return Entry(run_id, cells, list(dict.fromkeys(reasons)))
+    return Entry(run_id, cells, list(dict.fromkeys(reasons)), chosen_here)

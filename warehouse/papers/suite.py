@@ -1,8 +1,9 @@
 """One published table or figure: the runs it needs, the published values, and their conditions.
 
 A suite is a TOML file in `suites/`. Its cells are rows × columns × metrics. A run belongs to a row and a column; its
-flags are the launcher's: the defaults, the column's on top, then the row's. Published values stand as printed; what the
-paper leaves out is listed, never guessed.
+flags are the launcher's: the defaults, the column's on top, then the row's. Published values stand as printed. What the
+paper leaves out is listed with the conditions that it covers: there the flags of the suite are a choice of ours, and
+another choice is as comparable as that one. Every other flag is the paper's, or that of the authors' own program.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness.cli import options
 from harness.cli.toml_file import parse_toml
 from harness.launch_options import Launch
+from harness.methods.values import parameter_names
 from harness.weights import models
 
 Flags = Mapping[str, str | int | float | bool]
@@ -63,8 +65,81 @@ OF_GRADED_DRAFTS: frozenset[Measure] = frozenset({"drafts_chosen_right", "drafts
 """Measures that need the grades of the stored drafts (warehouse/candidates.py)."""
 
 
+CONDITIONS: frozenset[str] = frozenset(
+    {
+        "concurrency",
+        "devices",
+        "draft",
+        "draft-tensor-parallel",
+        "engine",
+        "problems",
+        "samples",
+        "spec-decode",
+        "spec-tokens",
+        "target",
+        "target-tensor-parallel",
+        "temperature",
+        "token-budget",
+        "top-p",
+        *(name.replace("_", "-") for name in parameter_names()),
+    }
+)
+"""What a run's result depends on, as the suites name it: the launcher's flags. `problems`: how many and which."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _words(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+"""Several words, or one without brackets."""
+
+
+class _Somewhere(_Strict):
+    """A statement about some rows or columns of a suite, or about all."""
+
+    rows: Words = ()
+    """Labels; empty: all."""
+    columns: Words = ()
+    """Keys; empty: all."""
+
+    def holds_for(self, row: str, column: str) -> bool:
+        """Return whether the statement is about the cells of this row and column."""
+        return (not self.rows or row in self.rows) and (not self.columns or column in self.columns)
+
+
+class Unstated(_Somewhere):
+    """Something that the paper leaves out, and with it the choice to whoever repeats the measurement."""
+
+    what: str
+    covers: Words = ()
+    """The conditions (`CONDITIONS`) that follow from it; none: no flag depends on it."""
+    among: tuple[str | int | float, ...] = ()
+    """The values that the paper leaves open; empty: any. Any other value is not the paper's."""
+
+    @field_validator("covers")
+    @classmethod
+    def _conditions_exist(cls, covers: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := sorted(set(covers) - CONDITIONS):
+            raise ValueError(f"no condition {unknown[0]!r}; valid: {', '.join(sorted(CONDITIONS))}")
+        return covers
+
+
+class Unlike(_Somewhere):
+    """Why a cell cannot be compared, whoever runs it."""
+
+    why: str
+    metrics: Words = ()
+    """Keys of the metrics that it concerns; empty: all."""
+
+
+def _sentence(key: str) -> BeforeValidator:
+    """Accept a bare sentence for a table that holds nothing else."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 class Metric(_Strict):
@@ -104,6 +179,8 @@ class Row(_Strict):
     named."""
     model_of: Literal["aligned"] | None = None
     """`aligned`: the draft is SCoT's aligned one, which the reader has to train and name."""
+    trained: tuple[Literal["draft", "selector"], ...] = ()
+    """What the paper had trained for this row (SCoT): a run without it is made, and is not comparable."""
     values: Mapping[str, Mapping[str, float]] = {}
     """Published: by column, by metric."""
 
@@ -123,10 +200,8 @@ class Suite(_Strict):
     """Why no value at all is published in the text."""
     only_graphics: bool = False
     """The values are in graphics; `values` holds those alone that the prose states."""
-    unlike: tuple[str, ...] = ()
-    """Why a run of this suite cannot be compared, whoever runs it."""
-    unstated: tuple[str, ...] = ()
-    """Conditions that the paper leaves out."""
+    unlike: tuple[Annotated[Unlike, _sentence("why")], ...] = ()
+    unstated: tuple[Annotated[Unstated, _sentence("what")], ...] = ()
     stated: tuple[str, ...] = ()
     """Numbers and claims of the prose, with their section, and where the paper contradicts itself."""
     defaults: Flags = {}
@@ -147,6 +222,15 @@ class Suite(_Strict):
                     raise ValueError(f"row {row.label!r}: no column {column!r}")
                 if unknown := set(cells) - set(self.metrics):
                     raise ValueError(f"row {row.label!r}, column {column!r}: no metric {min(unknown)!r}")
+        for told in (*self.unstated, *self.unlike):
+            metrics = told.metrics if isinstance(told, Unlike) else ()
+            for kind, named, known in (
+                ("row", told.rows, labels),
+                ("column", told.columns, self.columns),
+                ("metric", metrics, self.metrics),
+            ):
+                if missing := [name for name in named if name not in known]:
+                    raise ValueError(f"no {kind} {missing[0]!r} that something would be unstated of or unlike")
         return self
 
 

@@ -41,6 +41,8 @@ class Entry:
     cells: Mapping[str, Cell]
     reasons: Sequence[str]
     """Why ours cannot be compared with what is published."""
+    choices: Sequence[str] = ()
+    """What was chosen for this run where the paper states nothing."""
 
 
 def show(suite: Suite, entries: Mapping[tuple[str, str], Entry], columns: Collection[str], console: Console) -> None:
@@ -71,7 +73,8 @@ def about(suite: Suite, console: Console) -> None:
             "The paper shows this as graphics: no value is published but those that its prose states.", soft_wrap=True
         )
     if suite.unstated:
-        console.print(Text("The paper does not state: " + "; ".join(suite.unstated) + "."), soft_wrap=True)
+        left_out = "; ".join(unstated.what for unstated in suite.unstated)
+        console.print(Text(f"The paper does not state: {left_out}."), soft_wrap=True)
     for line in suite.stated:
         console.print(Text(f"Stated: {line}."), soft_wrap=True)
     for what in sorted({m.awaits for m in suite.metrics.values() if m.awaits}):
@@ -97,13 +100,20 @@ def _comparable(row: Row, entry: Entry, notes: list[str]) -> str:
         return f"awaits {row.awaits}" if row.awaits else "no run yet"
     if all(cell.published is None for cell in entry.cells.values()):
         return f"{NOTHING} (nothing published)"
+    ours = f"our choice, because the paper does not state it: {', '.join(entry.choices)}"
+    marks = [_mark(ours, notes)] if entry.choices else []
     if not entry.reasons:
-        return "yes, as far as stated"
-    note = f"not comparable, because: {'; '.join(entry.reasons)}"
+        return " ".join(["yes, as far as stated", *marks])
+    marks.insert(0, _mark(f"not comparable, because: {'; '.join(entry.reasons)}", notes))
+    against_times_alone = all(reason.startswith(TIMES_ONLY) for reason in entry.reasons)
+    return " ".join(["all but the times" if against_times_alone else "no", *marks])
+
+
+def _mark(note: str, notes: list[str]) -> str:
+    """Return the number of the note in brackets; it joins the notes if it is not among them."""
     if note not in notes:
         notes.append(note)
-    against_times_alone = all(reason.startswith(TIMES_ONLY) for reason in entry.reasons)
-    return f"{'all but the times' if against_times_alone else 'no'} [{notes.index(note) + 1}]"
+    return f"[{notes.index(note) + 1}]"
 
 
 def _cell(cell: Cell, metric: Metric) -> str:
