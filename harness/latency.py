@@ -112,14 +112,15 @@ def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> 
     Longest completions are taken to be as long as the average one, and prompts to be cached but for what is new to the
     model that reads them. Raises ValueError for a method without a rule here.
     """
-    if method == "vanilla":
+    if method in ("vanilla", "specdecode"):  # what token-level speculation gains depends on more than token counts
         model: Role = "draft" if params.get("model") == "draft" else "target"
         return [Work(model, 1, tokens.prompt, tokens.draft + tokens.target)]
     if method == "scot":
         return _whole_chains(int(str(params["drafts"])), tokens)
     if method in ("speccot", "specreason"):
         return _steps(int(str(params.get("drafts", 1))), tokens, lookahead=bool(params.get("lookahead", False)))
-    raise ValueError(f"the latency model has no rule for method {method!r}; it has: vanilla, scot, speccot, specreason")
+    known = "vanilla, specdecode, scot, speccot, specreason"
+    raise ValueError(f"the latency model has no rule for method {method!r}; it has: {known}")
 
 
 def _steps(drafts: int, tokens: Tokens, *, lookahead: bool) -> list[Work]:

@@ -43,7 +43,7 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     "--hardware",
     "hardware_file",
     type=click.Path(exists=True, path_type=Path),
-    help="TOML file of a machine's speeds, for the estimate.  [default: the papers' four A100]",
+    help="TOML file of a machine's speeds, for the estimate.  [default: the paper's machine]",
 )
 @click.option(
     "--database", type=click.Path(path_type=Path), help="Database to load and read.  [default: beside the run folders]"

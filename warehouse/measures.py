@@ -93,6 +93,18 @@ _AGAINST = {
     "speed_up": """
         SELECT speed_up AS value, low_95 AS low, high_95 AS high, n FROM speed_up
         WHERE run_id = $run_id AND baseline_run_id = $baseline""",
+    "latency_saved_seconds": """
+        SELECT avg(saved) AS value, count(*) AS n,
+            avg(saved) - t_quantile(count(*) - 1) * stddev_samp(saved) / sqrt(count(*)) AS low,
+            avg(saved) + t_quantile(count(*) - 1) * stddev_samp(saved) / sqrt(count(*)) AS high
+        FROM (
+            SELECT base.latency_seconds - own.latency_seconds AS saved
+            FROM problem_speed AS own JOIN problem_speed AS base USING (problem_id)
+            JOIN run_conditions AS own_on ON own_on.run_id = own.run_id
+            JOIN run_conditions AS base_on ON base_on.run_id = base.run_id
+            WHERE own.run_id = $run_id AND base.run_id = $baseline AND own_on.devices = base_on.devices
+                AND own_on.concurrency = base_on.concurrency
+        ) HAVING count(*) > 0""",
     "wall_speed_up": """
         SELECT base.wall_seconds / own.wall_seconds AS value
         FROM run_throughput AS own, run_throughput AS base

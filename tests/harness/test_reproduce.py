@@ -60,7 +60,7 @@ def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
 def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
     result = invoke("speccot-table2", "--dry-run", "--output", str(tmp_path / "runs"))
     assert result.exit_code == 0, result.output
-    assert result.output.count("GPU-hours (model: published tokens)") == 20
+    assert result.output.count("GPU-hours (published: ") == 20
     assert "1319 problems × 5 samples" in result.output
     assert list(tmp_path.iterdir()) == []
 
@@ -77,6 +77,8 @@ def test_what_the_harness_lacks_is_reported_and_not_planned(tmp_path: Path) -> N
     assert result.output.count("not planned, awaits SCoT's aligned draft") == 5
     aligned = invoke("scot-table2", "--dry-run", "--output", str(tmp_path), "--aligned", "org/aligned")
     assert "not planned" not in aligned.output
+    assert "Not included: + Thinking Behavior Alignment · GSM8K; " in result.output
+    assert "Not included" not in aligned.output
 
 
 def test_the_selection_adapter_goes_to_the_rows_that_choose_with_it_and_to_no_other() -> None:

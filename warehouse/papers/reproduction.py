@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,9 @@ from warehouse.database import Connection, DatabaseError, WarehouseError, reader
 from warehouse.errors import one_line
 from warehouse.load import load_run
 from warehouse.measures import measure, runs_like
-from warehouse.papers import conditions, estimate, suite
-from warehouse.papers.estimate import Estimate
+from warehouse.papers import conditions, estimate, published, suite
+from warehouse.papers.estimate import Estimate, Machine
 from warehouse.papers.table import Cell, Entry, Ours, about, show
-
-_DEFAULT_HARDWARE = "a100x4.toml"
 
 
 @dataclass(frozen=True)
@@ -131,29 +128,34 @@ def _grade_drafts(run: RunFolder, database: Path) -> None:
 
 def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
     chosen = reproduction.suite
-    bundled = Path(str(resources.files("harness.papers") / "hardware" / _DEFAULT_HARDWARE))
-    machine = hardware.read(reproduction.hardware_file or bundled)
+    file = reproduction.hardware_file
+    machine = Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(chosen)
     console.print(f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.place})", style="bold", soft_wrap=True)
     gpu_hours = 0.0
     printed: list[Launch] = []
+    left_out: list[str] = []
     for run in runs:
         label = f"{run.plan.row.label} · {chosen.columns[run.plan.column].label}"
         if run.launch is None:
+            left_out.append(label)
             console.print(f"  {label}: not planned, awaits {run.awaits}", soft_wrap=True, markup=False)
         elif run.launch in printed:
             console.print(f"  {label}: the same run as one above, with these flags", soft_wrap=True, markup=False)
         else:
             printed.append(run.launch)
-            cost = _estimate(reproduction, run, run.launch, machine)
+            cost = estimated(reproduction, run, machine)
+            if cost is None:
+                left_out.append(label)
             gpu_hours += cost.gpu_hours if cost else 0.0
             size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
             console.print(line, soft_wrap=True, markup=False)
             words = " ".join(options.arguments(run.plan.flags))
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
-    console.print(
-        f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed: {machine.name}; {machine.source}", soft_wrap=True
-    )
+    speeds = f"{machine.hardware.name}; {machine.hardware.source}"
+    console.print(f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=True)
+    if left_out:
+        console.print(f"Not included: {'; '.join(left_out)}", soft_wrap=True, markup=False)
     about(chosen, console)
 
 
@@ -165,20 +167,22 @@ def _cost_in_words(cost: Estimate | None) -> str:
     return f"{cost.gpu_hours:,.1f} GPU-hours ({cost.source})"
 
 
-def _estimate(reproduction: Reproduction, run: SuiteRun, launch: Launch, machine: hardware.Hardware) -> Estimate | None:
-    """Estimate from recorded runs of the same kind, otherwise from the latency model."""
+def estimated(reproduction: Reproduction, run: SuiteRun, machine: Machine) -> Estimate | None:
+    """Estimate a planned run: from recorded runs of the same kind, otherwise from what the papers publish.
+
+    Raises ValueError if the hardware file lacks a model.
+    """
+    if run.launch is None or run.paper is None:
+        return None
     try:
         with reader(reproduction.database) as connection:
-            for recorded in runs_like(connection, conditions.run_columns(launch)):
-                if from_history := estimate.from_history(launch, recorded):
+            for recorded in runs_like(connection, conditions.run_columns(run.launch)):
+                if from_history := estimate.from_history(run.launch, recorded):
                     return from_history
     except (WarehouseError, DatabaseError):
-        pass  # no history: the model answers
-    published = run.plan.row.values.get(run.plan.column, {})
-    try:
-        return estimate.from_model(launch, published, machine)
-    except ValueError:
-        return None
+        pass  # no history: the papers answer
+    own, of_paper = (published.setting(reproduction.suite, run.plan, launch) for launch in (run.launch, run.paper))
+    return estimate.estimate(run.launch, own, of_paper, published.everything(), machine)
 
 
 def _print_table(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
@@ -217,7 +221,7 @@ def _entries(
 def _entry(
     connection: Connection, chosen: suite.Suite, run: SuiteRun, row: dict[str, object] | None, baseline_id: str | None
 ) -> Entry:
-    published = run.plan.row.values.get(run.plan.column, {})
+    printed = run.plan.row.values.get(run.plan.column, {})
     run_id = None if row is None else str(row["run_id"])
     cells, reasons, chosen_here = {}, [], []
     if row is not None and run.paper is not None:
@@ -226,8 +230,8 @@ def _entry(
         measured = None
         if row is not None and run_id is not None and metric.measure is not None:
             measured = measure(connection, metric.measure, run_id, baseline_id)
-            if name in published and run.paper is not None:
+            if name in printed and run.paper is not None:
                 reasons += conditions.why_not(chosen, run.plan, run.paper, row, name)
         ours = None if measured is None else Ours(measured.value, measured.low, measured.high)
-        cells[name] = Cell(ours, published.get(name))
+        cells[name] = Cell(ours, printed.get(name))
     return Entry(run_id, cells, list(dict.fromkeys(reasons)), chosen_here)

@@ -23,6 +23,8 @@ from harness.weights import models
 
 Flags = Mapping[str, str | int | float | bool]
 Paper = Literal["scot", "speccot", "specreason"]
+Includes = Literal["sample", "thought", "answer"]
+"""What a published time or number of tokens covers: thought and answer, the thought alone, the answer alone."""
 Measure = Literal[
     "accuracy",
     "answer_tokens",
@@ -32,6 +34,7 @@ Measure = Literal[
     "emitted_tokens",
     "emitted_tokens_per_wall_second",
     "fallback_rate",
+    "latency_saved_seconds",
     "latency_seconds",
     "longest_draft_tokens",
     "mean_score",
@@ -49,6 +52,7 @@ Measure = Literal[
 TIMES: frozenset[Measure] = frozenset(
     {
         "emitted_tokens_per_wall_second",
+        "latency_saved_seconds",
         "latency_seconds",
         "speed_up",
         "tokens_per_second",
@@ -57,7 +61,7 @@ TIMES: frozenset[Measure] = frozenset(
     }
 )
 """Measures that depend on the machine and on the samples in flight."""
-RATIOS: frozenset[Measure] = frozenset({"speed_up", "wall_speed_up"})
+RATIOS: frozenset[Measure] = frozenset({"latency_saved_seconds", "speed_up", "wall_speed_up"})
 """Measures against the run of the row's baseline in the same column."""
 
 
@@ -148,6 +152,8 @@ class Metric(_Strict):
     label: str
     measure: Measure | None = None
     digits: int = 0
+    includes: Includes = "sample"
+    """What the published values cover, by the paper's words or its numbers."""
     awaits: str | None = None
     """What the harness lacks for this metric."""
 
@@ -163,6 +169,9 @@ class Column(_Strict):
 
     label: str
     flags: Flags = {}
+    costs_of: str | None = None
+    """Key of the column to whose runs the published times, tokens and fallback rates belong, where the paper prints
+    them under another column's name."""
 
 
 class Row(_Strict):
@@ -181,6 +190,8 @@ class Row(_Strict):
     """`aligned`: the draft is SCoT's aligned one, which the reader has to train and name."""
     trained: tuple[Literal["draft", "selector"], ...] = ()
     """What the paper had trained for this row (SCoT): a run without it is made, and is not comparable."""
+    includes: Includes | None = None
+    """What the published times and tokens of this row cover, where it differs from the other rows."""
     values: Mapping[str, Mapping[str, float]] = {}
     """Published: by column, by metric."""
 
@@ -196,6 +207,8 @@ class Suite(_Strict):
     devices: str
     """The devices in the paper's own words."""
     engine: str
+    hardware: str = "a100x4"
+    """Name of the file in harness/papers/hardware with the speeds of these devices, or of the nearest that there is."""
     no_numbers: str | None = None
     """Why no value at all is published in the text."""
     only_graphics: bool = False
@@ -212,6 +225,8 @@ class Suite(_Strict):
     @model_validator(mode="after")
     def _names_meet(self) -> Suite:
         labels = [row.label for row in self.rows]
+        if wrong := {c.costs_of for c in self.columns.values() if c.costs_of} - set(self.columns):
+            raise ValueError(f"costs_of: no column {min(wrong)!r}")
         for row in self.rows:
             if labels.count(row.label) > 1:
                 raise ValueError(f"two rows are called {row.label!r}")

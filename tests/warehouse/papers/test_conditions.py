@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness.hardware import Hardware, Speeds
 from harness.launch_options import Launch
 from harness.problems import benchmarks
 from harness.training import manifest
@@ -22,7 +21,6 @@ from warehouse.papers.conditions import (
     run_columns,
     why_not,
 )
-from warehouse.papers.estimate import from_history, from_model
 
 TABLE = suite.load("speccot-table2")
 PLAN = next(p for p in suite.planned(TABLE) if p.row.label == "SpecCoT, QwQ-32B" and p.column == "gsm8k")
@@ -231,26 +229,6 @@ def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
     manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
     trained = faithful(table, launch, draft_name="aligned", draft_path=str(tmp_path), selection_fingerprint="f")
     assert why_not(table, plan, launch, trained, "tokens") == []
-
-
-def test_history_is_scaled_to_the_planned_samples() -> None:
-    recorded_run = {"run_id": "r", "devices": "d", "wall_seconds": 7200.0, "num_finished": 2, "num_gpus": 4}
-    estimate = from_history(PAPER, recorded_run)
-    assert estimate is not None
-    assert estimate.worker_hours == pytest.approx(1.0 * num_problems(PAPER) * 5)
-    assert estimate.gpu_hours == pytest.approx(4 * estimate.worker_hours)
-    assert from_history(PAPER, {**recorded_run, "wall_seconds": None}) is None
-
-
-def test_an_estimate_names_the_source_of_its_tokens() -> None:
-    speeds = Speeds(output_tokens_per_second=100, prompt_tokens_per_second=1e9)
-    machine = Hardware(name="m", source="s", gpus=2, draft=speeds, target=speeds)
-    published = from_model(PAPER, {"tokens": 1000.0}, machine)
-    assert published.source == "model: published tokens"
-    assert "guess" in from_model(PAPER, {}, machine).source
-    # 1,000 tokens at 100 a second are 10 s; refused steps are drafted in vain, verdicts add a token each.
-    assert 10 < published.worker_hours * 3600 / (1319 * 5) < 15
-    assert published.gpu_hours == pytest.approx(2 * published.worker_hours)
 
 
 def test_an_aligned_draft_of_another_base_is_not_comparable(tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"""What the papers publish about the cost of a run, gathered from all suites.
+
+Several suites may share a run, and one suite may publish its latency, another its token counts. So a value belongs to
+the run that it was measured on, not to the row that prints it. Latencies belong to a setting: what is generated, how
+many samples are in flight and on which machine. Token counts and fallback rates belong to the text alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from harness.engines.speculation import proposer
+from harness.launch_options import Launch
+from harness.methods import build, run_identity, sample_identity
+from harness.weights import models
+from warehouse.papers import suite
+from warehouse.papers.suite import Measure, Planned, Suite
+
+_TOKENS: dict[Measure, str] = {
+    "emitted_tokens": "whole",
+    "thinking_tokens": "thought",
+    "answer_tokens": "answer",
+    "target_thinking_tokens": "target",
+    "longest_draft_tokens": "draft",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the latency of a sample depends on."""
+
+    text: Hashable
+    """Method, parameters, models, dataset, sampling: what is generated."""
+    speed: Hashable
+    """Samples in flight, token-level speculation, parameters that change the speed alone, and the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A published number, or what follows from published numbers."""
+
+    number: float
+    source: str
+    """Where it is printed, and by which ratio it follows from what is printed there."""
+    includes: str = "sample"
+
+
+@dataclass(frozen=True)
+class Published:
+    """Everything that the suites publish about costs."""
+
+    seconds: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """Latency of a sample."""
+    wall_rates: defaultdict[Setting, list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """Emitted tokens of all samples in flight per second."""
+    tokens: defaultdict[tuple[Hashable, str], list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """By text and count: `whole`, `thought`, `answer`, and for SCoT's thoughts `draft` and `target`."""
+    baselines: dict[Setting, Setting] = field(default_factory=dict)
+    """The run that a suite compares a run with."""
+    refused: defaultdict[Hashable, list[Value]] = field(default_factory=lambda: defaultdict(list))
+    """Fallback rate in percent, by text."""
+
+    def count(self, text: Hashable, *names: str) -> Value | None:
+        """Return the mean of the published values of the first of these counts that has any."""
+        return next((mean(values) for name in names if (values := self.tokens.get((text, name)))), None)
+
+    def has_tokens(self, text: Hashable) -> bool:
+        """Return whether the length of this text is published, as more than that of its answer alone."""
+        return self.count(text, "whole", "thought", "target") is not None
+
+    def target_seconds_per_token(self, own: Setting) -> float | None:
+        """Return the time per token of the run's baseline, the target alone, by the length and time of its thought.
+
+        A run that is nobody's is its own baseline. None if one of the two is not published.
+        """
+        base = self.baselines.get(own, own)
+        tokens = self.count(base.text, "thought", "target")
+        seconds = [value for value in self.seconds.get(base, []) if value.includes == "thought"]
+        return mean(seconds).number / tokens.number if seconds and tokens else None
+
+
+def mean(values: Iterable[Value]) -> Value:
+    """Return the mean of the distinct numbers, with all their sources.
+
+    Where the numbers lie more than 25 % from their mean, the source says that the paper contradicts itself.
+    """
+    values = list(values)
+    numbers = sorted({value.number for value in values})
+    average = sum(numbers) / len(numbers)
+    sources = ", ".join(dict.fromkeys(value.source for value in values))
+    if any(abs(number / average - 1) > 0.25 for number in numbers):
+        sources += f"; the paper contradicts itself: {', '.join(f'{number:g}' for number in numbers)}"
+    return Value(average, sources, values[0].includes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ratio:
+    """How the latency of a run relates to that of its baseline."""
+
+    measure: Measure
+    own: Setting
+    base: Setting
+    value: Value
+
+    def base_seconds(self, own: float) -> float:
+        """Return the baseline's latency from the run's."""
+        if self.measure == "latency_saved_seconds":
+            return own + self.value.number
+        return own * self.value.number
+
+    def own_seconds(self, base: float) -> float:
+        """Return the run's latency from the baseline's."""
+        if self.measure == "latency_saved_seconds":
+            return base - self.value.number
+        return base / self.value.number
+
+
+@lru_cache(maxsize=1)
+def everything() -> Published:
+    """Return what all suites publish."""
+    published = Published()
+    ratios: list[_Ratio] = []
+    for name in suite.names():
+        loaded = suite.load(name)
+        settings = {
+            (plan.row.label, plan.column): setting(loaded, plan, suite.launch_of(plan.flags))
+            for plan in suite.planned(loaded)
+            if not plan.row.awaits
+        }
+        for plan in suite.planned(loaded):
+            # The values stand where the paper prints them; the costs belong to what it must have run.
+            column = loaded.columns[plan.column].costs_of or plan.column
+            if own := settings.get((plan.row.label, column)):
+                _enter(published, loaded, plan, own)
+                if base := settings.get((plan.row.baseline or "", column)):
+                    published.baselines[own] = base
+                    ratios += _ratios(loaded, plan, own, base)
+    _follow(published, ratios)
+    return published
+
+
+def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
+    """Return the setting of a suite's run with this launch, which may have other flags than the suite."""
+    params = dict(launch.parameters)
+    alone = launch.method in ("vanilla", "specdecode")
+    roles = ("target",) if launch.method == "specdecode" else build(launch.method, params).roles
+    names = {role: models.resolve(name).name for role, name in _models(launch).items() if role in roles and name}
+    identity = {} if alone else sample_identity(launch.method, params)
+    text = (
+        "alone" if alone else launch.method,
+        frozenset(identity.items()),
+        # One model alone is the same in either role. An aligned draft has the name of what it was aligned from.
+        (*(names.values() if alone else sorted(names.items())), plan.row.model_of),
+        (launch.dataset, launch.temperature, launch.top_p, launch.token_budget),
+    )
+    proposing = proposer(launch.method, launch.spec_decode)
+    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
+    changed = {name: value for name, value in run_identity(launch.method, params).items() if name not in identity}
+    speed = (
+        launch.concurrency,
+        frozenset({} if alone else changed.items()),
+        (proposing, launch.spec_tokens if proposing else None, launch.take_turns),
+        (num_gpus(launch), *(parallel[role] for role in roles), frozenset(re.findall(r"[AH]\d{2,4}", loaded.devices))),
+    )
+    return Setting(text, speed)
+
+
+def num_gpus(launch: Launch) -> int:
+    """Return the GPUs of a worker, by the launch's own flags."""
+    roles = build(launch.method, dict(launch.parameters)).roles
+    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
+    asked = launch.sbatch.get("gpus-per-node", "")
+    return int(asked) if asked.isdigit() else max(parallel[role] for role in roles)
+
+
+def _models(launch: Launch) -> dict[str, str | None]:
+    return {"draft": launch.draft, "target": launch.target}
+
+
+def _enter(published: Published, loaded: Suite, plan: Planned, own: Setting) -> None:
+    for name, number in plan.row.values.get(plan.column, {}).items():
+        metric = loaded.metrics[name]
+        includes = plan.row.includes or metric.includes
+        value = Value(number, loaded.name, includes)
+        if metric.measure == "latency_seconds":
+            published.seconds[own].append(value)
+        elif metric.measure == "emitted_tokens_per_wall_second":
+            published.wall_rates[own].append(value)
+        elif metric.measure == "fallback_rate":
+            published.refused[own.text].append(value)
+        elif metric.measure == "draft_steps":
+            published.refused[own.text].append(Value(100 - number, loaded.name))
+        elif metric.measure and (count := _TOKENS.get(metric.measure)):
+            published.tokens[own.text, "thought" if (count, includes) == ("whole", "thought") else count].append(value)
+
+
+def _ratios(loaded: Suite, plan: Planned, own: Setting, base: Setting) -> list[_Ratio]:
+    return [
+        _Ratio(measure, own, base, Value(number, f"{loaded.name}'s {loaded.metrics[name].label}"))
+        for name, number in plan.row.values.get(plan.column, {}).items()
+        if (measure := loaded.metrics[name].measure) in ("speed_up", "latency_saved_seconds")
+    ]
+
+
+def _follow(published: Published, ratios: list[_Ratio]) -> None:
+    """Enter the latencies that follow from others by a published ratio, where none is published itself."""
+    while True:
+        new: dict[Setting, list[Value]] = defaultdict(list)
+        for ratio in ratios:
+            for known, other, seconds in (
+                (ratio.own, ratio.base, ratio.base_seconds),
+                (ratio.base, ratio.own, ratio.own_seconds),
+            ):
+                if other not in published.seconds and (values := published.seconds.get(known)):
+                    first = mean(values)
+                    new[other].append(
+                        Value(seconds(first.number), f"{first.source} by {ratio.value.source}", first.includes)
+                    )
+        if not new:
+            return
+        for key, values in new.items():
+            published.seconds[key].extend(values)
