@@ -31,6 +31,7 @@ _LISTED = 100
 _DEMO = benchmarks.BUNDLED / "demo.toml"
 _FORMER_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "specreason-figure5/SpecReason/*": {"threshold": 7.0},
+    "speccot-decoding/*/math500": {"target": "r1-distill-qwen-32b"},
 }
 """Rows that have been corrected since, by the pattern of their name: their former flags must have their former ids."""
 _ALIGNED = "org/aligned"
