@@ -160,6 +160,29 @@ FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
 WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating)
 GROUP BY ALL;
 
+CREATE OR REPLACE TEMP TABLE rated AS
+WITH rating AS (
+    SELECT run_id, grader_version, problem_id, verdict, verdict_kind,
+        round(coalesce(verdict_score, verdict_acceptance_probability), 2) AS rating,
+        round(coalesce(verdict_expected_score, verdict_acceptance_probability), 2) AS expected_rating
+    FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
+    WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating)
+), value AS (
+    SELECT run_id, grader_version, problem_id, verdict, verdict_kind,
+        unnest(['verdicts', 'expected ratings']) AS unit, unnest([rating, expected_rating]) AS value
+    FROM rating
+    UNION ALL
+    SELECT run_id, grader_version, problem_id, verdict, 'score',
+        unnest(['samples, mean score', 'samples, lowest score']), unnest([round(mean_score, 6), lowest_score])
+    FROM sample_verdicts JOIN graded_sample AS graded USING (run_id, sample_id)
+    WHERE run_id = getvariable('loading_run') AND graded.graded AND graded.grader_version IS NOT NULL
+)
+SELECT run_id, grader_version, verdict_kind, unit, problem_id, value,
+    count(*) FILTER (verdict = 'correct') AS num_correct, count(*) FILTER (verdict <> 'correct') AS num_incorrect
+FROM value GROUP BY ALL;
+
+INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('rated');
+
 INSERT INTO option_total BY NAME
 WITH option AS (
     SELECT run_id, coalesce(num_offered, 0) AS num_offered, verdict_decision, generate_subscripts(verdict_logprobs, 1) - 1 AS option_index,

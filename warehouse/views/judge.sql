@@ -39,29 +39,15 @@ FROM predicted GROUP BY run_id, verdict_kind, probability_from;
 COMMENT ON VIEW judge_reliability IS 'Reliability curve: a rating interpreted as a probability (expected score / 9, or acceptance probability of a choice) against the share of correct final answers, by tenths. The sum of share_of_verdicts × |mean_probability − share_correct| is the expected calibration error';
 
 CREATE OR REPLACE VIEW judge_auroc AS
-WITH rated AS (
-    SELECT run_id, 'verdicts' AS unit, verdict_kind, rating AS value, sum(num_verdicts) FILTER (is_correct) AS correct,
-        sum(num_verdicts) FILTER (NOT is_correct) AS incorrect
-    FROM counted_rating GROUP BY ALL
-    UNION ALL
-    SELECT run_id, 'expected ratings', verdict_kind, expected_rating, sum(num_verdicts) FILTER (is_correct),
-        sum(num_verdicts) FILTER (NOT is_correct)
-    FROM counted_rating GROUP BY ALL
-    UNION ALL
-    SELECT run_id, unit, 'score', value, count(*) FILTER (verdict = 'correct'), count(*) FILTER (verdict <> 'correct')
-    FROM (
-        SELECT run_id, sample_id, unnest(['samples, mean score', 'samples, lowest score']) AS unit,
-            unnest([round(mean_score, 6), lowest_score]) AS value
-        FROM sample_verdicts
-    ) JOIN sample_grade USING (run_id, sample_id) WHERE graded GROUP BY ALL
-), ranked AS (
-    SELECT run_id, unit, verdict_kind, coalesce(correct, 0) AS correct, coalesce(incorrect, 0) AS incorrect,
-        coalesce(sum(incorrect) OVER (
-            PARTITION BY run_id, unit, verdict_kind ORDER BY value
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS incorrect_below
-    FROM rated
+WITH logit AS (
+    SELECT total.*, ln(auroc / (1 - auroc)) AS center,
+        t_quantile(degrees) * standard_error / (auroc * (1 - auroc)) AS half_width
+    FROM auroc_total AS total SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
+    WHERE standard_error > 0 AND auroc > 0 AND auroc < 1
 )
-SELECT run_id, verdict_kind, unit, sum(correct)::BIGINT AS num_correct, sum(incorrect)::BIGINT AS num_incorrect,
-    sum(correct * (incorrect_below + incorrect / 2)) / nullif(sum(correct) * sum(incorrect), 0) AS auroc
-FROM ranked GROUP BY run_id, verdict_kind, unit;
-COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that a rating is higher if the final answer is correct than if it is not (ties count half; 0.5: the rating is uninformative). Over verdicts, over verdicts by the expected rating (to two decimals), and for scores over samples by their mean and their lowest score';
+SELECT total.run_id, total.verdict_kind, total.unit, total.num_correct, total.num_incorrect, total.auroc,
+    total.num_problems, total.standard_error,
+    1 / (1 + exp(logit.half_width - logit.center)) AS low_95, 1 / (1 + exp(-logit.half_width - logit.center)) AS high_95
+FROM auroc_total AS total SEMI JOIN (FROM grader_versions WHERE counts) AS chosen USING (run_id, grader_version)
+LEFT JOIN logit USING (run_id, verdict_kind, unit);
+COMMENT ON VIEW judge_auroc IS 'Area under the ROC curve: probability that a rating is higher if the final answer is correct than if it is not (ties count half; 0.5: the rating is uninformative). Over verdicts, over verdicts by the expected rating (to two decimals), and for scores over samples by their mean and their lowest score. standard_error is over problems, because the verdicts of a problem depend on each other; 95 % t interval on the logit, NULL where the rating never varies, separates perfectly, or nearly all of it comes from one problem';
