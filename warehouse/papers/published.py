@@ -27,6 +27,8 @@ _TOKENS: dict[Measure, str] = {
     "target_thinking_tokens": "target",
     "longest_draft_tokens": "draft",
 }
+_RATIO_NAMES: dict[Measure, str] = {"speed_up": "speed-up", "latency_saved_seconds": "seconds saved"}
+"""Measures that tie a latency to that of the row's baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +202,9 @@ def _enter(published: Published, loaded: Suite, plan: Planned, own: Setting) -> 
 
 def _ratios(loaded: Suite, plan: Planned, own: Setting, base: Setting) -> list[_Ratio]:
     return [
-        _Ratio(measure, own, base, Value(number, f"{loaded.name}'s {loaded.metrics[name].label}"))
+        _Ratio(measure, own, base, Value(number, f"by the {_RATIO_NAMES[measure]} of {loaded.name}"))
         for name, number in plan.row.values.get(plan.column, {}).items()
-        if (measure := loaded.metrics[name].measure) in ("speed_up", "latency_saved_seconds")
+        if (measure := loaded.metrics[name].measure) in _RATIO_NAMES
     ]
 
 
@@ -218,7 +220,7 @@ def _follow(published: Published, ratios: list[_Ratio]) -> None:
                 if other not in published.seconds and (values := published.seconds.get(known)):
                     first = mean(values)
                     new[other].append(
-                        Value(seconds(first.number), f"{first.source} by {ratio.value.source}", first.includes)
+                        Value(seconds(first.number), f"{first.source} {ratio.value.source}", first.includes)
                     )
         if not new:
             return

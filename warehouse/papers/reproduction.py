@@ -130,7 +130,8 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
     chosen = reproduction.suite
     file = reproduction.hardware_file
     machine = Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(chosen)
-    console.print(f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.place})", style="bold", soft_wrap=True)
+    title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
+    console.print(title, style="bold", soft_wrap=True)
     gpu_hours = 0.0
     printed: list[Launch] = []
     left_out: list[str] = []

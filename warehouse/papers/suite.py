@@ -202,6 +202,8 @@ class Suite(_Strict):
     name: str
     """Name of the file."""
     paper: Paper
+    version: str
+    """The version of the paper that the values were taken from: SCoT and SpecReason have a second one, with others."""
     place: str
     title: str
     devices: str

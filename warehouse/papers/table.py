@@ -47,7 +47,9 @@ class Entry:
 
 def show(suite: Suite, entries: Mapping[tuple[str, str], Entry], columns: Collection[str], console: Console) -> None:
     """Print the table: one block per column of the paper, or one block in all where the paper has one row."""
-    console.print(f"{suite.name}: {suite.title} ({suite.paper}, {suite.place})", style="bold", soft_wrap=True)
+    console.print(
+        f"{suite.name}: {suite.title} ({suite.paper}, {suite.version}, {suite.place})", style="bold", soft_wrap=True
+    )
     console.print(f"Published on {suite.devices}, {suite.engine}. Ours [95 % interval]; below it the published value.")
     notes: list[str] = []
     shown = {key: column for key, column in suite.columns.items() if key in columns}

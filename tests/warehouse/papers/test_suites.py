@@ -19,6 +19,7 @@ REQUIRED = {
 SMALLEST = """
 title = "t"
 paper = "scot"
+version = "v1"
 place = "p"
 devices = "d"
 engine = "vLLM"
@@ -33,6 +34,11 @@ label = "one"
 
 def test_every_table_and_figure_has_a_suite() -> None:
     assert set(suite.names()) >= REQUIRED
+
+
+def test_suites_of_a_paper_are_from_one_version_of_it() -> None:
+    versions = {(loaded.paper, loaded.version) for loaded in map(suite.load, suite.names())}
+    assert sorted(paper for paper, _ in versions) == ["scot", "speccot", "specreason"]
 
 
 @pytest.mark.parametrize("name", suite.names())
