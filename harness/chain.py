@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from harness import prompts
 from harness.candidates import offered_texts
-from harness.ending import WHOLE_REPLY_ROLES, ends_chain, ends_thought, is_repeat
+from harness.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
 from harness.engine import Choice, Completion, Role, Sampling
+from harness.model_context import ModelContext
 from harness.problems.problem import Problem
 from harness.recording import Model
 from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
@@ -52,13 +53,16 @@ class Chain:
         on_step: Callable[[Step], None] = lambda step: None,
         *,
         rubric: bool = False,
+        ends_at_box: bool = False,
     ) -> None:
         """Open both models' contexts and enter the steps that the trace holds already.
 
-        `rubric`: the target's prompt explains what a score is, for `score_each`.
+        `rubric`: the target's prompt explains what a score is, for `score_each`. `ends_at_box`: the chain ends with the
+        first step that holds an answer, also inside a thought; nothing else closes the thought.
         """
         self.problem = problem
         self.limits = limits
+        self._ends_at_box = ends_at_box
         self.trace = trace
         self.reasoning = True
         """False once the chain is closed: by `</think>`, or by its author's end of sequence."""
@@ -66,13 +70,13 @@ class Chain:
         """True once the chain holds a final answer, so that nothing more is written."""
         self._on_step = on_step
         self._models = {m.role: m for m in models}
-        self._contexts: dict[Role, list[int]] = {}
+        self._contexts: dict[Role, ModelContext] = {}
         self._started = time.monotonic() - (trace.steps[-1].elapsed_seconds if trace.steps else 0.0)
         self.thinks = any(m.tokenizer.thinks for m in models)
         """True where any model reasons: the chain is a thought, which `</think>` closes before the answer."""
         for role, model in self._models.items():
-            self._contexts[role], text = prompts.opening(model.tokenizer, problem, rubric=rubric and role == "target")
-            setattr(trace, f"{role}_prompt", text)
+            self._contexts[role] = ModelContext(model, problem, rubric=rubric and role == "target")
+            setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
             self._enter(step)
 
@@ -92,7 +96,7 @@ class Chain:
         temperature: float | None = None,
     ) -> list[Completion]:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop."""
-        context = self._contexts[model.role]
+        context = self._contexts[model.role].ids
         sampling = self._sampling(model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
         return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
 
@@ -104,11 +108,11 @@ class Chain:
         chain, repeats the previous one, or leaves no budget or context.
         """
         step = self._step(model, "draft", candidate)
-        keeps_reasoning = self.reasoning and not ends_thought(step)
+        ends = self._ends(step)
         repeats = bool(self.steps) and is_repeat(step, self.steps[-1])
-        if ends_chain(step, in_thought=self.thinks and self.reasoning) or (repeats and keeps_reasoning):
+        if ends.chain or (repeats and self.reasoning and not ends.thought):
             return
-        context = [*self._contexts[model.role], *self._read(step.token_ids, step.text, model, model)]
+        context = [*self._contexts[model.role].ids, *self._contexts[model.role].read(step.token_ids, step.text, model)]
         with contextlib.suppress(Stop):
             sampling = self._sampling(model, context, "draft", max_tokens, ahead=[step])
             model.begin(context, sampling, step=len(self.steps) + 1)
@@ -141,7 +145,7 @@ class Chain:
         is_plain = not model.tokenizer.thinks  # nothing in its context tells it to answer now
         forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if is_plain else []
         stop = ("\n",) if is_plain else ()
-        context = self._contexts[model.role] + forced
+        context = self._contexts[model.role].ids + forced
         max_tokens = self.limits.token_budget
         sampling = self._sampling(model, context, "answer", max_tokens, stop=stop, temperature=temperature)
         [completion] = await model.generate(context, sampling, purpose="answer", step=len(self.steps))
@@ -158,14 +162,21 @@ class Chain:
         Raises Stop.
         """
         question = prompts.score_question(model.tokenizer)
-        proposed = self._read(candidate.token_ids, candidate.text, author, model)
-        context = [*self._contexts[model.role], *proposed]
-        return await self._ask(model, context, question, "score")
+        context = self._contexts[model.role]
+        proposed = context.read(candidate.token_ids, candidate.text, author)
+        return await self._ask(model, [*context.ids, *proposed], question, "score")
 
     async def choose(self, model: Model, candidates: Sequence[Candidate]) -> Verdict:
-        """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4). Raises Stop."""
-        question = prompts.step_choice_question(model.tokenizer, offered_texts(candidates))
-        return await self._ask(model, self._contexts[model.role], question, "choice")
+        """Return SpecCoT's verdict: one candidate or a rejection, in one forward pass (equation 4).
+
+        Where the chain ends inside a step, as it does behind most guidance, the target judges whole steps: its context
+        ends at the last step boundary, and each candidate is shown as the step that it would complete. Shown the
+        second half of a formula alone, a target rejects what it would have written itself. Raises Stop.
+        """
+        context = self._contexts[model.role]
+        steps = [context.open_text + text for text in offered_texts(candidates)]
+        question = prompts.step_choice_question(model.tokenizer, steps)
+        return await self._ask(model, context.whole_steps(), question, "choice")
 
     async def score_each(
         self, model: Model, candidates: Sequence[Candidate], completions: Sequence[Completion], author: Model
@@ -179,7 +190,8 @@ class Chain:
         context, prompt_ids = self._contexts[model.role], []
         for option in range(len(offered_texts(candidates))):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
-            prompt_ids.append([*context, *self._read(proposed.token_ids, proposed.text, author, model), *question.ids])
+            judged = context.read(proposed.token_ids, proposed.text, author)
+            prompt_ids.append([*context.ids, *judged, *question.ids])
         if max(map(len, prompt_ids)) >= model.engine.context_tokens:
             raise Stop("context")
         choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
@@ -231,7 +243,9 @@ class Chain:
     def _step(self, author: Model, role: StepRole, completion: Completion, *, closing: bool = False) -> Step:
         """Return the completion as the next step, without candidates and verdict."""
         text, ids = completion.text, completion.token_ids
-        ends = closing or completion.finish == "eos"
+        if self._ends_at_box and (open_text := kept_open(text, completion.finish)) != text:
+            text, ids = open_text, tuple(author.tokenizer.encode(open_text))
+        ends = closing or (completion.finish == "eos" and not self._ends_at_box)
         if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
             text += prompts.THINK_BRIDGE  # the author stopped, or was cut off, inside its thought
             ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
@@ -248,20 +262,14 @@ class Chain:
     def _enter(self, step: Step) -> None:
         """Append a step to both contexts and update what it ends."""
         author = self._models[step.author]
-        for role, model in self._models.items():
-            self._contexts[role] += self._read(step.token_ids, step.text, author, model)
-        self.answered |= ends_chain(step, in_thought=self.thinks and self.reasoning)
-        self.reasoning &= not ends_thought(step)
+        for context in self._contexts.values():
+            context.append(step.token_ids, step.text, author)
+        ends = self._ends(step)
+        self.answered |= ends.chain
+        self.reasoning &= not ends.thought
 
-    @staticmethod
-    def _read(ids: Sequence[int], text: str, author: Model, reader: Model) -> Sequence[int]:
-        """Return the ids under which one model reads what another wrote; a plain model is not shown `</think>`."""
-        if not reader.tokenizer.thinks and prompts.THINK_END in text:
-            return reader.tokenizer.encode(text.replace(prompts.THINK_END, ""))
-        tagged = prompts.THINK_END in text and author.tokenizer.thinks != reader.tokenizer.thinks
-        if author.tokenizer.fingerprint == reader.tokenizer.fingerprint and not tagged:
-            return ids
-        return reader.tokenizer.encode(text)
+    def _ends(self, step: Step) -> Ending:
+        return ending(step, in_thought=self.thinks and self.reasoning, at_any_answer=self._ends_at_box)
 
     def _sampling(
         self,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from harness.prompts import THINK_END
+from dataclasses import dataclass
+
+from harness.engine import Finish
+from harness.prompts import STEP_END, THINK_END
 from harness.trace import Step, StepRole
 
 WHOLE_REPLY_ROLES: tuple[StepRole, ...] = ("chain", "rethink", "answer")
@@ -25,6 +28,40 @@ def ends_chain(step: Step, *, in_thought: bool) -> bool:
         return False
     reply = step.text.rpartition(THINK_END)[2]
     return has_boxed(reply) or (step.finish == "eos" and bool(reply.strip() or not in_thought))
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a step ends."""
+
+    chain: bool
+    """True where the step holds the final answer."""
+    thought: bool
+    """True where no reasoning follows the step."""
+
+
+def ending(step: Step, *, in_thought: bool, at_any_answer: bool = False) -> Ending:
+    """Return what a step ends. `at_any_answer`: the chain ends with its first answer, and with nothing else."""
+    if at_any_answer:
+        is_answer = has_any_answer(step.text)
+        return Ending(chain=is_answer, thought=is_answer)
+    return Ending(chain=ends_chain(step, in_thought=in_thought), thought=ends_thought(step))
+
+
+def has_any_answer(text: str) -> bool:
+    """Return True where a step holds what the SpecReason authors' program takes for an answer, wherever it stands."""
+    return any(marker in text for marker in ("boxed", "Answer:", "ANSWER:"))
+
+
+def kept_open(text: str, finish: Finish) -> str:
+    """Return a step's text so that the thought continues after it, unless it holds an answer.
+
+    `</think>` is removed, and a blank line follows a step that its author ended (SpecReason authors' program).
+    """
+    if has_any_answer(text):
+        return text
+    text = text.replace(THINK_END, "")
+    return text if finish != "eos" or text.endswith(STEP_END) else text + STEP_END
 
 
 def is_repeat(step: Step, previous: Step) -> bool:

@@ -73,11 +73,20 @@ class Question:
     """One token id per label."""
 
 
-def prompt_hash() -> str:
-    """Return 16 hex digits over every wording here: results under different wordings are not comparable."""
+_STEPS_SHOWN = "whole-steps"
+"""How the candidates for a step are shown to its judge. Runs whose hash does not name it were made before it existed:
+each candidate was shown as a paragraph of its own, also where it completes a step that the chain has begun."""
+
+
+def prompt_hash(*, shows_step_candidates: bool = False) -> str:
+    """Return 16 hex digits over every wording here: results under different wordings are not comparable.
+
+    Where a method shows the candidates for a step side by side, how they are shown follows after a hyphen.
+    """
     parts = [_THINKING, _PLAIN, _SCORE, _RUBRIC, _CHOOSE_STEP, _CHOOSE_CHAIN, _ALL_WRONG, _CANDIDATE, _ENDS]
     parts += [_SCORE_REPLY, _CHOICE_REPLY, ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    wording = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return f"{wording}-{_STEPS_SHOWN}" if shows_step_candidates else wording
 
 
 def problem_text(problem: Problem) -> str:
@@ -116,10 +125,12 @@ def short_score_question(tokenizer: Tokenizer) -> Question:
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str]) -> Question:
     """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
 
-    Raises ValueError for more than 25 candidates.
+    A candidate that closes the thought is marked, so that it differs from one that says the same and does not. Raises
+    ValueError for more than 25 candidates.
     """
     labels = option_labels(len(candidates) + 1)
-    text = _CHOOSE_STEP.format(candidates=_listed(candidates, labels), label=_label_noun(labels), reject=labels[-1])
+    steps = [f"{text.replace(THINK_END, '').rstrip()}\n{_ENDS}" if THINK_END in text else text for text in candidates]
+    text = _CHOOSE_STEP.format(candidates=_listed(steps, labels), label=_label_noun(labels), reject=labels[-1])
     return _question(tokenizer, _followup(tokenizer, text), text, _CHOICE_REPLY, labels)
 
 

@@ -35,7 +35,9 @@ async def run_sample(
     """
     trace.started_at = trace.started_at or time.time()
     async with recording_models(engines, method.roles, trace) as models:
-        chain = Chain(problem, list(models.values()), trace, limits, on_step, rubric=method.rubric)
+        chain = Chain(
+            problem, list(models.values()), trace, limits, on_step, rubric=method.rubric, ends_at_box=method.ends_at_box
+        )
         on_start()
         try:
             chain.check()

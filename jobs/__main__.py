@@ -42,11 +42,16 @@ def main() -> None:
 @click.argument("shard", type=int)
 def worker(run: Path, shard: int) -> None:
     """Run the unfinished samples of one shard in this process."""
+    from jobs.run.wording import OtherPrompts
     from jobs.work.worker import run_shard
 
     folder = run_folder(run)
     check_shard(folder, shard)
-    click.echo(f"{counted(run_shard(str(folder.path), shard), 'sample')} ended")
+    try:
+        num_ended = run_shard(str(folder.path), shard)
+    except OtherPrompts as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(f"{counted(num_ended, 'sample')} ended")
 
 
 @main.command(short_help="Print the status of a run.")

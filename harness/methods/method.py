@@ -29,6 +29,16 @@ class Method(Protocol):
         """True where the target's prompt has to explain what a score is."""
         return False
 
+    @property
+    def shows_step_candidates(self) -> bool:
+        """True where a verdict's question shows the candidates for a step side by side."""
+        return False
+
+    @property
+    def ends_at_box(self) -> bool:
+        """True where the chain ends with the first step that holds an answer, also inside the thought."""
+        return False
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Return the tokens that the longest verdict prompt holds beyond problem and chain."""
         return 0

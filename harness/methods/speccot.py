@@ -50,6 +50,13 @@ class SpecCoT(Method):
     )
     """Steps on which samples of one model agree are more often right, and a verdict takes a third of a step's time."""
 
+    answer_by: Literal["target", "draft"] = parameter(
+        "target",
+        help="Who writes the final answer after the thought of a reasoning pair. The SpecCoT paper does not say; "
+        "its token counts hold no answer by the target.",
+        left_out_at_default=True,
+    )
+
     def __post_init__(self) -> None:
         check_range("drafts", self.drafts, 1, 25)
         check_range("guidance_tokens", self.guidance_tokens, 0, None)
@@ -67,6 +74,11 @@ class SpecCoT(Method):
     def rubric(self) -> bool:
         """True for separate verdicts: their question is one word, which the target's prompt explains."""
         return self.verdict == "separate"
+
+    @property
+    def shows_step_candidates(self) -> bool:
+        """True for a joint verdict."""
+        return self.verdict == "joint"
 
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""
@@ -93,7 +105,7 @@ class SpecCoT(Method):
                 await chain.write(target, "fallback", max_tokens=self.step_tokens, refused=candidates, verdict=verdict)
 
         if not chain.answered:
-            await chain.answer(target)
+            await chain.answer(target if self.answer_by == "target" else draft)
 
     async def _joint(self, chain: Chain, target: Model, candidates: list[Candidate]) -> tuple[Verdict, int]:
         """Return the verdict among all candidates and the option that it chose."""

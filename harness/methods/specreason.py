@@ -1,8 +1,9 @@
 """SpecReason: speculative reasoning (Pan et al., arXiv 2504.07891, section 4.1).
 
 The small model (draft) speculates one step and the base model (target) scores it from 0 to 9 in one prefill-only pass.
-At or above the threshold the step is accepted, below it the base model rewrites the step. The chain ends with the step
-that holds the answer, whichever model wrote it, as in the authors' code.
+At or above the threshold the step is accepted, below it the base model rewrites the step. Both models keep taking turns
+until the reply holds an answer, the part after the thought included, whichever model wrote it. The paper does not say
+where a chain ends; the authors' program ends it at the first answer, also one inside the thought (`ends_at`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ class SpecReason(Method):
     """SpecCoT has no lookahead: it would have to guess which of its N candidates is going to be chosen, and spend N
     more drafts on every guess."""
 
+    ends_at: Literal["answer", "boxed"] = parameter(
+        "answer",
+        help="answer: the chain ends with the answer after the thought. "
+        "boxed: it ends with the first step that contains 'boxed' or 'Answer:', also inside the thought, and a "
+        "</think> without an answer is removed (SpecReason authors' code).",
+        left_out_at_default=True,
+    )
+
     def __post_init__(self) -> None:
         check_range("threshold", self.threshold, 0, 9)
         check_range("first_steps", self.first_steps, 0, None)
@@ -59,6 +68,11 @@ class SpecReason(Method):
     def parallel(self) -> int:
         """See Method.parallel. With lookahead a discarded completion may still run beside the next one."""
         return 2 if self.lookahead else 1
+
+    @property
+    def ends_at_box(self) -> bool:
+        """See Method.ends_at_box."""
+        return self.ends_at == "boxed"
 
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""

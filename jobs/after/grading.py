@@ -47,6 +47,7 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
     path = folder / file_name(version)
     rows = {row["sample_id"]: row for row in (trace_files.read_rows(path) if path.exists() else [])}
     problems = {p.id: p for p in run.problems()}
+    answers_in_thought = run.spec().params.get("ends_at") == "boxed"
     graded_ids: list[str] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
@@ -55,7 +56,7 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
             # A sample that failed may have been retried since.
             if grade_row is None or (grade_row["verdict"] == "error" and sample["stop_reason"] != FAILED):
                 graded_ids.append(sample["sample_id"])
-                yield _submission(sample), gold_of(problems[sample["problem_id"]])
+                yield _submission(sample, answers_in_thought), gold_of(problems[sample["problem_id"]])
 
     for number, result in enumerate(grade_many(items(), workers=workers, grade_one=grader)):
         rows[graded_ids[number]] = {"sample_id": graded_ids[number], "grader_version": version, **asdict(result)}
@@ -77,10 +78,13 @@ def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _submission(sample: dict[str, Any]) -> Submission:
+def _submission(sample: dict[str, Any], answers_in_thought: bool) -> Submission:
+    """Return what is graded of a sample; `answers_in_thought`: a chain may end with an answer inside its thought."""
     prompts = (sample["draft_prompt"], sample["target_prompt"])
     starts_thinking = any(prompt.rstrip().endswith("<think>") for prompt in prompts)
-    return Submission(text=sample["text"], stop_reason=sample["stop_reason"], thinks=starts_thinking)
+    return Submission(
+        text=sample["text"], stop_reason=sample["stop_reason"], thinks=starts_thinking and not answers_in_thought
+    )
 
 
 def gold_of(problem: Problem) -> Gold:

@@ -15,10 +15,10 @@ from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.problems import benchmarks
 from harness.problems.problem import Problem, dataset_hash
-from harness.prompts import prompt_hash
 from harness.training import manifest
 from harness.weights import models
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
+from jobs.run.wording import current_prompt_hash
 
 _SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
@@ -75,7 +75,7 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
         target=resolved.target,
         engine=engine,
         concurrency=launch.concurrency,
-        prompt_hash=prompt_hash(),
+        prompt_hash=current_prompt_hash(launch.method, launch.parameters),
         preset=launch.preset,
         tag=launch.tag,
         selection=selection,

@@ -15,6 +15,7 @@ from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
+from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
 
@@ -41,8 +42,8 @@ class Dispatched:
 def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
     """Submit every shard that needs it as array jobs, and a job that grades, loads and reports after them.
 
-    `options` are sbatch's options. Raises ValueError where one is wrong, SlurmRejected where sbatch rejects the arrays,
-    and SlurmError where Slurm does not answer.
+    `options` are sbatch's options. Raises ValueError where one is wrong, OtherPrompts where the run was begun with
+    other prompts, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
@@ -52,6 +53,7 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
         todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in active]
         if not todo:
             return Dispatched([], 0, len(active))
+        check_prompts(run.spec())
         code = snapshot.take(run)
         jobs: list[str] = []
         tasks = list(_portions(todo, shards_per_task))

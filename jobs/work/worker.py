@@ -36,6 +36,7 @@ from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt, RunSpec, Unit
+from jobs.run.wording import check_prompts
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.work.shard_run import ShardRun
@@ -123,6 +124,7 @@ class _Worker:
         todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
         if not todo:
             return
+        check_prompts(spec)
         method = build(spec.method, dict(spec.params))
         settings = _settings(spec, method, problems.values())
         started = time.monotonic()

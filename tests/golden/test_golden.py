@@ -5,6 +5,7 @@ The corpus is never edited: README.md says what it is and what to do where a for
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 from collections.abc import Sequence
@@ -14,15 +15,19 @@ import pytest
 
 from harness.cli import options
 from harness.launch import main as launch
+from harness.prompts import prompt_hash
 from harness.weights import models
 from harness.weights.models import ModelRef
 from jobs import nightly, suite
 from jobs.__main__ import main as jobs
+from jobs.run import plan
+from jobs.run.endings import by_shard
 from jobs.run.folder import RunFolder, run_folders
 from jobs.run.journal import trace_from_dict
-from jobs.run.spec import units
+from jobs.run.spec import RunSpec, units
 from jobs.run.state import compact, read_state
 from jobs.run.trace_files import read_rows
+from jobs.run.wording import OtherPrompts, check_prompts
 from tests.golden import corpus, digests, identities, making, measured
 from tests.golden.asking import assert_same, check_refusal, done, invoke, written
 from tests.requirements import skip_by_design
@@ -32,9 +37,14 @@ from warehouse.load import main as load
 CORPUS = Path(__file__).parent / "2026-11"
 MANIFEST_SHA256 = "ca5f60adcda8942c3244008b895de1216dac013147b2c9c4a4aaefbfb2ca3615"
 MOST_BYTES = 3_000_000
-REFUSED: dict[str, str] = {}
+REFUSED: dict[str, str] = {
+    "demo-speccot-947bf651": "was begun with other prompts",
+}
 """Runs of the corpus that today's code must refuse to go on with: the name of the run folder, and words of the message.
 A run that is named here has to be refused with exit code 2, by the load and by every way of going on with it."""
+
+ANOTHER_RUN = ("demo-speccot-83b3d010",)
+"""Finished runs that load and compare, while their launch is another run today: its judge is shown whole steps."""
 
 RESULTS = corpus.read_json(CORPUS / "results.json")
 INTERRUPTED = corpus.read_json(CORPUS / "interrupted.json")
@@ -133,9 +143,11 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
         check_refusal(run, REFUSED[name], jobs, "worker", run.path, "0")
         return
     before = written(run)
-    assert name in "".join(done(launch, *arguments, "--dry-run").split()), "the same command, another run folder"
+    planned = "".join(done(launch, *arguments, "--dry-run").split())
+    assert (name in planned) != (name in ANOTHER_RUN), "the same command, another run folder"
     assert "0 samples ended" in done(jobs, "worker", run.path, "0")
-    done(launch, *arguments)
+    if name not in ANOTHER_RUN:
+        done(launch, *arguments)
     invoke(jobs, "resume", run.path)  # refused: it was never at Slurm
     assert written(run) == before
 
@@ -162,8 +174,10 @@ def test_an_interrupted_run_goes_on_from_its_last_accepted_steps(tmp_path: Path,
     flags = corpus.launch_flags(CORPUS / "interrupted.toml")[INTERRUPTED[name]["launch"]]
     arguments = options.arguments({**flags, "output": str(tmp_path)})
     if name in REFUSED:
-        for command in [("worker", run.path, str(shard)) for shard in range(run.num_shards())]:
-            check_refusal(run, REFUSED[name], jobs, *command)
+        unfinished = by_shard(run, read_state(run).endings).unfinished_shards
+        assert unfinished
+        for shard in unfinished:
+            check_refusal(run, REFUSED[name], jobs, "worker", run.path, str(shard))
         if name in "".join(done(launch, *arguments, "--dry-run").split()):  # else it is another run by now
             check_refusal(run, REFUSED[name], launch, *arguments)
         return
@@ -240,10 +254,26 @@ def test_a_night_that_is_launched_again_is_not_run_again(nights: Path) -> None:
 # 7: identities
 
 
-def test_what_is_planned_has_the_ids_that_it_had() -> None:
+def test_what_is_planned_has_the_ids_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart from how candidates are shown, which is part of the prompt hash of joint verdicts since they show steps."""
+    monkeypatch.setattr(plan, "current_prompt_hash", lambda method, parameters: prompt_hash())
     with making.stand_ins() as data:
         found, stored = identities.every(data), corpus.read_json(CORPUS / "ids.json")
     assert [name for name, ids in stored.items() if found.get(name) != ids] == []
+
+
+def test_only_joint_verdicts_have_another_prompt_hash() -> None:
+    specs = {run.path.name: run.spec() for part in ("finished", "interrupted") for run in run_folders([CORPUS / part])}
+    others = {name for name, spec in specs.items() if not is_current(spec)}
+    assert others == {*REFUSED, *ANOTHER_RUN}
+    assert all(specs[name].params["verdict"] == "joint" for name in others)
+
+
+def is_current(spec: RunSpec) -> bool:
+    with contextlib.suppress(OtherPrompts):
+        check_prompts(spec)
+        return True
+    return False
 
 
 @pytest.mark.parametrize("part", ["finished", "interrupted", "nights"])

@@ -9,11 +9,11 @@ from typing import Any
 from harness.methods import defaults
 from harness.problems import benchmarks
 from harness.problems.problem import dataset_hash
-from harness.prompts import prompt_hash
 from jobs.after.grading import finished_samples
 from jobs.run.folder import RunFolder
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec, ModelSpec, RunSpec, units
+from jobs.run.wording import current_prompt_hash
 from jobs.watch.progress import Follower
 
 SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
@@ -46,7 +46,7 @@ def plan(
         target=SCRIPTED,
         engine=engine,
         concurrency=4,
-        prompt_hash=prompt_hash(),
+        prompt_hash=current_prompt_hash(method, defaults(method) | params),
     )
     run = RunFolder(folder / spec.run_id)
     run.create(spec, problems, assign_to_shards(units(spec, problems), shards))

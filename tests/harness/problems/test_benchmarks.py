@@ -29,7 +29,7 @@ from harness.problems.benchmarks import (
 from harness.problems.problem import Problem
 from tests.shared import SHARED, shared_rows
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SHARED_NAMES = [name for name in DATASETS if name not in {"aime25", "gpqa", "demo", "demo-train"}]
 RIGHT = "the right one"
 

@@ -10,7 +10,7 @@ import pytest
 from harness.weights import models, smollm
 from harness.weights.models import MODELS, ModelRef, ModelUnavailable, default_pair, resolve
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = [name for name in MODELS if name != smollm.NAME]
 
 

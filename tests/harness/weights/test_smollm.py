@@ -15,7 +15,7 @@ from harness.weights import smollm
 from harness.weights.models import ModelUnavailable, resolve
 from harness.weights.smollm import model_folder
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

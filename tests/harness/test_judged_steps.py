@@ -1,0 +1,137 @@
+"""SpecCoT's joint verdict behind an unfinished step: the target judges whole steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness import prompts
+from harness.engines.scripted import ByteTokenizer
+from harness.model_context import ModelContext
+from harness.prompts import prompt_hash, step_choice_question
+from harness.recording import Model
+from harness.trace import Trace
+from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, solve
+
+
+async def speccot(guidance: str, drafts: list[Any], decides: list[str], **params: Any) -> tuple[Trace, Script]:
+    """Run speccot with two candidates per step; returns the trace and what the target was asked."""
+    draft, target = Script(drafts), Script([guidance, "2 + 3 = 5\n\n"], decides=decides)
+    engines = {"draft": draft.engine(**params.pop("draft_engine", {})), "target": target.engine()}
+    trace = await solve("speccot", engines, drafts=2, guidance_tokens=len(guidance), **params)
+    return trace, target
+
+
+def verdict_prompt(target: Script) -> str:
+    return target.prompts[1]
+
+
+async def test_candidates_behind_guidance_are_shown_as_the_steps_that_they_complete() -> None:
+    trace, target = await speccot("Add.\n\n2 + ", [["3 = 5\n\n", "4 = 6\n\n"], ["\\boxed{5}"] * 2], ["1", "1"])
+    verdict = trace.steps[1].verdict
+    assert verdict is not None
+    assert "[1]\n2 + 3 = 5\n\n[2]\n2 + 4 = 6" in verdict.question
+    chain = verdict_prompt(target).removeprefix(trace.target_prompt).partition("Here are proposals")[0]
+    assert chain.startswith("Add.\n\n")
+    assert "2 +" not in chain, "the target would read the beginning of the step twice"
+    assert trace.output_text == "Add.\n\n2 + 3 = 5\n\n\\boxed{5}", "what is written continues the guidance itself"
+
+
+async def test_the_models_continue_the_unfinished_step_itself() -> None:
+    _, target = await speccot("Add.\n\n2 + ", [["x\n\n"] * 2, ["\\boxed{5}"] * 2], ["2", "1"])
+    assert target.prompts[2].endswith("Add.\n\n2 + "), "the fallback continues where the guidance ended"
+
+
+async def test_behind_guidance_that_ends_with_a_step_nothing_changes() -> None:
+    trace, target = await speccot("Add.\n\n", [["2 + 3 = 5\n\n", "6\n\n"], ["\\boxed{5}"] * 2], ["1", "1"])
+    assert verdict_prompt(target).startswith(trace.target_prompt + "Add.\n\n")
+    assert trace.steps[1].verdict is not None
+    assert "[1]\n2 + 3 = 5\n\n[2]\n6\n\n" in trace.steps[1].verdict.question
+
+
+async def test_a_step_that_was_cut_at_its_limit_is_judged_with_its_beginning() -> None:
+    drafts = [["2 + 3 is "] * 2, ["5\n\n", "6\n\n"], ["\\boxed{5}"] * 2]
+    trace, target = await speccot("Add.\n\n", drafts, ["1", "1", "1"], step_tokens=9)
+    assert trace.steps[1].finish == "length"
+    assert trace.steps[2].verdict is not None
+    assert "[1]\n2 + 3 is 5\n\n[2]\n2 + 3 is 6" in trace.steps[2].verdict.question
+    assert target.prompts[2].removeprefix(trace.target_prompt).startswith("Add.\n\n")
+    assert "2 + 3 is" not in target.prompts[2].partition("Here are proposals")[0]
+
+
+async def test_an_unfinished_step_may_span_several_pieces() -> None:
+    drafts = [["plus three is "] * 2, ["5\n\n"] * 2, ["\\boxed{5}"] * 2]
+    trace, _ = await speccot("2 ", drafts, ["1", "1", "1"], step_tokens=14)
+    assert trace.steps[2].verdict is not None
+    assert "[1]\n2 plus three is 5" in trace.steps[2].verdict.question
+
+
+async def test_a_resumed_sample_is_judged_as_an_undisturbed_one() -> None:
+    script = [["3 = 5\n\n", "4 = 6\n\n"], ["\\boxed{5}"] * 2]
+    trace, target = await speccot("Add.\n\n2 + ", script, ["1", "1"])
+    resumed = Trace("s0", PROBLEM.id, 0, seed=7, steps=trace.steps[:1])
+    judge = Script([], decides=["1", "1"])
+    await solve("speccot", {"draft": Script(script).engine(), "target": judge.engine()}, drafts=2, trace=resumed)
+    assert judge.prompts == target.prompts[1:]
+
+
+async def test_the_drafts_vocabulary_may_be_another() -> None:
+    drafts = [["2 + 3 is "] * 2, ["5\n\n", "6\n\n"], ["\\boxed{5}"] * 2]
+    options = {"draft_engine": {"tokenizer": OtherTokenizer()}, "step_tokens": 9}
+    trace, target = await speccot("Add.\n\n2 ", drafts, ["1", "1", "1"], **options)
+    assert trace.steps[2].verdict is not None
+    assert "[1]\n2 2 + 3 is 5" in trace.steps[2].verdict.question
+    assert "2 + 3 is" not in target.prompts[2].partition("Here are proposals")[0]
+
+
+async def test_a_blank_candidate_behind_an_unfinished_step_is_that_step() -> None:
+    trace, _ = await speccot("It is 5.", [["\n\n", "5!\n\n"], ["\\boxed{5}"] * 2], ["1", "1"])
+    assert trace.steps[1].verdict is not None
+    assert "[1]\nIt is 5.\n\n[2]\nIt is 5.5!" in trace.steps[1].verdict.question
+
+
+def model(tokenizer: Any) -> Model:
+    return Model(Script().engine(tokenizer=tokenizer), "target", Trace("s", "p", 0, seed=0))
+
+
+class PairTokenizer(ByteTokenizer):
+    """Two characters in every token, so that tokens straddle the end of a step."""
+
+    def encode(self, text: str) -> list[int]:
+        data = text.encode() + b"\0" * (len(text.encode()) % 2)
+        return [1000 + 256 * data[i] + data[i + 1] for i in range(0, len(data), 2)]
+
+    def decode(self, ids: Any) -> str:
+        return bytes(byte for i in ids for byte in divmod(i - 1000, 256) if byte).decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("text", ["a.\n\nb", "ab.\n\nb", "a.\n\nbc\n\nd", "\n\nx", "é\n\nü", "a\n\n\nb"])
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), PairTokenizer()])
+def test_the_context_of_whole_steps_ends_at_the_last_blank_line(text: str, tokenizer: ByteTokenizer) -> None:
+    author = model(tokenizer)
+    context = ModelContext(author, PROBLEM)
+    num_prompt = len(context.ids)
+    context.append(tokenizer.encode(text), text, author)
+    whole = text[: text.rindex("\n\n") + 2]
+    assert tokenizer.decode(context.whole_steps()[num_prompt:]) == whole
+    assert context.open_text == text.removeprefix(whole)
+
+
+def test_a_blank_line_may_be_split_between_two_pieces() -> None:
+    author = model(ByteTokenizer())
+    context = ModelContext(author, PROBLEM)
+    opening = len(context.ids)
+    for piece in ("one\n", "\ntwo", " three"):
+        context.append(author.tokenizer.encode(piece), piece, author)
+    assert author.tokenizer.decode(context.whole_steps()[opening:]) == "one\n\n"
+    assert context.open_text == "two three"
+
+
+def test_a_candidate_that_closes_the_thought_differs_from_one_that_does_not() -> None:
+    question = step_choice_question(ByteTokenizer(thinks=True), ["So 5.\n\n", "So 5.\n</think>\n\n"])
+    assert "[1]\nSo 5.\n\n[2]\nSo 5.\n(the solution ends here)" in question.text
+
+
+def test_how_candidates_are_shown_is_part_of_the_prompt_hash_where_they_are() -> None:
+    assert prompt_hash(shows_step_candidates=True) == f"{prompt_hash()}-{prompts._STEPS_SHOWN}"
