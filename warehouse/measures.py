@@ -45,6 +45,26 @@ _THINKING_TOKENS = """(
             ON (answer.run_id, answer.sample_id, answer.author) = (tokens.run_id, tokens.sample_id, tokens.model)
     ) JOIN sample USING (run_id, sample_id) GROUP BY ALL
 )"""
+_THOUGHT_TIME = """
+WITH called AS (
+    SELECT run_id, sample_id, problem_id,
+        sum(end_seconds - overlapped_seconds) AS all_seconds,
+        coalesce(sum(end_seconds - overlapped_seconds) FILTER (purpose = 'draft'), 0) AS draft,
+        coalesce(sum(end_seconds - overlapped_seconds) FILTER (purpose = 'verdict'), 0) AS verdict
+    FROM call JOIN timed_sample USING (run_id, sample_id)
+    WHERE run_id = $run_id AND purpose <> 'lookahead' GROUP BY ALL
+), thought AS (
+    SELECT problem_id, draft, verdict,
+        all_seconds - coalesce((SELECT sum(seconds) FROM sample_answer AS answer
+            WHERE (answer.run_id, answer.sample_id) = (called.run_id, called.sample_id)), 0) AS all_seconds
+    FROM called
+)
+SELECT problem_id, sum({}) AS x, sum(all_seconds) AS y FROM thought GROUP BY problem_id
+"""
+_REFLECTION = """
+SELECT problem_id, sum(num_wait + num_but + num_hmm) AS x, sum(num_tokens) AS y
+FROM step JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id AND role = '{}' GROUP BY problem_id
+"""
 _SELECTION = """
 SELECT problem_id, count(*) FILTER (is_right) AS x, count(*) AS y
 FROM sample_selection JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id AND class = {} GROUP BY problem_id
@@ -71,9 +91,14 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "drafts_chosen_right": (_SELECTION.format(1), 100),
     "drafts_rejected_right": (_SELECTION.format(2), 100),
     "draft_steps": (_STEP_RATIO.format(x="count(*) FILTER (author = 'draft')", y="count(*)"), 100),
+    "drafting_share": (_THOUGHT_TIME.format("draft"), 100),
+    "selection_share": (_THOUGHT_TIME.format("verdict"), 100),
+    "target_share": (_THOUGHT_TIME.format("all_seconds - draft - verdict"), 100),
+    "reflection_in_drafts": (_REFLECTION.format("draft"), 1000),
+    "reflection_in_fallbacks": (_REFLECTION.format("fallback"), 1000),
     "mean_score": (_STEP_RATIO.format(x="sum(verdict_score)", y="count(verdict_score)"), 1),
 }
-"""SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for percent."""
+"""SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for percent, 1000 for words in 1,000 tokens."""
 _RATIO = """
 WITH observed AS (SELECT * FROM ({sql}) WHERE x IS NOT NULL), total AS (
     SELECT count(*) AS n, sum(x) / nullif(sum(y), 0) AS ratio, sum(y) AS weight FROM observed

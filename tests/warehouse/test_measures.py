@@ -35,7 +35,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run, base = runs.create(where, SPEC, "own"), runs.create(where, VANILLA, "base")
     scripted = runs.create(where, runs.SPEC, "scripted")
     units = runs.planned(run)
-    traces = [runs.speculative(unit, refused=i < 2, latency=10.0) for i, unit in enumerate(units)]
+    texts = ("Wait, so 2.\n", "So 2.\n")
+    traces = [runs.speculative(unit, refused=i < 2, latency=10.0, text=texts[i >= 2]) for i, unit in enumerate(units)]
     runs.write_part(run, traces)
     runs.write_grades(run, {t.sample_id: "correct" if i % 3 else "wrong" for i, t in enumerate(traces)})
     runs.write_part(base, thinker(base))
@@ -65,6 +66,12 @@ def connection(database: Path) -> Iterator[Connection]:
         ("thinking_tokens", "base", 20),
         ("answer_tokens", "base", 20),
         ("accuracy", "own", 100 * 4 / 6),
+        # Of every thought 1 s guidance, 2 s drafting, 1 s verdict, and 3 s of fallback in two of six.
+        ("drafting_share", "own", 100 * 12 / 30),
+        ("selection_share", "own", 100 * 6 / 30),
+        ("target_share", "own", 100 * 12 / 30),
+        ("reflection_in_drafts", "own", 0),
+        ("reflection_in_fallbacks", "own", 1000 / 6),
     ],
 )
 def test_a_measure_agrees_with_the_traces(connection: Connection, name: str, run: str, value: float) -> None:

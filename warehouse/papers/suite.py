@@ -29,6 +29,7 @@ Measure = Literal[
     "accuracy",
     "answer_tokens",
     "draft_steps",
+    "drafting_share",
     "drafts_chosen_right",
     "drafts_rejected_right",
     "emitted_tokens",
@@ -41,7 +42,11 @@ Measure = Literal[
     "pass_at_10",
     "pass_at_2",
     "pass_at_5",
+    "reflection_in_drafts",
+    "reflection_in_fallbacks",
+    "selection_share",
     "speed_up",
+    "target_share",
     "target_thinking_tokens",
     "thinking_tokens",
     "tokens_per_second",
@@ -51,10 +56,13 @@ Measure = Literal[
 """What warehouse/measures.py can measure of a run; a test compares the two lists."""
 TIMES: frozenset[Measure] = frozenset(
     {
+        "drafting_share",
         "emitted_tokens_per_wall_second",
         "latency_saved_seconds",
         "latency_seconds",
+        "selection_share",
         "speed_up",
+        "target_share",
         "tokens_per_second",
         "wall_seconds",
         "wall_speed_up",
