@@ -117,6 +117,8 @@ def expected_work(method: str, params: Mapping[str, object], tokens: Tokens) -> 
         return [Work(model, 1, tokens.prompt, tokens.draft + tokens.target)]
     if method == "scot":
         return _whole_chains(int(str(params["drafts"])), tokens)
+    if method == "speccot" and params.get("verdict") == "none":
+        return [Work("target", 1, tokens.prompt, tokens.target), Work("draft", 1, tokens.prompt, tokens.draft)]
     if method in ("speccot", "specreason"):
         return _steps(int(str(params.get("drafts", 1))), tokens, lookahead=bool(params.get("lookahead", False)))
     known = "vanilla, specdecode, scot, speccot, specreason"

@@ -36,10 +36,11 @@ class SpecCoT(Method):
     step_tokens: int = parameter(
         512, help="Maximum length of a step, in tokens. The SpecCoT paper states none; 512 is SpecReason's value."
     )
-    verdict: Literal["joint", "separate"] = parameter(
+    verdict: Literal["joint", "separate", "none"] = parameter(
         "joint",
         help="joint: one choice among all candidates and a rejection (SpecCoT section 3.4). "
-        "separate: the target scores each candidate from 0 to 9 in its own sequence (not in the paper).",
+        "separate: the target scores each candidate from 0 to 9 in its own sequence (not in the paper). "
+        "none: the only candidate is accepted as it is, so that the target gives guidance and no more (figure 1b).",
     )
     """With separate verdicts the accepted candidate is already in the target's prefix cache, behind the chain."""
     threshold: float = parameter(
@@ -62,8 +63,10 @@ class SpecCoT(Method):
         check_range("guidance_tokens", self.guidance_tokens, 0, None)
         check_range("step_tokens", self.step_tokens, 1, None)
         check_range("threshold", self.threshold, 0, 9)
-        if self.verdict == "joint" and self.threshold != SpecCoT.threshold:
-            raise ValueError("--threshold belongs to --verdict separate: a joint verdict rejects by choice")
+        if self.verdict == "none" and self.drafts != 1:
+            raise ValueError("--verdict none needs --drafts 1: without a verdict there is no choice among several")
+        if self.verdict != "separate" and self.threshold != SpecCoT.threshold:
+            raise ValueError("--threshold belongs to --verdict separate: no other verdict has a score")
 
     @property
     def parallel(self) -> int:
@@ -82,7 +85,7 @@ class SpecCoT(Method):
 
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""
-        return (self.drafts if self.verdict == "joint" else 1) * min(self.step_tokens, token_budget)
+        return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         """See Method.__call__."""
@@ -92,7 +95,8 @@ class SpecCoT(Method):
         while chain.reasoning and not chain.answered:
             proposed = await chain.propose(draft, self.drafts, max_tokens=self.step_tokens)
             candidates = as_candidates(proposed)
-            if self.skip_agreed and self.drafts > 1 and len(offered_texts(candidates)) == 1:
+            agreed = self.skip_agreed and self.drafts > 1 and len(offered_texts(candidates)) == 1
+            if agreed or self.verdict == "none":
                 chain.accept(draft, "draft", proposed[mark_accepted(candidates, 0)], candidates)
                 continue
             if self.verdict == "joint":

@@ -9,6 +9,7 @@ import pytest
 from harness.engine import RequestRefused
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.simulated_model import SimulatedModel
+from harness.methods.speccot import SpecCoT
 from harness.methods.specreason import SpecReason
 from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
 
@@ -308,6 +309,17 @@ async def test_speccot_separate_rejects_below_the_threshold() -> None:
     engines = {"draft": draft.engine(), "target": target.engine()}
     trace = await solve("speccot", engines, drafts=1, guidance_tokens=0, verdict="separate", threshold=6.0)
     assert [step.role for step in trace.steps] == ["fallback", "draft"]
+
+
+async def test_speccot_without_verdicts_is_guidance_by_the_target_and_the_draft_after_it() -> None:
+    draft = Script(["2 + 3 = 6\n\n", "It is \\boxed{6}."])
+    target = Script(["Add them.\n\n"])
+    engines = {"draft": draft.engine(), "target": target.engine()}
+    trace = await solve("speccot", engines, drafts=1, guidance_tokens=3, verdict="none")
+    assert [step.role for step in trace.steps] == ["guidance", "draft", "draft"]
+    assert [call.purpose for call in trace.calls] == ["guidance", "draft", "draft"]
+    with pytest.raises(ValueError, match="--verdict none needs --drafts 1"):
+        SpecCoT(verdict="none")
 
 
 async def test_speccot_may_take_drafts_that_agree_without_asking() -> None:

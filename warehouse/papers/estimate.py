@@ -152,4 +152,6 @@ def _tokens(launch: Launch, own: Setting, of_paper: Setting, published: Publishe
     if launch.method in ("vanilla", "specdecode"):
         return Tokens(0.0, fits * total), words
     share = refused / 100
+    if launch.parameters.get("verdict") == "none":  # the target writes the guidance alone
+        share = min(1.0, float(str(launch.parameters["guidance_tokens"])) / total)
     return Tokens(fits * (1 - share) * total, fits * share * total, refused_share=share), words

@@ -13,7 +13,7 @@ from warehouse.papers import suite
 REQUIRED = {
     *(f"scot-{part}" for part in ("table1", "table2", "table3", "ablations", "figure2", "selection")),
     *(f"speccot-table{number}" for number in range(1, 7)),
-    *(f"speccot-figure{part}" for part in ("1a", "3", "4a", "4b", "4c")),
+    *(f"speccot-figure{part}" for part in ("1a", "1b", "3", "4a", "4b", "4c")),
     *(f"specreason-{part}" for part in ("figure3", "figure4", "figure5", "figure6", "first-n")),
 }
 SMALLEST = """
