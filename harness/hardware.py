@@ -114,18 +114,28 @@ def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: 
     needed = {work.model for sample in samples for work in sample}
     if missing := sorted(needed - set(model.speeds)):
         raise ValueError(f"{hardware.name}: no table [{missing[0]}], but the run has calls of that model")
+    latencies, in_flight = crowded_latencies(samples, model, hardware.concurrency)
+    mean = sum(latencies) / len(latencies)
+    number = len(samples) if num_samples is None else num_samples
+    wall = hardware.start_seconds + number * mean / (hardware.concurrency * hardware.workers)
+    return Projection(latencies, wall, wall / 3600 * hardware.gpus * hardware.workers, in_flight)
+
+
+def crowded_latencies(
+    samples: Sequence[Sequence[Work]], model: LatencyModel, concurrency: int
+) -> tuple[list[float], dict[Role, float]]:
+    """Return the latency of each sample in seconds, and the mean number of requests in flight at each engine.
+
+    concurrency: samples in flight; the requests that were recorded as in flight are ignored.
+    """
     in_flight: dict[Role, float] = dict.fromkeys(model.speeds, 1.0)
     for _ in range(_ROUNDS):
         by_model: dict[Role, float] = dict.fromkeys(model.speeds, 0.0)
         for work in _crowded(samples, in_flight):
             by_model[work.model] += model.speeds[work.model].seconds(work)
         total = sum(by_model.values()) or 1.0
-        in_flight = {role: max(1.0, hardware.concurrency * s / total) for role, s in by_model.items()}
-    latencies = [model.sample_seconds(_crowded([sample], in_flight)) for sample in samples]
-    mean = sum(latencies) / len(latencies)
-    number = len(samples) if num_samples is None else num_samples
-    wall = hardware.start_seconds + number * mean / (hardware.concurrency * hardware.workers)
-    return Projection(latencies, wall, wall / 3600 * hardware.gpus * hardware.workers, in_flight)
+        in_flight = {role: max(1.0, concurrency * s / total) for role, s in by_model.items()}
+    return [model.sample_seconds(_crowded([sample], in_flight)) for sample in samples], in_flight
 
 
 def _crowded(samples: Sequence[Sequence[Work]], in_flight: Mapping[Role, float]) -> list[Work]:

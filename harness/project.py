@@ -17,7 +17,7 @@ from harness.cli.command import OneLineErrors
 from harness.plural import counted
 
 if TYPE_CHECKING:
-    from warehouse.latency import TimedSample, Validation
+    from warehouse.latency_fit import TimedSample, Validation
 
 
 @click.command(cls=OneLineErrors)
@@ -54,7 +54,7 @@ def main(run: str, file: Path, database: Path | None, concurrency: int | None, w
 def _recorded(run: Path, database: Path | None) -> tuple[list[TimedSample], int, Validation]:
     """Return the timed samples, the number of planned ones, and how well the latency model fits."""
     from warehouse.database import reader, rows
-    from warehouse.latency import timed_samples, validate
+    from warehouse.latency_fit import timed_samples, validate
     from warehouse.options import default_database
 
     with reader(database or default_database(run)) as connection:

@@ -1,167 +1,24 @@
-"""Fit the latency model to recorded calls: `python -m warehouse.latency --database DATABASE [RUN …]`.
-
-The model is fitted and evaluated within a run, that is, on the same machine with the same load and concurrency.
-Cross-validation fits it on a random half of the samples and predicts the median latency of the other half.
-"""
+"""Fit the latency model to recorded calls: `python -m warehouse.latency --database DATABASE [RUN …]`."""
 
 from __future__ import annotations
 
-import random
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import click
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from scipy.optimize import nnls
 
-from harness.engine import Role
-from harness.latency import LatencyModel, ModelSpeed, Work
-from warehouse.database import Connection, WarehouseError, reader, rows
+from warehouse.database import reader, rows
 from warehouse.display import plain
 from warehouse.formatting import fixed, percent, signed
+from warehouse.latency_fit import SPLITS, fit, timed_samples, validate
+from warehouse.latency_transfer import Transfer, transfer_table, transfers
 from warehouse.options import WarehouseCommand, database_option
 
-_CALLS = """
-SELECT sample_id, model, purpose, prompt_tokens - cached_tokens AS new_prompt_tokens, longest_output_tokens, n,
-    in_flight, end_seconds, overlapped_seconds, latency_seconds
-FROM timed_sample LEFT JOIN call USING (run_id, sample_id)
-WHERE run_id = $run_id ORDER BY sample_id, call_index
-"""
 _RUNS = "SELECT run_id FROM run WHERE run_id IN (SELECT run_id FROM timed_sample) ORDER BY run_id"
-SPLITS = 50
-"""Default number of random splits of the cross-validation."""
-ENOUGH_SAMPLES = 4
-"""Smallest number of samples for cross-validation; with fewer, a half has a single sample."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedCall:
-    """A call with its measured time."""
-
-    work: Work
-    seconds: float
-    purpose: str
-    overlapped_seconds: float = 0.0
-    """The part of `seconds` for which the sample did not wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedSample:
-    """The calls of a sample, and its wall time."""
-
-    calls: tuple[TimedCall, ...]
-    latency_seconds: float
-
-    @property
-    def work(self) -> list[Work]:
-        """The work that the sample waited for."""
-        return [call.work for call in self.calls if call.purpose != "lookahead"]
-
-
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """Errors of the predicted median latency, as fractions of the observed median."""
-
-    observed_median_seconds: float
-    fitted_error: float
-    """Error on the samples that the model was fitted to."""
-    errors: tuple[float, ...]
-    """Errors of the random splits, each on the half that the model was not fitted to. Empty with too few samples."""
-
-    @property
-    def typical(self) -> float | None:
-        """Median absolute error over the splits."""
-        return statistics.median(map(abs, self.errors)) if self.errors else None
-
-    @property
-    def largest(self) -> float | None:
-        """Largest absolute error over the splits."""
-        return max(map(abs, self.errors)) if self.errors else None
-
-
-def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
-    """Return the samples of a run with a meaningful latency, with their calls. Raises WarehouseError without any."""
-    calls: dict[str, list[TimedCall]] = {}
-    latency: dict[str, float] = {}
-    for row in rows(connection, _CALLS, {"run_id": run_id}):
-        sample = str(row["sample_id"])
-        latency[sample] = _number(row["latency_seconds"])
-        calls.setdefault(sample, [])
-        if row["model"] is not None:
-            calls[sample].append(_call(row, calls[sample]))
-    if not latency:
-        raise WarehouseError(f"the warehouse has no timed samples of a run {run_id!r}")
-    return [TimedSample(tuple(calls[sample]), seconds) for sample, seconds in latency.items()]
-
-
-def fit(samples: Sequence[TimedSample]) -> LatencyModel:
-    """Fit the model by non-negative least squares over calls (Lawson and Hanson 1974, in scipy).
-
-    If a cause does not vary within the run, its coefficient is zero or shares the effect with another.
-    """
-    calls = [call for sample in samples for call in sample.calls]
-    roles: list[Role] = ["draft", "target"]
-    speeds = {role: _speed([c for c in calls if c.work.model == role]) for role in roles}
-    overheads = [s.latency_seconds - sum(c.seconds - c.overlapped_seconds for c in s.calls) for s in samples]
-    fitted_speeds = {role: speed for role, speed in speeds.items() if speed is not None}
-    return LatencyModel(fitted_speeds, max(0.0, statistics.fmean(overheads)))
-
-
-def validate(samples: Sequence[TimedSample], splits: int = SPLITS, seed: int = 0) -> Validation:
-    """Measure how well the median latency is predicted, on the fitted samples and by cross-validation."""
-    generator = random.Random(seed)
-    errors = []
-    for _ in range(splits if len(samples) >= ENOUGH_SAMPLES else 0):
-        shuffled = generator.sample(list(samples), len(samples))
-        half = len(shuffled) // 2
-        error = _error(fit(shuffled[:half]), shuffled[half:])
-        if error is not None:
-            errors.append(error)
-    observed = statistics.median(s.latency_seconds for s in samples)
-    return Validation(observed, _error(fit(samples), samples) or 0.0, tuple(errors))
-
-
-def _error(model: LatencyModel, samples: Sequence[TimedSample]) -> float | None:
-    """Return the relative error of the median; None if the model lacks the speeds of a role that the samples use."""
-    if not {w.model for s in samples for w in s.work} <= set(model.speeds):
-        return None
-    predicted = statistics.median(model.sample_seconds(s.work) for s in samples)
-    return predicted / statistics.median(s.latency_seconds for s in samples) - 1
-
-
-def _speed(calls: Sequence[TimedCall]) -> ModelSpeed | None:
-    if not calls:
-        return None
-    causes = np.array([call.work.features() for call in calls], dtype=float)
-    scale = causes.max(axis=0)  # the causes differ by orders of magnitude
-    scale[scale == 0] = 1.0
-    coefficients, _ = nnls(causes / scale, np.array([call.seconds for call in calls]))
-    return ModelSpeed(**{f.name: float(x) for f, x in zip(fields(ModelSpeed), coefficients / scale, strict=True)})
-
-
-def _call(row: Mapping[str, object], before: Sequence[TimedCall]) -> TimedCall:
-    """Return a call; a draft that overlapped with other work began during the verdict before it."""
-    overlapped = _number(row["overlapped_seconds"])
-    verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
-    work = Work(
-        model="draft" if row["model"] == "draft" else "target",
-        calls=1,
-        new_prompt_tokens=_number(row["new_prompt_tokens"]),
-        output_tokens=_number(row["longest_output_tokens"]),
-        further_completions=_number(row["n"]) - 1,
-        further_requests=_number(row["in_flight"]) - 1,
-        begun_under=next(verdicts, None) if overlapped > 0 and row["purpose"] == "draft" else None,
-    )
-    return TimedCall(work, _number(row["end_seconds"]), str(row["purpose"]), overlapped)
-
-
-def _number(value: object) -> float:
-    return float(str(value))
 
 
 @click.command(cls=WarehouseCommand)
@@ -170,13 +27,19 @@ def _number(value: object) -> float:
 @click.option(
     "--splits", type=click.IntRange(1), default=SPLITS, show_default=True, help="Number of random splits into halves."
 )
+@click.option(
+    "--across",
+    is_flag=True,
+    help="Also predict every run from runs that differ only in the number of samples in flight.",
+)
 @click.option("--speeds", is_flag=True, help="Also print the fitted coefficients, in seconds.")
-def main(runs: tuple[str, ...], database: Path, splits: int, speeds: bool) -> None:
+def main(runs: tuple[str, ...], database: Path, splits: int, across: bool, speeds: bool) -> None:
     """Fit the latency model to each run (default: all runs) and measure how well it predicts the median latency."""
     console = Console(highlight=False)
     with reader(database) as connection:
         run_ids = runs or tuple(str(row["run_id"]) for row in rows(connection, _RUNS))
         samples_by_run = {run_id: timed_samples(connection, run_id) for run_id in run_ids}
+        found = transfers(connection, samples_by_run) if across else []
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("run", "samples", "median (s)", "fit", "halves: typical", "halves: worst"):
         table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
@@ -196,12 +59,27 @@ def main(runs: tuple[str, ...], database: Path, splits: int, speeds: bool) -> No
         "predicted on the other; median and maximum of the absolute errors over the splits.",
         soft_wrap=True,
     )
+    if across:
+        _print_transfers(console, found)
     for run_id, samples in samples_by_run.items() if speeds else ():
         model = fit(samples)
         overhead = f"{model.sample_overhead_seconds:.3g} s per sample outside its calls"
         console.print(plain(f"{run_id}: {overhead}"), soft_wrap=True)
         for role, speed in model.speeds.items():
             console.print(f"  {role}: " + ", ".join(f"{f.name} {getattr(speed, f.name):.3g}" for f in fields(speed)))
+
+
+def _print_transfers(console: Console, found: Sequence[Transfer]) -> None:
+    if not found:
+        line = "Across concurrencies: no two of these runs differ only in the number of samples in flight."
+        console.print(line, soft_wrap=True)
+        return
+    console.print(transfer_table(found))
+    console.print(
+        "Relative errors of the median latency predicted from other runs. Error: with the requests in flight that the "
+        "run recorded. In flight estimated: from the samples in flight, as harness.project does.",
+        soft_wrap=True,
+    )
 
 
 if __name__ == "__main__":
