@@ -19,6 +19,7 @@ from harness.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_op
 from harness.engine import Choice, Completion, Role, Sampling
 from harness.model_context import ModelContext
 from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import Model
 from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
 
@@ -54,13 +55,16 @@ class Chain:
         *,
         rubric: bool = False,
         ends_at_box: bool = False,
+        wording: Prompts = BUILT_IN,
     ) -> None:
         """Open both models' contexts and enter the steps that the trace holds already.
 
         `rubric`: the target's prompt explains what a score is, for `score_each`. `ends_at_box`: the chain ends with the
-        first step that holds an answer, also inside a thought; nothing else closes the thought.
+        first step that holds an answer, also inside a thought; nothing else closes the thought. `wording`: every text
+        that the models are given beside the problem.
         """
         self.problem = problem
+        self.wording = wording
         self.limits = limits
         self._ends_at_box = ends_at_box
         self.trace = trace
@@ -75,7 +79,7 @@ class Chain:
         self.thinks = any(m.tokenizer.thinks for m in models)
         """True where any model reasons: the chain is a thought, which `</think>` closes before the answer."""
         for role, model in self._models.items():
-            self._contexts[role] = ModelContext(model, problem, rubric=rubric and role == "target")
+            self._contexts[role] = ModelContext(model, problem, wording, rubric=rubric and role == "target")
             setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps:
             self._enter(step)
@@ -92,7 +96,7 @@ class Chain:
         *,
         max_tokens: int,
         purpose: Purpose = "draft",
-        stop: tuple[str, ...] = (prompts.STEP_END,),
+        stop: tuple[str, ...] | None = None,
         temperature: float | None = None,
     ) -> list[Completion]:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop."""
@@ -123,7 +127,7 @@ class Chain:
         role: StepRole,
         *,
         max_tokens: int,
-        stop: tuple[str, ...] = (prompts.STEP_END,),
+        stop: tuple[str, ...] | None = None,
         refused: Sequence[Candidate] = (),
         verdict: Verdict | None = None,
         temperature: float | None = None,
@@ -143,7 +147,7 @@ class Chain:
     async def answer(self, model: Model, temperature: float | None = None) -> None:
         """Let the model write the final answer after the finished reasoning. Raises Stop."""
         is_plain = not model.tokenizer.thinks  # nothing in its context tells it to answer now
-        forced = model.tokenizer.encode(prompts.ANSWER_BRIDGE) if is_plain else []
+        forced = model.tokenizer.encode(self.wording.answer_bridge) if is_plain else []
         stop = ("\n",) if is_plain else ()
         context = self._contexts[model.role].ids + forced
         max_tokens = self.limits.token_budget
@@ -152,7 +156,7 @@ class Chain:
         whole = replace(
             completion,
             token_ids=(*forced, *completion.token_ids),
-            text=(prompts.ANSWER_BRIDGE if forced else "") + completion.text,
+            text=(self.wording.answer_bridge if forced else "") + completion.text,
         )
         self.accept(model, "answer", whole)
 
@@ -161,7 +165,7 @@ class Chain:
 
         Raises Stop.
         """
-        question = prompts.score_question(model.tokenizer)
+        question = prompts.score_question(model.tokenizer, self.wording)
         context = self._contexts[model.role]
         proposed = context.read(candidate.token_ids, candidate.text, author)
         return await self._ask(model, [*context.ids, *proposed], question, "score")
@@ -175,7 +179,7 @@ class Chain:
         """
         context = self._contexts[model.role]
         steps = [context.open_text + text for text in offered_texts(candidates)]
-        question = prompts.step_choice_question(model.tokenizer, steps)
+        question = prompts.step_choice_question(model.tokenizer, steps, self.wording)
         return await self._ask(model, context.whole_steps(), question, "choice")
 
     async def score_each(
@@ -186,7 +190,7 @@ class Chain:
         Each candidate is judged in place, right after the chain, so that the cache of the accepted one is the next
         context. Raises Stop.
         """
-        question = prompts.short_score_question(model.tokenizer)
+        question = prompts.short_score_question(model.tokenizer, self.wording)
         context, prompt_ids = self._contexts[model.role], []
         for option in range(len(offered_texts(candidates))):
             proposed = completions[next(i for i, c in enumerate(candidates) if c.option == option)]
@@ -200,7 +204,9 @@ class Chain:
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
         """Return SCoT's verdict: the best chain or "all are wrong", in one forward pass (section 3.4). Raises Stop."""
         texts = offered_texts(candidates)
-        question = prompts.chain_choice_question(model.tokenizer, self.problem, texts, may_reject=may_reject)
+        question = prompts.chain_choice_question(
+            model.tokenizer, self.problem, texts, self.wording, may_reject=may_reject
+        )
         return await self._ask(model, [], question, "choice")
 
     def accept(
@@ -243,7 +249,7 @@ class Chain:
     def _step(self, author: Model, role: StepRole, completion: Completion, *, closing: bool = False) -> Step:
         """Return the completion as the next step, without candidates and verdict."""
         text, ids = completion.text, completion.token_ids
-        if self._ends_at_box and (open_text := kept_open(text, completion.finish)) != text:
+        if self._ends_at_box and (open_text := self._kept_open(completion)) != text:
             text, ids = open_text, tuple(author.tokenizer.encode(open_text))
         ends = closing or (completion.finish == "eos" and not self._ends_at_box)
         if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
@@ -258,6 +264,9 @@ class Chain:
             finish=completion.finish,
             elapsed_seconds=self.elapsed_seconds,
         )
+
+    def _kept_open(self, completion: Completion) -> str:
+        return kept_open(completion.text, completion.finish, self.wording.step_separator)
 
     def _enter(self, step: Step) -> None:
         """Append a step to both contexts and update what it ends."""
@@ -278,7 +287,7 @@ class Chain:
         purpose: Purpose,
         max_tokens: int,
         *,
-        stop: tuple[str, ...] = (prompts.STEP_END,),
+        stop: tuple[str, ...] | None = None,
         n: int = 1,
         temperature: float | None = None,
         ahead: Sequence[Step] = (),
@@ -294,7 +303,7 @@ class Chain:
             max_tokens=min(max_tokens, budget, room),
             temperature=self.limits.temperature if temperature is None else temperature,
             top_p=self.limits.top_p,
-            stop=stop,
+            stop=(self.wording.step_separator,) if stop is None else stop,
             seed=self._seed(purpose, len(self.steps) + len(ahead)),
             n=n,
         )

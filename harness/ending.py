@@ -53,15 +53,15 @@ def has_any_answer(text: str) -> bool:
     return any(marker in text for marker in ("boxed", "Answer:", "ANSWER:"))
 
 
-def kept_open(text: str, finish: Finish) -> str:
+def kept_open(text: str, finish: Finish, separator: str = STEP_END) -> str:
     """Return a step's text so that the thought continues after it, unless it holds an answer.
 
-    `</think>` is removed, and a blank line follows a step that its author ended (SpecReason authors' program).
+    `</think>` is removed, and the step separator follows a step that its author ended (SpecReason authors' program).
     """
     if has_any_answer(text):
         return text
     text = text.replace(THINK_END, "")
-    return text if finish != "eos" or text.endswith(STEP_END) else text + STEP_END
+    return text if finish != "eos" or text.endswith(separator) else text + separator
 
 
 def is_repeat(step: Step, previous: Step) -> bool:

@@ -155,10 +155,11 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, control tokens included, without any clean-up."""
 
-    def open_reply(self, question: str) -> str:
+    def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 
-        For a reasoning model it ends inside an open `<think>`.
+        For a reasoning model it ends inside an open `<think>`. `system` is a system prompt before the question; raises
+        ValueError where the template has no place for one.
         """
 
     def ask_again(self, question: str) -> str:

@@ -7,10 +7,12 @@ only once the flags are valid, so that `--help` and a mistyped value answer at o
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness import prompt_file
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.cli.presets import presets
@@ -18,12 +20,13 @@ from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults
 from harness.methods.ranges import flag
 from harness.problems import benchmarks
+from harness.prompts import prompt_hash
 from harness.weights import models
 
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
-_LISTS = ("methods", "datasets", "models", "presets")
+_LISTS = ("methods", "datasets", "models", "presets", "prompts")
 _EXAMPLES = """\b
 Examples:
   python -m harness.launch --method speccot --dataset amc23
@@ -43,7 +46,8 @@ Examples:
     cls=options.GroupedOption,
     group="output",
     type=click.Choice(_LISTS),
-    help="Print the methods, datasets, models or presets that there are, and exit.",
+    help="Print the methods, datasets, models or presets that there are, or the built-in prompts as a file for "
+    "--prompts, and exit. With --prompts FILE, the hash of that file.",
 )
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> RunFolder | None:
@@ -52,7 +56,10 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     The same command again resumes: finished samples are kept, interrupted ones continue from their last accepted step.
     """
     if values["listing"]:
-        _print_list(values["listing"])
+        if values["listing"] == "prompts":
+            _print_prompts(values["prompts"])
+        else:
+            _print_list(values["listing"])
         return None
     try:
         flags = options.merged_flags(options.typed_flags(context), further_names=("dry_run",))
@@ -98,6 +105,16 @@ def _print_list(what: str) -> None:
     else:
         for name, values in presets().items():
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))
+
+
+def _print_prompts(file: Path | None) -> None:
+    """Print the built-in prompt file, or what a file changes, and the hash."""
+    try:
+        wording = prompt_file.load(file) if file else prompt_file.BUILT_IN
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
+    click.echo(f"# prompt hash: {prompt_hash(wording)}")
 
 
 main.params = [*options.launch_options(), *main.params]

@@ -109,6 +109,10 @@ class PartialLaunch(BaseModel):
         AfterValidator(lambda path: path and _existing(path)),
     ] = None
 
+    prompts: Annotated[
+        Path | None, Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts).")
+    ] = None
+
     draft: Annotated[
         str | None, Flag("models", "Draft model: a known name (--list models), a Hugging Face id, or a folder.")
     ] = None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from harness import prompts
 from harness.engine import Tokenizer
 from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import Model
 
 
@@ -15,17 +16,18 @@ class ModelContext:
     """One model's reading of a growing chain. It also knows where the last whole step ends.
 
     A chain may end inside a step: guidance is a fixed number of tokens, a step may reach its token limit, and a token
-    may carry text past the blank line that ends a step.
+    may carry text past the separator that ends a step.
     """
 
-    def __init__(self, model: Model, problem: Problem, *, rubric: bool = False) -> None:
+    def __init__(self, model: Model, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False) -> None:
         """Open the context with the model's prompt; `rubric` lets the prompt explain what a score is."""
         self.model = model
-        self.ids, self.prompt = prompts.opening(model.tokenizer, problem, rubric=rubric)
+        self.ids, self.prompt = prompts.opening(model.tokenizer, problem, wording, rubric=rubric)
+        self._separator = wording.step_separator
         self.open_text = ""
-        """The text behind the last blank line: the beginning of the unfinished step that the chain ends in."""
+        """The text behind the last step separator: the beginning of the unfinished step that the chain ends in."""
         self._last_boundary = len(self.ids), ""
-        """How many ids stand before the piece with the last blank line, and the text of that piece up to it."""
+        """How many ids stand before the piece with the last separator, and the text of that piece up to it."""
 
     def read(self, ids: Sequence[int], text: str, author: Model) -> Sequence[int]:
         """Return the ids under which this model reads what `author` wrote; a plain model is not shown `</think>`."""
@@ -40,10 +42,10 @@ class ModelContext:
     def append(self, ids: Sequence[int], text: str, author: Model) -> None:
         """Append a piece of the chain."""
         joined = self.open_text + text
-        head, blank_line, self.open_text = joined.rpartition(prompts.STEP_END)
-        if blank_line:
+        head, separator, self.open_text = joined.rpartition(self._separator)
+        if separator:
             num_known = len(joined) - len(text)
-            self._last_boundary = len(self.ids), text[: len(head) + len(blank_line) - num_known]
+            self._last_boundary = len(self.ids), text[: len(head) + len(separator) - num_known]
         self.ids += self.read(ids, text, author)
 
     def whole_steps(self) -> list[int]:

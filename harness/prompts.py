@@ -1,9 +1,10 @@
-"""Every prompt, and how the options of a verdict are read; pure functions over a tokenizer.
+"""Every prompt, and how the options of a verdict are read; pure functions over a tokenizer and a wording.
 
 The question of a verdict follows the target's own chain: the ids of the chain do not change, so the prefix cache holds
 them, and only the candidate (or candidates) and a short question are new (SpecReason, section 4.1: "templated to reuse
-most of the CoT prefix"). None of the papers prints its prompts in full; the wordings here are this project's own and
-are hashed into every run.
+most of the CoT prefix"). The texts are data (`harness.prompt_file`): the built-in ones are this project's own, and
+`--prompts FILE` gives others. SCoT's template is its Figure 3, and SCoT's and SpecReason's programs are public; SpecCoT
+published neither. The wording is hashed into every run.
 
 Text by a model or a benchmark goes through `Tokenizer.encode`, where control tokens are plain text; only the chat
 template's own text is encoded with control tokens.
@@ -18,44 +19,15 @@ from functools import lru_cache
 
 from harness.engine import Tokenizer
 from harness.problems.problem import Problem
-from harness.weights.tokenizer import verdict_options
+from harness.prompt_file import BUILT_IN, ChainChoice, Prompts, StepChoice, render
+from harness.weights.tokenizer import EMPTY_THOUGHT, verdict_options
 
-STEP_END = "\n\n"
+STEP_END = BUILT_IN.step_separator
 """Steps of a chain end at a blank line (SpecReason's code; the other papers do not say)."""
 THINK_END = "</think>"
 SCORE_LABELS = tuple("0123456789")
 
-_THINKING = {
-    "math": "Please reason step by step, and put your final answer within \\boxed{}.",
-    "choice": "Please reason step by step, and put the letter of the right option within \\boxed{}.",
-}
-_PLAIN = {
-    "math": "Solve the problem step by step in words and formulas, without code, with a blank line after each step. "
-    "End with the final answer within \\boxed{}.",
-    "choice": "Work it out step by step, without code, with a blank line after each step. "
-    "End with the letter of the right option within \\boxed{}.",
-}
-_SCORE = (
-    "Judge only the last step of the reasoning above: is it factually correct, logically valid and useful for "
-    "solving the problem? Reply with a single digit from 0 (wrong) to 9 (certainly right)."
-)
-_RUBRIC = (
-    "Whenever a line begins with «Score:», judge the step right before it: is it factually correct, logically valid "
-    "and useful for solving the problem? Write a single digit from 0 (wrong) to 9 (certainly right) there."
-)
-_CHOOSE_STEP = (
-    "Here are proposals for how the reasoning above goes on.\n\n{candidates}\n\nWhich proposal is correct and takes "
-    "the solution furthest? Reply with its {label} only. If every proposal contains a mistake, reply with {reject}."
-)
-_CHOOSE_CHAIN = (
-    "{problem}\n\nHere are attempts at a solution.\n\n{candidates}\n\nWhich attempt is correct? "
-    "Reply with its {label} only."
-)
-_ALL_WRONG = " If all attempts are wrong, reply with {reject}."
-_CANDIDATE = "[{label}]\n{text}"
-_ENDS = "(the solution ends here)"
-_SCORE_REPLY, _CHOICE_REPLY = "Score:", "Answer:"
-ANSWER_BRIDGE = "\n\nFinal answer: \\boxed{"
+ANSWER_BRIDGE = BUILT_IN.answer_bridge
 """Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
 THINK_BRIDGE = "\n" + THINK_END + "\n\n"
 """Closes a chain that its author ended without `</think>`."""
@@ -78,79 +50,96 @@ _STEPS_SHOWN = "whole-steps"
 each candidate was shown as a paragraph of its own, also where it completes a step that the chain has begun."""
 
 
-def prompt_hash(*, shows_step_candidates: bool = False) -> str:
-    """Return 16 hex digits over every wording here: results under different wordings are not comparable.
+def prompt_hash(wording: Prompts = BUILT_IN, *, shows_step_candidates: bool = False) -> str:
+    """Return 16 hex digits over a wording: results under different ones are not comparable.
 
-    Where a method shows the candidates for a step side by side, how they are shown follows after a hyphen.
+    Wordings of the same texts have the same hash, whatever their files look like. Where a method shows the candidates
+    for a step side by side, how they are shown follows after a hyphen.
     """
-    parts = [_THINKING, _PLAIN, _SCORE, _RUBRIC, _CHOOSE_STEP, _CHOOSE_CHAIN, _ALL_WRONG, _CANDIDATE, _ENDS]
-    parts += [_SCORE_REPLY, _CHOICE_REPLY, ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
-    wording = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-    return f"{wording}-{_STEPS_SHOWN}" if shows_step_candidates else wording
+    steps, chains = BUILT_IN.step_choice, BUILT_IN.chain_choice
+    parts: list[object] = [dict(BUILT_IN.instruction.thinking), dict(BUILT_IN.instruction.plain)]
+    parts += [BUILT_IN.score.question, BUILT_IN.separate_score.rubric, steps.question, chains.question]
+    parts += [chains.rejection, steps.item, steps.blank, BUILT_IN.score.reply, steps.reply]
+    parts += [ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
+    parts += [wording.changes] if wording.changes else []
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return f"{digest}-{_STEPS_SHOWN}" if shows_step_candidates else digest
 
 
-def problem_text(problem: Problem) -> str:
+def problem_text(problem: Problem, wording: Prompts = BUILT_IN) -> str:
     """Return the problem as shown to a model; a multiple-choice problem with its options."""
-    if not problem.choices:
-        return problem.text
-    options = "\n".join(f"{chr(65 + i)}. {choice}" for i, choice in enumerate(problem.choices))
-    return f"{problem.text}\n\n{options}"
+    return f"{problem.text}\n\n{_options_text(problem, wording)}" if problem.choices else problem.text
 
 
-def opening(tokenizer: Tokenizer, problem: Problem, *, rubric: bool = False) -> tuple[list[int], str]:
+def opening(
+    tokenizer: Tokenizer, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False
+) -> tuple[list[int], str]:
     """Return ids and text of the prompt that a chain continues; it ends where the model's first step starts.
 
     With `rubric` it also explains what a score is, so that each verdict's question is short (`short_score_question`).
+    Raises ValueError where the wording has a system prompt and the chat template has no place for it.
     """
-    instruction = (_THINKING if tokenizer.thinks else _PLAIN)[problem.kind]
-    parts = (problem_text(problem), instruction, *([_RUBRIC] if rubric else []))
-    return _opened(tokenizer, "\n\n".join(parts))
+    instructions = wording.instruction.thinking if tokenizer.thinks else wording.instruction.plain
+    instruction = instructions.math if problem.kind == "math" else instructions.choice
+    if "{problem}" in instruction and problem.choices and "{options}" in instruction:
+        text = render(instruction, problem=problem.text, options=_options_text(problem, wording))
+    elif "{problem}" in instruction:
+        text = render(instruction, problem=problem_text(problem, wording), options="")
+    else:
+        text = "\n\n".join(part for part in (problem_text(problem, wording), instruction) if part)
+    return _opened(tokenizer, f"{text}\n\n{wording.separate_score.rubric}" if rubric else text, wording.system)
 
 
 @lru_cache(maxsize=8)
-def score_question(tokenizer: Tokenizer) -> Question:
+def score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
     """Return the question of SpecReason's verdict on the last step of the chain: one digit, 0 to 9 (section 4.1)."""
-    return _question(tokenizer, _followup(tokenizer, _SCORE), _SCORE, _SCORE_REPLY, SCORE_LABELS)
+    score = wording.score
+    return _question(tokenizer, _followup(tokenizer, score.question, score.thought), score.question, score.reply)
 
 
 @lru_cache(maxsize=8)
-def short_score_question(tokenizer: Tokenizer) -> Question:
+def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
     """Return the question for a score of the step right before it, inside the target's own reply.
 
     Its meaning is explained by the rubric in the target's prompt.
     """
-    return _question(tokenizer, [], _SCORE_REPLY, _SCORE_REPLY, SCORE_LABELS)
+    return _question(tokenizer, [], wording.separate_score.reply, wording.separate_score.reply)
 
 
-def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str]) -> Question:
+def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:
     """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
 
     A candidate that closes the thought is marked, so that it differs from one that says the same and does not. Raises
     ValueError for more than 25 candidates.
     """
-    labels = option_labels(len(candidates) + 1)
-    steps = [f"{text.replace(THINK_END, '').rstrip()}\n{_ENDS}" if THINK_END in text else text for text in candidates]
-    text = _CHOOSE_STEP.format(candidates=_listed(steps, labels), label=_label_noun(labels), reject=labels[-1])
-    return _question(tokenizer, _followup(tokenizer, text), text, _CHOICE_REPLY, labels)
+    choice, labels = wording.step_choice, option_labels(len(candidates) + 1)
+    ends = f"\n{choice.blank}"
+    steps = [text.replace(THINK_END, "").rstrip() + ends if THINK_END in text else text for text in candidates]
+    listed = _listed(steps, labels, choice)
+    text = render(choice.question, candidates=listed, label=_label_noun(labels), reject=labels[-1])
+    return _question(tokenizer, _followup(tokenizer, text, choice.thought), text, choice.reply, labels)
 
 
 def chain_choice_question(
-    tokenizer: Tokenizer, problem: Problem, chains: Sequence[str], *, may_reject: bool
+    tokenizer: Tokenizer, problem: Problem, chains: Sequence[str], wording: Prompts = BUILT_IN, *, may_reject: bool
 ) -> Question:
     """Return the question of SCoT's verdict: one of the whole chains, or the last label if all are wrong (section 3.4).
 
-    It is a prompt of its own and does not follow a chain. Raises ValueError for more than 25 chains.
+    It is a prompt of its own and does not follow a chain. Raises ValueError for more than 25 chains, and where the
+    wording has a system prompt and the chat template has no place for it.
     """
-    labels = option_labels(len(chains) + may_reject)
-    text = _CHOOSE_CHAIN.format(
-        problem=problem_text(problem), candidates=_listed(chains, labels), label=_label_noun(labels)
-    )
+    choice, labels = wording.chain_choice, option_labels(len(chains) + may_reject)
+    shown, listed = problem_text(problem, wording), _listed(chains, labels, choice)
+    text = render(choice.question, problem=shown, candidates=listed, label=_label_noun(labels))
     if may_reject:
-        text += _ALL_WRONG.format(reject=labels[-1])
-    ids, _ = _opened(tokenizer, text)
-    if tokenizer.thinks:
-        ids += tokenizer.encode(THINK_BRIDGE)
-    return _question(tokenizer, ids, text, _CHOICE_REPLY, labels)
+        text += render(choice.rejection, reject=labels[-1])
+    if choice.before is not None and choice.after is not None:
+        framed = tokenizer.encode_template(choice.before) + tokenizer.encode(text)
+        ids = [*tokenizer.opening, *framed, *tokenizer.encode_template(choice.after)]
+    else:
+        ids, _ = _opened(tokenizer, text, wording.system)
+        ids += tokenizer.encode(THINK_BRIDGE) if tokenizer.thinks else []
+    return _question(tokenizer, ids, text, choice.reply, labels)
 
 
 def option_labels(n: int) -> tuple[str, ...]:
@@ -164,12 +153,20 @@ def _label_noun(labels: Sequence[str]) -> str:
     return "number" if labels[0].isdigit() else "letter"
 
 
-def _listed(candidates: Sequence[str], labels: Sequence[str]) -> str:
-    shown = (text.replace(THINK_END, "").strip() or _ENDS for text in candidates)
-    return "\n\n".join(_CANDIDATE.format(label=label, text=text) for label, text in zip(labels, shown, strict=False))
+def _options_text(problem: Problem, wording: Prompts) -> str:
+    items = (render(wording.options.item, label=chr(65 + i), text=text) for i, text in enumerate(problem.choices))
+    return wording.options.separator.join(items)
 
 
-def _question(tokenizer: Tokenizer, ids: list[int], text: str, reply: str, labels: Sequence[str]) -> Question:
+def _listed(candidates: Sequence[str], labels: Sequence[str], choice: StepChoice | ChainChoice) -> str:
+    shown = (text.replace(THINK_END, "").strip() or choice.blank for text in candidates)
+    items = (render(choice.item, label=label, text=text) for label, text in zip(labels, shown, strict=False))
+    return choice.separator.join(items)
+
+
+def _question(
+    tokenizer: Tokenizer, ids: list[int], text: str, reply: str, labels: Sequence[str] = SCORE_LABELS
+) -> Question:
     reply_ids, option_ids = _options(tokenizer, reply, tuple(labels))
     return Question(text, (*ids, *reply_ids), tuple(labels), option_ids)
 
@@ -180,24 +177,35 @@ def _options(tokenizer: Tokenizer, reply: str, labels: tuple[str, ...]) -> tuple
     return tuple(reply_ids), tuple(option_ids)
 
 
-_PLACEHOLDER = "QUESTION-GOES-HERE"
+_PLACEHOLDER, _SYSTEM = "QUESTION-GOES-HERE", "SYSTEM-PROMPT-GOES-HERE"
+
+
+@lru_cache(maxsize=16)
+def _opening_frame(tokenizer: Tokenizer, *, has_system: bool) -> tuple[str, str, str]:
+    """Return the chat template of an opening: before the system prompt, between that and the question, and after."""
+    whole = tokenizer.open_reply(_PLACEHOLDER, _SYSTEM if has_system else "")
+    before, _, after = whole.partition(_PLACEHOLDER)
+    system, _, between = before.partition(_SYSTEM) if has_system else ("", "", before)
+    return system, between, after
 
 
 @lru_cache(maxsize=8)
-def _frames(tokenizer: Tokenizer) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return the chat template around a question, as (before, after): of an opening, and of a follow-up question."""
-    first, again = tokenizer.open_reply(_PLACEHOLDER), tokenizer.ask_again(_PLACEHOLDER)
-    before, _, after = first.partition(_PLACEHOLDER)
-    before_again, _, after_again = again.partition(_PLACEHOLDER)
-    return (before, after), (before_again, after_again)
+def _followup_frame(tokenizer: Tokenizer) -> tuple[str, str]:
+    """Return the chat template around a question that follows a reply."""
+    before, _, after = tokenizer.ask_again(_PLACEHOLDER).partition(_PLACEHOLDER)
+    return before, after
 
 
-def _opened(tokenizer: Tokenizer, question: str) -> tuple[list[int], str]:
-    before, after = _frames(tokenizer)[0]
-    ids = tokenizer.encode_template(before) + tokenizer.encode(question) + tokenizer.encode_template(after)
-    return ids, before + question + after
+def _opened(tokenizer: Tokenizer, question: str, system: str) -> tuple[list[int], str]:
+    before, between, after = _opening_frame(tokenizer, has_system=bool(system))
+    ids = [*tokenizer.encode_template(before), *tokenizer.encode(system)] if system else []
+    ids += tokenizer.encode_template(between) + tokenizer.encode(question) + tokenizer.encode_template(after)
+    return ids, before + system + between + question + after
 
 
-def _followup(tokenizer: Tokenizer, question: str) -> list[int]:
-    before, after = _frames(tokenizer)[1]
+def _followup(tokenizer: Tokenizer, question: str, thought: str) -> list[int]:
+    """Return the ids of a question that follows a reply, up to the next one; `thought` opens a reasoning model's."""
+    before, after = _followup_frame(tokenizer)
+    if tokenizer.thinks:
+        after = after.removesuffix(EMPTY_THOUGHT) + thought
     return tokenizer.encode_template(before) + tokenizer.encode(question) + tokenizer.encode_template(after)

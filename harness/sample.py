@@ -13,6 +13,7 @@ from harness.chain import Chain, Limits, Stop
 from harness.engine import Engine, RequestRefused, Role
 from harness.methods import Method
 from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import recording_models
 from harness.trace import Step, Trace
 
@@ -27,6 +28,7 @@ async def run_sample(
     limits: Limits,
     on_step: Callable[[Step], None] = lambda step: None,
     on_start: Callable[[], None] = lambda: None,
+    wording: Prompts = BUILT_IN,
 ) -> Trace:
     """Fill `trace` until its sample ends, resuming after the steps that it already holds.
 
@@ -36,7 +38,10 @@ async def run_sample(
     trace.started_at = trace.started_at or time.time()
     async with recording_models(engines, method.roles, trace) as models:
         chain = Chain(
-            problem, list(models.values()), trace, limits, on_step, rubric=method.rubric, ends_at_box=method.ends_at_box
+            *(problem, list(models.values()), trace, limits, on_step),
+            rubric=method.rubric,
+            ends_at_box=method.ends_at_box,
+            wording=wording,
         )
         on_start()
         try:

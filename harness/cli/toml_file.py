@@ -31,6 +31,8 @@ def parse_toml(text: str, label: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _unreadable(label, error) from error
+    except RecursionError as error:
+        raise ValueError(f"{label}: not a readable TOML file: nested too deeply") from error
 
 
 def _unreadable(label: str, error: Exception) -> ValueError:

@@ -59,9 +59,10 @@ class ByteTokenizer:
         data = b"".join(bytes([i]) if i < _EOS else _SPECIALS[i - _EOS].encode() for i in ids)
         return data.decode("utf-8", "replace")
 
-    def open_reply(self, question: str) -> str:
+    def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply."""
-        return f"User: {question}\nAssistant: " + ("<think>\n" if self._thinks else "")
+        before = f"System: {system}\n" if system else ""
+        return f"{before}User: {question}\nAssistant: " + ("<think>\n" if self._thinks else "")
 
     def ask_again(self, question: str) -> str:
         """See Tokenizer.ask_again."""

@@ -6,17 +6,20 @@ problem cannot close the user's turn. `<think>` and `</think>` are the exception
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.engine import Tokenizer
 
 THINK_TAGS = ("<think>", "</think>")
 _OPEN_THINK = "<think>\n"
-_EMPTY_THINK = "<think>\n\n</think>\n\n"
+EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
+"""Opens a reasoning model's reply for plain text."""
 _THINK_TAIL = re.compile(r"<think>\s*(</think>\s*)?\Z")
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
@@ -95,13 +98,29 @@ class HFTokenizer:
         """See Tokenizer.decode."""
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
-    def open_reply(self, question: str) -> str:
+    def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""
-        if self._template is None:
+        if system:
+            text = self._render_system(question, system)
+        elif self._template is None:
             text = f"{self._bos()}User: {question}\n\nAssistant: "
         else:
             text = self._render([{"role": "user", "content": question}])
         return self._opened(text, _OPEN_THINK)
+
+    def _render_system(self, question: str, system: str) -> str:
+        """Return the dialogue with a system prompt before the question. Raises ValueError where there is no place."""
+        from jinja2 import TemplateError
+
+        text = ""
+        if self._template is not None:
+            messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+            with contextlib.suppress(TemplateError):
+                text = self._render(messages)
+        if not 0 <= text.find(system) < text.find(question):
+            name = Path(self._tokenizer.name_or_path).name
+            raise ValueError(f"{name}: its chat template has no system role, so the prompts must not have `system`")
+        return text
 
     def ask_again(self, question: str) -> str:
         """See Tokenizer.ask_again."""
@@ -113,7 +132,7 @@ class HFTokenizer:
             _, echo, text = dialogue.rpartition(_ECHO)
             if not echo:
                 raise ValueError("the chat template drops the assistant's earlier reply, so no question can follow it")
-        return self._opened(text, _EMPTY_THINK)
+        return self._opened(text, EMPTY_THOUGHT)
 
     def _opened(self, text: str, opening: str) -> str:
         return _THINK_TAIL.sub("", text) + opening if self.thinks else text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness import environment
+from harness import environment, prompt_file
 from harness.engine import Role
 from harness.engines import adapter
 from harness.engines.speculation import proposer, unsupported_reason
@@ -46,6 +46,7 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
     `cluster` is where the run goes, resolved: it decides which models are the default, whatever this machine has.
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
+    wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     problems = benchmarks.select(dataset, launch.limit, launch.problems)
     engine = _engine(launch, cluster)
@@ -75,10 +76,11 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
         target=resolved.target,
         engine=engine,
         concurrency=launch.concurrency,
-        prompt_hash=current_prompt_hash(launch.method, launch.parameters),
+        prompt_hash=current_prompt_hash(launch.method, launch.parameters, wording),
         preset=launch.preset,
         tag=launch.tag,
         selection=selection,
+        prompts=wording if wording.changes else None,
     )
     return RunPlan(spec, problems, notices)
 

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from harness.methods import run_identity, sample_identity
 from harness.methods.values import Parameter
 from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS
 
 SPEC_VERSION = 1
@@ -131,12 +132,20 @@ class RunSpec:
     """A label that makes runs distinct that are otherwise equal, such as two nights'; it is part of the seeds."""
     selection: AdapterSpec | None = _added_later(None)
     """Adapter of the target for choosing among drafts; None: the target chooses without one."""
+    prompts: Prompts | None = _derived(None)
+    """The whole wording of `--prompts`, so that no worker needs the file; None: the built-in one. In the run id,
+    `prompt_hash` stands for it."""
     version: int = SPEC_VERSION
 
     @property
     def limited(self) -> bool:
         """True where not every problem of the dataset is run."""
         return self.num_problems < self.dataset_size
+
+    @property
+    def wording(self) -> Prompts:
+        """Every text that the models are given beside the problem."""
+        return self.prompts or BUILT_IN
 
     @property
     def num_samples(self) -> int:

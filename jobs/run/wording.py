@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.methods import build
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import prompt_hash
 from jobs.run.spec import RunSpec
 
@@ -14,14 +15,14 @@ class OtherPrompts(ValueError):
     """The run was begun with other prompts than this code has; the message says which and what to do."""
 
 
-def current_prompt_hash(method: str, params: Mapping[str, Any]) -> str:
+def current_prompt_hash(method: str, params: Mapping[str, Any], wording: Prompts = BUILT_IN) -> str:
     """Return the hash of the prompts that this code sends for a method with these hyper-parameters."""
-    return prompt_hash(shows_step_candidates=build(method, dict(params)).shows_step_candidates)
+    return prompt_hash(wording, shows_step_candidates=build(method, dict(params)).shows_step_candidates)
 
 
 def check_prompts(spec: RunSpec) -> None:
     """Raise OtherPrompts where this code would send other prompts than the run's finished samples were sent."""
-    current = current_prompt_hash(spec.method, spec.params)
+    current = current_prompt_hash(spec.method, spec.params, spec.wording)
     if current != spec.prompt_hash:
         raise OtherPrompts(
             f"{spec.run_id} was begun with other prompts ({spec.prompt_hash}; this code sends {current}), so it cannot "

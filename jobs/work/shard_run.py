@@ -56,7 +56,7 @@ class ShardRun:
         tokenizer = next(iter(self.engines.values())).tokenizer
         async with asyncio.TaskGroup() as group:
             for unit in units:
-                prompt_tokens = len(opening(tokenizer, self.problems[unit.problem_id])[0])
+                prompt_tokens = len(opening(tokenizer, self.problems[unit.problem_id], self.spec.wording)[0])
                 admitted_tokens = await self.admission.admit(prompt_tokens)
                 if not self._has_time_for_another():
                     await self.admission.release(admitted_tokens, None)
@@ -86,6 +86,7 @@ class ShardRun:
                 self.limits,
                 on_step=lambda step: self._record_step(trace, step),
                 on_start=lambda: self.journal.start(trace),
+                wording=self.spec.wording,
             )
             trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
             self.journal.end(trace)

@@ -189,7 +189,7 @@ def _requeue(worker: _Worker) -> None:
 def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
     engine = spec.engine
     verdict_tokens = method.verdict_tokens(spec.token_budget)
-    required_context = required_context_tokens(problems, spec.token_budget, verdict_tokens)
+    required_context = required_context_tokens(problems, spec.token_budget, verdict_tokens, spec.wording)
     return pair_settings(
         cast(Kind, engine.kind),
         method.roles,

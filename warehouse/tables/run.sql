@@ -49,6 +49,7 @@ CREATE TABLE run (
     engine_take_turns BOOLEAN NOT NULL,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
+    prompts JSON,
     preset VARCHAR,
     tag VARCHAR,
     spec_version INTEGER NOT NULL,
@@ -98,6 +99,7 @@ COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
+COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';
 COMMENT ON COLUMN run.preset IS 'Named preset that the run was made from';
 COMMENT ON COLUMN run.tag IS 'Sets apart runs that are otherwise the same, a night''s for instance';
 COMMENT ON COLUMN run.spec_version IS 'Version of the specification''s format';

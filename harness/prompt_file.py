@@ -1,0 +1,272 @@
+"""The wording of a run as data: what `--prompts FILE.toml` may hold, and the built-in file.
+
+A file gives the keys that it changes; the rest is the built-in wording, data/prompts.toml. A placeholder such as
+`{problem}` is replaced by text; any other braces, such as those of `\\boxed{}`, are ordinary text. Files are data:
+bounded in size, checked key by key, and never evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.cli.toml_file import parse_toml
+
+MAX_FILE_BYTES = 64 << 10
+MAX_TEXT_CHARACTERS = 8000
+_LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
+"""A lower-case word in braces that is no argument of a LaTeX command, and so meant as a placeholder."""
+
+
+def render(template: str, **values: str) -> str:
+    """Return the template with its placeholders replaced, in one pass, so that inserted text is never read again."""
+    pattern = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], template)
+
+
+def _printable(text: str) -> str:
+    if any(ord(character) < 32 and character not in "\n\t\r" for character in text):
+        raise ValueError("holds a control character")
+    return text
+
+
+def _needed(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty; this text is needed")
+    return text
+
+
+def _reply(text: str) -> str:
+    if text != text.rstrip():
+        raise ValueError("ends with white space; a space follows by itself where the tokenizer has one there")
+    return text
+
+
+def _placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidator:
+    """Return the check of a template: it holds what is required and no unknown placeholder."""
+    known = (*required, *optional)
+
+    def check(template: str) -> str:
+        for name in required:
+            if f"{{{name}}}" not in template:
+                raise ValueError(f"lacks {{{name}}}")
+        for name in _LONE_WORD.findall(template):
+            if name not in known:
+                valid = ", ".join(f"{{{word}}}" for word in known) or "none"
+                raise ValueError(f"unknown placeholder {{{name}}}; valid here: {valid}")
+        return template
+
+    return AfterValidator(check)
+
+
+_Any = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS), AfterValidator(_printable)]
+_Needed = Annotated[_Any, AfterValidator(_needed)]
+_Reply = Annotated[_Needed, _placeholders(), AfterValidator(_reply)]
+_Item = Annotated[_Any, _placeholders("label", "text")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Instruction(_Table):
+    """What a model is told with a problem, by the problem's kind.
+
+    It follows the problem after a blank line. With `{problem}` in it, it is the whole message; empty, the problem
+    stands alone.
+    """
+
+    math: Annotated[_Any, _placeholders(optional=("problem",))]
+    choice: Annotated[_Any, _placeholders(optional=("problem", "options"))]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shortest_form(cls, values: Any) -> Any:
+        """Give the same message the same text: a template that only appends becomes the instruction that it appends."""
+        if not isinstance(values, Mapping):
+            return values
+        heads = {"math": "{problem}", "choice": "{problem}\n\n{options}"}
+        return {name: _appended(text, heads[name]) if name in heads else text for name, text in values.items()}
+
+    @model_validator(mode="after")
+    def _shows_all_of_a_choice(self) -> Instruction:
+        if ("{problem}" in self.choice) != ("{options}" in self.choice):
+            raise ValueError("choice: {problem} and {options} go together")
+        return self
+
+
+def _appended(text: Any, head: str) -> Any:
+    """Return what the text appends to `head` after a blank line, where it is of that form."""
+    if not isinstance(text, str):
+        return text
+    rest = text.removeprefix(head + "\n\n") if text.startswith(head + "\n\n") else text
+    return "" if text == head else text if any(name in rest for name in ("{problem}", "{options}")) else rest
+
+
+class Instructions(_Table):
+    """The instructions for reasoning models, whose replies open with `<think>`, and for plain ones."""
+
+    thinking: Instruction
+    plain: Instruction
+
+
+class Options(_Table):
+    """How the options of a multiple-choice problem are listed."""
+
+    item: _Item
+    separator: _Any
+
+
+class Score(_Table):
+    """SpecReason's question for a score of the last step."""
+
+    question: Annotated[_Needed, _placeholders()]
+    thought: _Any
+    """What the reply of a reasoning model holds before `reply`."""
+    reply: _Reply
+
+
+class SeparateScore(_Table):
+    """The rubric in the target's prompt and the short question after each candidate (speccot --verdict separate)."""
+
+    rubric: Annotated[_Needed, _placeholders()]
+    reply: _Reply
+
+
+class StepChoice(_Table):
+    """SpecCoT's choice among proposals for the next step."""
+
+    question: Annotated[_Any, _placeholders("candidates", "reject", optional=("label",))]
+    item: _Item
+    separator: _Any
+    blank: _Needed
+    """Shown for a candidate without text."""
+    thought: _Any
+    reply: _Reply
+
+
+class ChainChoice(_Table):
+    """SCoT's choice among whole chains."""
+
+    question: Annotated[_Any, _placeholders("problem", "candidates", optional=("label",))]
+    rejection: Annotated[_Any, _placeholders("reject")]
+    """Appended to the question where all chains may be refused."""
+    item: _Item
+    separator: _Any
+    blank: _Needed
+    reply: _Reply
+    before: _Any | None = None
+    """With `after`: text with control tokens around the question, in place of the chat template."""
+    after: _Any | None = None
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> ChainChoice:
+        if (self.before is None) != (self.after is None):
+            raise ValueError("before and after go together: they replace the chat template around the question")
+        return self
+
+
+class Prompts(_Table):
+    """Every text of the harness that a model reads, beside the problem and what models wrote."""
+
+    system: _Any
+    """The message of a system role; empty: none."""
+    step_separator: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(_printable)]
+    answer_bridge: Annotated[_Needed, _placeholders()]
+    """Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
+    instruction: Instructions
+    options: Options
+    score: Score
+    separate_score: SeparateScore
+    step_choice: StepChoice
+    chain_choice: ChainChoice
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The texts that differ from the built-in ones, by the path of their key, sorted."""
+        own, built_in = _flat(self.model_dump(exclude_none=True)), _flat(BUILT_IN.model_dump(exclude_none=True))
+        return {path: own[path] for path in sorted(own) if own[path] != built_in.get(path)}
+
+    @property
+    def num_bytes(self) -> int:
+        """The length of all texts in UTF-8."""
+        return sum(len(text.encode()) for text in _flat(self.model_dump(exclude_none=True)).values())
+
+
+def _flat(table: Mapping[str, Any], at: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in table.items():
+        flat |= _flat(value, f"{at}{name}.") if isinstance(value, Mapping) else {f"{at}{name}": value}
+    return flat
+
+
+def load(path: Path) -> Prompts:
+    """Return the wording of a file on top of the built-in one.
+
+    Raises ValueError with one line: what is wrong in the file, and what is valid.
+    """
+    label = f"--prompts {path}"
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{label}: not a file")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"{label}: larger than {MAX_FILE_BYTES >> 10} KiB")
+        text = content.decode()
+    except FileNotFoundError as error:
+        raise ValueError(f"{label}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{label}: not UTF-8") from error
+    except OSError as error:
+        raise ValueError(f"{label}: cannot be read: {error.strerror}") from error
+    return parse(text, label)
+
+
+def parse(text: str, label: str) -> Prompts:
+    """Return the wording of a TOML document on top of the built-in one. Raises ValueError with one line."""
+    own = parse_toml(text, label)
+    try:
+        return Prompts.model_validate(_merged(BUILT_IN.model_dump(), own, label))
+    except ValidationError as error:
+        raise ValueError(f"{label}: {_one_line(error)}") from error
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any], label: str, at: str = "") -> dict[str, Any]:
+    """Return `above` on top of `below`, table by table. Raises ValueError for an unknown key or a misplaced value."""
+    merged = dict(below)
+    for name, value in above.items():
+        if name not in below:
+            raise ValueError(f"{label}: unknown key {at + name!r}; valid: {', '.join(at + key for key in below)}")
+        if isinstance(below[name], Mapping):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{label}: {at + name} is a table of {', '.join(below[name])}")
+            merged[name] = _merged(below[name], value, label, f"{at}{name}.")
+        else:
+            merged[name] = value
+    return merged
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {str(first['msg']).removeprefix('Value error, ')}"
+
+
+def built_in_text() -> str:
+    """Return the built-in file as it is shipped."""
+    return (resources.files("harness") / "data" / "prompts.toml").read_text(encoding="utf-8")
+
+
+@cache
+def _built_in() -> Prompts:
+    return Prompts.model_validate(parse_toml(built_in_text(), "data/prompts.toml"))
+
+
+BUILT_IN = _built_in()
