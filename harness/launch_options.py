@@ -110,7 +110,8 @@ class PartialLaunch(BaseModel):
     ] = None
 
     prompts: Annotated[
-        Path | None, Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts).")
+        Path | None,
+        Flag("run", "TOML file of texts that replace the built-in prompts (see --list prompts), or a run's spec.json."),
     ] = None
 
     draft: Annotated[

@@ -7,6 +7,7 @@ bounded in size, checked key by key, and never evaluated.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from harness.cli.toml_file import parse_toml
 
 MAX_FILE_BYTES = 64 << 10
+MAX_SPEC_BYTES = 1 << 20
 MAX_TEXT_CHARACTERS = 8000
 _LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
 """A lower-case word in braces that is no argument of a LaTeX command, and so meant as a placeholder."""
@@ -207,31 +209,60 @@ def _flat(table: Mapping[str, Any], at: str = "") -> dict[str, str]:
 
 
 def load(path: Path) -> Prompts:
-    """Return the wording of a file on top of the built-in one.
+    """Return the wording of a TOML file on top of the built-in one, or that of a run by its `spec.json`.
 
     Raises ValueError with one line: what is wrong in the file, and what is valid.
     """
     label = f"--prompts {path}"
+    is_spec = path.suffix == ".json"
+    text = _read(path, label, MAX_SPEC_BYTES if is_spec else MAX_FILE_BYTES)
+    return _merged_over_built_in(_of_spec(text, label) if is_spec else parse_toml(text, label), label)
+
+
+def _read(path: Path, label: str, max_bytes: int) -> str:
     if path.exists() and not path.is_file():
         raise ValueError(f"{label}: not a file")
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise ValueError(f"{label}: larger than {MAX_FILE_BYTES >> 10} KiB")
+            content = file.read(max_bytes + 1)
         text = content.decode()
     except FileNotFoundError as error:
-        raise ValueError(f"{label}: no such file") from error
+        raise ValueError(f"{label}: no such file; a run begun with it keeps its prompts in its spec.json") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{label}: not UTF-8") from error
     except OSError as error:
         raise ValueError(f"{label}: cannot be read: {error.strerror}") from error
-    return parse(text, label)
+    if len(content) > max_bytes:
+        raise ValueError(f"{label}: larger than {max_bytes >> 10} KiB")
+    return text
+
+
+def _of_spec(text: str, label: str) -> dict[str, Any]:
+    """Return the wording in a run's `spec.json`; one that has none was made with the built-in wording."""
+    try:
+        spec = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{label}: not readable as JSON") from error
+    if not isinstance(spec, dict) or "prompt_hash" not in spec:
+        raise ValueError(f"{label}: not the spec.json of a run")
+    own = spec.get("prompts") or {}
+    if not isinstance(own, dict):
+        raise ValueError(f"{label}: prompts is not a table")
+    return {key: _without_nulls(value) for key, value in own.items()}
+
+
+def _without_nulls(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
 
 
 def parse(text: str, label: str) -> Prompts:
     """Return the wording of a TOML document on top of the built-in one. Raises ValueError with one line."""
-    own = parse_toml(text, label)
+    return _merged_over_built_in(parse_toml(text, label), label)
+
+
+def _merged_over_built_in(own: Mapping[str, Any], label: str) -> Prompts:
     try:
         return Prompts.model_validate(_merged(BUILT_IN.model_dump(), own, label))
     except ValidationError as error:
