@@ -76,14 +76,15 @@ def test_a_changed_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
     other = plan(launch(tmp_path, OWN.replace("Sir", "Madam")), "local").spec
     same = plan(launch(tmp_path, "# reformatted\n" + OWN), "local").spec
     assert one.run_id == same.run_id != other.run_id
-    assert one.prompt_hash == prompts.prompt_hash(load(tmp_path / "own.toml")) != other.prompt_hash
+    shown = prompts.prompt_hash(load(tmp_path / "own.toml"), shows_step_candidates=True)
+    assert one.prompt_hash == shown != other.prompt_hash
 
 
 def test_without_a_file_or_with_one_that_changes_nothing_a_run_is_what_it_was(tmp_path: Path) -> None:
     plain, empty = (plan(launch(tmp_path, text), "local") for text in (None, "system = ''"))
     assert plain.spec == empty.spec
     assert plain.spec.prompts is None
-    assert plain.spec.prompt_hash == prompts.prompt_hash()
+    assert plain.spec.prompt_hash == prompts.prompt_hash(shows_step_candidates=True)
     own = plan(launch(tmp_path), "local")
     [problem, *_] = own.problems
     assert set(own.spec.sample_ids(problem)).isdisjoint(plain.spec.sample_ids(problem))
