@@ -256,7 +256,7 @@ def test_a_night_that_is_launched_again_is_not_run_again(nights: Path) -> None:
 
 def test_what_is_planned_has_the_ids_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apart from how candidates are shown, which is part of the prompt hash of joint verdicts since they show steps."""
-    monkeypatch.setattr(plan, "current_prompt_hash", lambda method, parameters: prompt_hash())
+    monkeypatch.setattr(plan, "current_prompt_hash", lambda method, parameters, wording: prompt_hash(wording))
     with making.stand_ins() as data:
         found, stored = identities.every(data), corpus.read_json(CORPUS / "ids.json")
     assert [name for name, ids in stored.items() if found.get(name) != ids] == []
