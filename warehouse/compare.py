@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, get_args
 
@@ -17,11 +18,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.comparison import show
+from warehouse.comparison import show, show_stopwatches
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import read_folders, read_outcomes, resolve
+from warehouse.comparison.stopwatches import read_definitions, read_times
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
 from warehouse.display import plain, print_item, print_table, printable
@@ -53,16 +55,19 @@ def compare_runs(
     baseline: str | None = None,
     grader: str | None = None,
     wait_seconds: float = WAIT_SECONDS,
+    stopwatches: bool = False,
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
     runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the first run of each
-    dataset. Raises WarehouseError, also for fewer than two runs, and DatabaseError.
+    dataset. stopwatches: whether to rank the runs by every paper's definition of latency. Raises WarehouseError, also
+    for fewer than two runs, and DatabaseError.
     """
     settings = settings or Settings()
     names = [*([baseline] if baseline else []), *runs]
     with reader_for_grader(database, grader, wait_seconds) as connection:
-        records = read_runs(connection, names, votes=settings.majority)
+        settings = replace(settings, stopwatches=read_definitions(connection) if stopwatches else ())
+        records = read_runs(connection, names, votes=settings.majority, times=stopwatches)
         baseline_id = resolve(connection, baseline) if baseline else None
     if len(records) < 2 <= len(names):
         raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
@@ -71,7 +76,7 @@ def compare_runs(
     return compare(records, settings, baseline_id)
 
 
-def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> list[Run]:
+def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, times: bool = False) -> list[Run]:
     """Read everything that a comparison needs of the named runs, in their order. Raises WarehouseError."""
     ids = list(dict.fromkeys(resolve(connection, name) for name in names))
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
@@ -84,6 +89,7 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool) -> l
             read_outcomes(connection, run_id),
             read_votes(connection, run_id) if votes else None,
             named_grader,
+            read_times(connection, run_id) if times else None,
         )
         for run_id, summary in zip(ids, summaries(connection, ids), strict=True)
     ]
@@ -105,6 +111,8 @@ def write(comparison: Comparison, out: IO[str], shape: show.Format) -> None:
         differing = [{"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences]
         records = [show.record(row) for row in comparison.rows]
         document = {"warnings": warnings, "differences": differing, "rows": records}
+        if comparison.settings.stopwatches:
+            document["stopwatches"] = [show_stopwatches.record(ranking) for ranking in comparison.rankings]
         out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
     else:
         _write_document(comparison, warnings, out, shape)
@@ -129,22 +137,53 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str]) 
     print_table(table, out)
     for line in show.legend(comparison):
         console.print(plain(line), soft_wrap=not console.is_terminal)
+    if comparison.settings.stopwatches:
+        _write_rankings(comparison, names, console, out)
+
+
+def _write_rankings(comparison: Comparison, names: Mapping[str, str], console: Console, out: IO[str]) -> None:
+    console.print()
+    if rows := show_stopwatches.cells(comparison, names):
+        table = Table(box=box.SIMPLE_HEAD)
+        for header in show_stopwatches.HEADERS:
+            table.add_column(plain(header), overflow="fold")
+        for row in rows:
+            table.add_row(*map(plain, row), end_section=False)
+        print_table(table, out)
+        console.print(plain("Order of two runs against measured wall time:", style="bold"))
+        for line in show_stopwatches.flip_lines(comparison, names):
+            print_item(line, console)
+    for line in show_stopwatches.legend(comparison, names):
+        console.print(plain(line), soft_wrap=not console.is_terminal)
 
 
 def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: show.Format) -> None:
     names = show.names(comparison)
     table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
     runs = [f"{name}: {run_id}" for run_id, name in names.items()]
+    rankings, ranking_lines = _rankings(comparison, names)
     if shape == "latex":
-        lines = [*warnings, *runs, *show.difference_lines(comparison), *show.legend(comparison)]
+        lines = [*warnings, *runs, *show.difference_lines(comparison), *show.legend(comparison), *ranking_lines]
         out.write("".join(f"% {printable(line)}\n" for line in lines))
         out.write(aligned(show.HEADERS, table, "latex") + "\n")
+        out.write(aligned(show_stopwatches.HEADERS, rankings, "latex") + "\n" if rankings else "")
         return
     out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
     out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs) + "\nWhat differs:\n\n")
     out.write("".join(f"- {markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
     out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
     out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))
+    if rankings:
+        out.write("\n" + aligned(show_stopwatches.HEADERS, rankings, "markdown") + "\n\n")
+    out.write("".join(f"{markdown(line)}\n" for line in ranking_lines))
+
+
+def _rankings(comparison: Comparison, names: Mapping[str, str]) -> tuple[list[list[str]], list[str]]:
+    """Return the table of the rankings and the lines under it; both empty if they were not asked for."""
+    if not comparison.settings.stopwatches:
+        return [], []
+    lines = [*show_stopwatches.flip_lines(comparison, names), *show_stopwatches.legend(comparison, names)]
+    return show_stopwatches.cells(comparison, names), lines
 
 
 def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
@@ -169,6 +208,7 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 )
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
+@click.option("--stopwatches", is_flag=True, help="Rank the runs by every paper's definition of latency.")
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option(default="beside the first RUN, else in the working directory")
 @format_option(get_args(show.Format))
@@ -181,6 +221,7 @@ def main(
     margin_points: float,
     ks: tuple[int, ...],
     majority: bool,
+    stopwatches: bool,
     force: bool,
     database: Path | None,
     output_format: show.Format | None,
@@ -189,6 +230,9 @@ def main(
     wait_seconds: float,
 ) -> None:
     """Compare runs, paired by problem. RUN: a run id, a prefix of one, or a run folder."""
+    shape = choose_format(output_format, output, _BY_ENDING, "table")
+    if stopwatches and shape == "csv":
+        raise click.UsageError("--stopwatches has no CSV form: --format is one of table, json, markdown, latex")
     settings = Settings(margin_points / 100, ks, majority, force)
     comparison = compare_runs(
         runs,
@@ -197,9 +241,10 @@ def main(
         baseline=baseline,
         grader=grader,
         wait_seconds=wait_seconds,
+        stopwatches=stopwatches,
     )
     with open_output(output) as out:
-        write(comparison, out, choose_format(output_format, output, _BY_ENDING, "table"))
+        write(comparison, out, shape)
 
 
 if __name__ == "__main__":

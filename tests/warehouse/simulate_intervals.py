@@ -36,6 +36,8 @@ BETTER = 0.5
 """What the better method adds to every problem, in logits."""
 TIME_SPREAD, TIME_RATIO = 0.6, 1.5
 """Standard deviation of a problem's latency ratio in logarithms; its geometric mean."""
+CHAIN_SPREAD = 0.7
+"""Standard deviation of problems' latencies in logarithms; 0.3 to 0.7 in the demo's runs."""
 
 
 @lru_cache(maxsize=64)
@@ -105,7 +107,7 @@ def ratio_covers(rng: Rng, n: int, k: int, level: float) -> bool:
 def ratio_of_means_covers(rng: Rng, n: int, k: int, level: float) -> bool:
     """Return True if the interval of a ratio of mean latencies covers the truth, for log-normal times and ratios."""
     logs = np.log(TIME_RATIO) + TIME_SPREAD * rng.normal(0, 1, n)
-    times = np.exp(rng.normal(2, 1, n))
+    times = np.exp(rng.normal(2, CHAIN_SPREAD, n))
     interval = ratio_of_means(mean_of(times * np.exp(logs)), mean_of(times), resamples=999)
     return holds(interval, TIME_RATIO * float(np.exp(TIME_SPREAD**2 / 2)))
 

@@ -43,6 +43,6 @@ def test_every_view_of_the_papers_is_on_the_page(loaded: Loaded) -> None:
     papers = {
         "fallback_rate_by_setting", "token_split", "latency_split", "speed_up", "steps_by_author", "answer_length",
         "draft_selection_accuracy", "step_quality", "reflective_words", "fallback_by_position", "judge_calibration",
-        "judge_reliability", "judge_auroc", "threshold_replay", "flips",
+        "judge_reliability", "judge_auroc", "threshold_replay", "flips", "run_stopwatch", "run_modelled_latency",
     }  # fmt: skip
     assert papers <= queried

@@ -16,6 +16,7 @@ import numpy as np
 from warehouse.comparison.manifests import Difference, differences, is_same_subject, latency_mismatches
 from warehouse.comparison.metrics import Metric, Run, counted, scores
 from warehouse.comparison.outcomes import Outcomes, Pair, paired
+from warehouse.comparison.stopwatches import Definition, Ranking, rankings
 from warehouse.database import WarehouseError
 from warehouse.statistics.intervals import Floats, Interval, accuracy, paired_difference, rerun_standard_error
 from warehouse.statistics.multiple import holm
@@ -40,6 +41,8 @@ class Settings:
     """Whether maj@k is computed."""
     is_latency_forced: bool = False
     """Whether latency is compared although hardware or settings differ."""
+    stopwatches: Sequence[Definition] = ()
+    """Definitions of latency by which the runs are ranked."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Comparison:
     settings: Settings
     left_out: Sequence[str]
     """One message for each run, or metric of a run, that lacks samples: the reason and the remedy."""
+    rankings: Sequence[Ranking] = ()
+    """By dataset and definition of latency."""
 
 
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
@@ -133,7 +138,8 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
     compared_runs = list({row.run.run_id: row.run for row in rows}.values())
     if len(compared_runs) < 2:
         raise WarehouseError(f"fewer than two runs are left to compare: {'; '.join(left_out)}")
-    return Comparison(_holm_adjusted(rows), differences([run.manifest for run in compared_runs]), settings, left_out)
+    unequal = differences([run.manifest for run in compared_runs])
+    return Comparison(_holm_adjusted(rows), unequal, settings, left_out, _rankings(rows, baselines, settings))
 
 
 def _empty_run_messages(runs: Sequence[Run], baselines: Mapping[str, Run]) -> list[str]:
@@ -149,6 +155,17 @@ def _empty_run_messages(runs: Sequence[Run], baselines: Mapping[str, Run]) -> li
             reason = f"none of its {run.outcomes.num_samples} samples is finished and {run.graded}{replacement}"
             messages.append(f"{run.run_id}: {reason}; {run.remedy}")
     return messages
+
+
+def _rankings(rows: Sequence[Row], baselines: Mapping[str, Run], settings: Settings) -> list[Ranking]:
+    """Return the rankings of every dataset, without runs whose times may not be compared with the baseline's."""
+    ranked: list[Ranking] = []
+    for dataset, baseline in baselines.items() if settings.stopwatches else ():
+        refused = {row.run.run_id for row in rows if row.speed and row.speed.unlike and not settings.is_latency_forced}
+        runs = {row.run.run_id: row.run for row in rows if row.run.summary.dataset == dataset}
+        times = {name: run.times for name, run in runs.items() if run.times is not None and name not in refused}
+        ranked += rankings(dataset, baseline.run_id, times, settings.stopwatches)
+    return ranked
 
 
 def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:

@@ -1,0 +1,148 @@
+"""Runs ranked by every paper's definition of latency: `python -m warehouse.compare … --stopwatches`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.warehouse import cells
+from warehouse.compare import main
+from warehouse.comparison.stopwatches import Definition, Times, rankings
+from warehouse.database import reader
+from warehouse.load import load_run
+from warehouse.statistics.ratios import mean_of, ratio_of_means
+
+SECONDS = Definition("measured", "measured", "s/sample", False, "", "", "")
+TOKENS = Definition("rate", "Rate", "tokens/s", True, "", "", "")
+CLOCK = Definition("clock", "Clock", "s/run", False, "", "", "")
+PROBLEMS = [f"p{i}" for i in range(12)]
+BASE = np.array([10.0, 12.0, 14.0, 9.0, 11.0, 30.0, 8.0, 10.0, 13.0, 12.0, 11.0, 10.0])
+
+
+def times(seconds: np.ndarray, rate: np.ndarray, clock: float | None = None) -> Times:
+    by_name = {"measured": seconds, "rate": rate}
+    problems = {name: {p: (float(v), 1.0) for p, v in zip(PROBLEMS, x, strict=False)} for name, x in by_name.items()}
+    return Times(problems, {} if clock is None else {"clock": clock})
+
+
+def test_a_longer_chain_at_a_higher_rate_flips_the_ranking_and_both_intervals_exclude_1() -> None:
+    """The method takes 1.5 times the time at twice the tokens per second."""
+    runs = {"target": times(BASE, 200 / BASE, 50.0), "method": times(1.5 * BASE, 400 / BASE, 40.0)}
+    measured, rate, clock = rankings("sums", "target", runs, [SECONDS, TOKENS, CLOCK])
+    assert [run.run_id for run in measured.ranked] == ["target", "method"]
+    assert measured.flips == []
+    assert [run.run_id for run in rate.ranked] == ["method", "target"]
+    [flip] = rate.flips
+    assert (flip.faster, flip.slower, flip.is_significant) == ("method", "target", True)
+    assert flip.speed_up.estimate == pytest.approx(2)
+    assert flip.measured.estimate == pytest.approx(1 / 1.5)
+    assert rate.ranked[0].speed_up == ratio_of_means(mean_of(400 / BASE), mean_of(200 / BASE))
+    [flip] = clock.flips  # a single clock has no interval, so no flip by it is significant
+    assert (flip.speed_up.estimate, flip.speed_up.low, flip.is_significant) == (1.25, None, False)
+    assert (clock.n, rate.n) == (None, 12)
+
+
+def test_a_flip_within_the_noise_is_not_significant() -> None:
+    noise = np.array([1.3, 0.8] * 6)
+    runs = {"target": times(BASE, 200 / BASE), "method": times(BASE * noise, 400 / BASE)}
+    _, rate = rankings("sums", "target", runs, [SECONDS, TOKENS])
+    [flip] = rate.flips
+    assert flip.measured.high is not None
+    assert flip.measured.high > 1
+    assert not flip.is_significant
+
+
+def test_runs_are_ranked_on_the_problems_that_all_of_them_have() -> None:
+    runs = {"target": times(BASE, BASE), "method": times(BASE[:5] / 2, BASE[:5]), "third": Times({}, {})}
+    [ranking] = rankings("sums", "target", runs, [SECONDS])
+    assert ranking.n == 5
+    assert [(run.run_id, run.value) for run in ranking.ranked] == [
+        ("method", pytest.approx(BASE[:5].mean() / 2)),
+        ("target", pytest.approx(BASE[:5].mean())),
+    ]
+    assert ranking.without_value == ["third"]
+
+
+def test_without_the_baselines_value_there_is_no_speed_up() -> None:
+    runs = {"target": Times({}, {}), "method": times(BASE, BASE), "other": times(2 * BASE, BASE)}
+    [ranking] = rankings("sums", "target", runs, [SECONDS])
+    assert [(run.run_id, run.speed_up) for run in ranking.ranked] == [("method", None), ("other", None)]
+
+
+@pytest.fixture(scope="module")
+def loaded_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    where = tmp_path_factory.mktemp("pair")
+    target = cells.finished(where, cells.VANILLA, [4] * 12, latency=20.0)
+    method = cells.finished(where, cells.SPEC, [4] * 12, latency=10.0)
+    for folder in (target, method):
+        load_run(folder, where / "w.duckdb")
+    return where, [target.path.name, method.path.name]
+
+
+@pytest.fixture
+def pair(tmp_path: Path, loaded_pair: tuple[Path, list[str]]) -> list[str]:
+    where, names = loaded_pair
+    shutil.copy(where / "w.duckdb", tmp_path)
+    return names
+
+
+def compare(where: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--database", str(where / "w.duckdb")])
+
+
+def by_name(result: Result) -> dict[str, dict[str, Any]]:
+    assert result.exit_code == 0, result.output
+    return {row["stopwatch"]: row for row in json.loads(result.stdout)["stopwatches"]}
+
+
+def test_json_has_every_definition_with_its_source(tmp_path: Path, pair: list[str]) -> None:
+    rankings = by_name(compare(tmp_path, *pair, "--stopwatches", "--format", "json"))
+    with reader(tmp_path / "w.duckdb") as connection:
+        names = [name for (name,) in connection.execute("SELECT stopwatch FROM stopwatch ORDER BY place").fetchall()]
+        values = connection.execute("SELECT stopwatch, run_id, value FROM run_stopwatch").fetchall()
+    assert list(rankings) == names
+    assert all(row["source"] and row["definition"] and row["leaves_out"] for row in rankings.values())
+    printed = {(name, run["run_id"]): run["value"] for name, row in rankings.items() for run in row["ranking"]}
+    assert printed == {(name, run_id): pytest.approx(value) for name, run_id, value in values}
+    target, method = pair
+    assert [run["run_id"] for run in rankings["measured"]["ranking"]] == [method, target]
+    assert rankings["measured"]["ranking"][0]["speed_up"] == pytest.approx(2)
+    assert rankings["rsd"]["num_problems"] is None
+
+
+def test_without_the_option_nothing_is_added(tmp_path: Path, pair: list[str]) -> None:
+    assert set(json.loads(compare(tmp_path, *pair, "--format", "json").stdout)) == {"warnings", "differences", "rows"}
+    assert "SplitReason" not in compare(tmp_path, *pair).stdout
+
+
+@pytest.mark.parametrize("shape", ["table", "markdown", "latex"])
+def test_every_shape_for_people_has_the_rankings_and_their_legend(tmp_path: Path, pair: list[str], shape: str) -> None:
+    output = compare(tmp_path, *pair, "--stopwatches", "--format", shape).stdout
+    for words in ("SplitReason", "LookaheadReasoning", "RSD's single clock has no interval", "No flip: "):
+        assert words in output
+
+
+def test_csv_is_refused_in_one_line(tmp_path: Path, pair: list[str]) -> None:
+    result = compare(tmp_path, *pair, "--stopwatches", "--format", "csv")
+    assert result.exit_code == 2
+    assert "--stopwatches has no CSV form" in result.output
+
+
+def test_runs_whose_times_are_refused_are_not_ranked_unless_forced(tmp_path: Path) -> None:
+    target = cells.finished(tmp_path, cells.VANILLA, [4] * 12)
+    like = cells.finished(tmp_path, cells.SPEC, [4] * 12)
+    unlike = cells.finished(tmp_path, replace(cells.SPEC, concurrency=8), [4] * 12)
+    for folder in (target, like, unlike):
+        load_run(folder, tmp_path / "w.duckdb")
+    names = [folder.path.name for folder in (target, like, unlike)]
+    ranked = by_name(compare(tmp_path, *names, "--stopwatches", "--format", "json"))["measured"]["ranking"]
+    assert {run["run_id"] for run in ranked} == set(names[:2])
+    forced = by_name(compare(tmp_path, *names, "--stopwatches", "--force", "--format", "json"))["measured"]["ranking"]
+    assert {run["run_id"] for run in forced} == set(names)

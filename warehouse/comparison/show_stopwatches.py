@@ -1,0 +1,139 @@
+"""Rankings by every paper's definition of latency, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from warehouse.comparison.contrasts import Comparison
+from warehouse.comparison.stopwatches import MEASURED, Flip, Ranking
+from warehouse.formatting import NOTHING, fixed, number, span
+from warehouse.statistics.intervals import Interval
+
+HEADERS = ("stopwatch", "#", "run", "value", "speed-up", "95 %")
+
+
+def cells(comparison: Comparison, names: Mapping[str, str]) -> list[list[str]]:
+    """Return the table under HEADERS: every definition with its runs, the fastest first. names: by run id."""
+    is_several = len({ranking.dataset for ranking in comparison.rankings}) > 1
+    table = []
+    for ranking in comparison.rankings:
+        title = f"{ranking.definition.title} ({ranking.dataset})" if is_several else ranking.definition.title
+        titles = [title] + [""] * len(ranking.ranked)
+        for title, ranked in zip(titles, ranking.ranked, strict=False):
+            value = f"{number(ranked.value)} {ranking.definition.unit}"
+            table.append([title, str(ranked.place), names[ranked.run_id], value, *_ratio_cells(ranked.speed_up)])
+        if not ranking.ranked:
+            table.append([title, NOTHING, "no run has a value", NOTHING, NOTHING, NOTHING])
+    return table
+
+
+def _ratio_cells(ratio: Interval | None) -> list[str]:
+    if ratio is None:
+        return ["baseline", NOTHING]
+    return [f"{fixed(ratio.estimate, 2)}×", span(ratio.low, ratio.high, 2)]
+
+
+def flip_lines(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield how each definition orders the runs compared with measured wall time, one line per pair that flips."""
+    same: list[str] = []
+    for ranking in comparison.rankings:
+        if ranking.definition.stopwatch == MEASURED or not ranking.ranked:
+            continue
+        if not ranking.flips:
+            same.append(ranking.definition.title)
+        for flip in ranking.flips:
+            yield f"{ranking.definition.title}: {_flip(flip, names)}"
+    if same:
+        yield f"No flip: {', '.join(dict.fromkeys(same))}"
+
+
+def _flip(flip: Flip, names: Mapping[str, str]) -> str:
+    verdict = "significant" if flip.is_significant else "not significant"
+    if flip.speed_up.low is None:
+        verdict = "no interval"
+    return (
+        f"{names[flip.faster]} before {names[flip.slower]}, {_times(flip.speed_up)} as fast; "
+        f"measured {_times(flip.measured)}: {verdict}"
+    )
+
+
+def _times(ratio: Interval) -> str:
+    interval = "" if ratio.low is None else f" ({span(ratio.low, ratio.high, 2)})"
+    return f"{fixed(ratio.estimate, 2)}×{interval}"
+
+
+def legend(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield how to read the rankings, one line per subject."""
+    rankings = comparison.rankings
+    if not rankings:
+        yield "No stopwatch can be compared: the times of all runs are refused against their baseline."
+        return
+    speed_ups = [run.speed_up for ranking in rankings for run in ranking.ranked if run.speed_up]
+    kinds = ", ".join(sorted({ratio.kind for ratio in speed_ups if ratio.low is not None}))
+    counts = ", ".join(str(n) for n in sorted({ranking.n for ranking in rankings if ranking.n}))
+    yield (
+        "Stopwatches: speed by each paper's definition, #1 is the fastest. Speed-up: against the baseline, above 1 is "
+        f"faster; the ratio of the values over the same {counts} problems, paired by problem"
+        f"{f' ({kinds})' if kinds else ''}. RSD's single clock has no interval."
+    )
+    yield (
+        "A flip is significant if neither of its intervals contains 1; intervals are not adjusted for the number of "
+        "definitions."
+    )
+    for run_ids, titles in _without_value(rankings).items():
+        yield f"No value: {', '.join(names[run_id] for run_id in run_ids)} by {', '.join(titles)}."
+    runs = {row.run.run_id: row.run for row in comparison.rows}
+    if any(run.summary.concurrency > 1 for run in runs.values()):
+        yield (
+            "Several samples were in flight, so the speeds by which SpecReason's stopwatch multiplies include the load "
+            "of other samples, which its author's do not."
+        )
+    yield 'Definitions, sources and what each leaves out: python -m warehouse.query "FROM stopwatch".'
+
+
+def _without_value(rankings: Sequence[Ranking]) -> dict[tuple[str, ...], list[str]]:
+    """Return titles of definitions by the runs that have no value by them."""
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for ranking in rankings:
+        if ranking.without_value:
+            titles.setdefault(tuple(ranking.without_value), []).append(ranking.definition.title)
+    return titles
+
+
+def record(ranking: Ranking) -> dict[str, object]:
+    """Return a ranking for programs; speed-ups as in the table, None for a bound that there is not."""
+    definition = ranking.definition
+    return {
+        "dataset": ranking.dataset,
+        "stopwatch": definition.stopwatch,
+        "title": definition.title,
+        "unit": definition.unit,
+        "is_rate": definition.is_rate,
+        "definition": definition.definition,
+        "source": definition.source,
+        "leaves_out": definition.leaves_out,
+        "baseline_run_id": ranking.baseline,
+        "num_problems": ranking.n,
+        "ranking": [
+            {"run_id": run.run_id, "place": run.place, "value": run.value, **_interval("speed_up", run.speed_up)}
+            for run in ranking.ranked
+        ],
+        "without_value": list(ranking.without_value),
+        "flips": [
+            {
+                "faster_run_id": flip.faster,
+                "slower_run_id": flip.slower,
+                "is_significant": flip.is_significant,
+                **_interval("speed_up", flip.speed_up),
+                **_interval("measured_speed_up", flip.measured),
+            }
+            for flip in ranking.flips
+        ],
+    }
+
+
+def _interval(name: str, interval: Interval | None) -> dict[str, object]:
+    keys = (name, f"{name}_low_95", f"{name}_high_95", f"{name}_interval")
+    if interval is None:
+        return dict.fromkeys(keys)
+    return dict(zip(keys, (interval.estimate, interval.low, interval.high, interval.kind), strict=True))

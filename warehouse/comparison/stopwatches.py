@@ -1,0 +1,176 @@
+"""Runs under every paper's definition of latency: values, ratios paired by problem, and rankings that flip.
+
+The views of views/stopwatches.sql hold the definitions, with their sources. A run's value is Σx/Σy over the problems
+that every ranked run has by that definition, so that all runs are ranked on the same problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from warehouse.database import Connection, rows
+from warehouse.statistics.intervals import Interval
+from warehouse.statistics.ratios import Fractions, ratio_of_means
+
+MEASURED = "measured"
+"""The definition that the others are compared with."""
+_DEFINITIONS = "SELECT * EXCLUDE (place) FROM stopwatch ORDER BY place"
+_PROBLEMS = """
+SELECT stopwatch, problem_id || ' ' || content_hash AS problem, x, y
+FROM problem_stopwatch JOIN problem USING (run_id, problem_id)
+WHERE run_id = $run_id ORDER BY problem_index
+"""
+_CLOCKS = "SELECT stopwatch, value FROM run_stopwatch WHERE run_id = $run_id AND n IS NULL"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A definition of latency."""
+
+    stopwatch: str
+    """Its name in the views."""
+    title: str
+    unit: str
+    is_rate: bool
+    """Whether a higher value is faster."""
+    definition: str
+    source: str
+    leaves_out: str
+
+
+@dataclass(frozen=True)
+class Times:
+    """What the definitions measure of one run."""
+
+    problems: Mapping[str, Mapping[str, tuple[float, float]]]
+    """x and y by definition and problem."""
+    clocks: Mapping[str, float]
+    """Values of a whole run by definition, for definitions that cannot be split into problems."""
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A run under one definition."""
+
+    run_id: str
+    value: float
+    """In the definition's unit."""
+    place: int
+    """From 1, the fastest."""
+    speed_up: Interval | None
+    """How many times faster than the baseline, by the definition; None for the baseline itself. Without low and high
+    where problems cannot be paired."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Two runs whose order differs from that by measured wall time."""
+
+    faster: str
+    """The run that this definition puts first."""
+    slower: str
+    speed_up: Interval
+    """How many times faster the first is by this definition: 1 or more."""
+    measured: Interval
+    """How many times faster it is by measured wall time: 1 or less."""
+
+    @property
+    def is_significant(self) -> bool:
+        """True if neither interval contains 1."""
+        low, high = self.speed_up.low, self.measured.high
+        return low is not None and high is not None and low > 1 > high
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The runs of a dataset by one definition, the fastest first."""
+
+    dataset: str
+    definition: Definition
+    baseline: str
+    n: int | None
+    """Number of problems that all ranked runs have; None for a definition without problems."""
+    ranked: Sequence[Ranked]
+    without_value: Sequence[str]
+    """Runs that have no value by this definition, in the order of the comparison."""
+    flips: Sequence[Flip]
+
+
+def read_definitions(connection: Connection) -> list[Definition]:
+    """Return the definitions of latency, measured wall time first."""
+    names = ("stopwatch", "title", "unit", "definition", "source", "leaves_out")
+    return [
+        Definition(is_rate=bool(row["is_rate"]), **{name: str(row[name]) for name in names})
+        for row in rows(connection, _DEFINITIONS)
+    ]
+
+
+def read_times(connection: Connection, run_id: str) -> Times:
+    """Return what the definitions measure of a run in the warehouse."""
+    problems: dict[str, dict[str, tuple[float, float]]] = {}
+    for row in rows(connection, _PROBLEMS, {"run_id": run_id}):
+        values = problems.setdefault(str(row["stopwatch"]), {})
+        values[str(row["problem"])] = (float(str(row["x"])), float(str(row["y"])))
+    clocks = rows(connection, _CLOCKS, {"run_id": run_id})
+    return Times(problems, {str(row["stopwatch"]): float(str(row["value"])) for row in clocks})
+
+
+def rankings(
+    dataset: str, baseline: str, times: Mapping[str, Times], definitions: Sequence[Definition]
+) -> list[Ranking]:
+    """Rank the runs of a dataset by every definition.
+
+    times: by run id, in the order of the comparison. A run has no value by a definition without any of its problems.
+    """
+    return [_ranking(dataset, baseline, times, definition) for definition in definitions]
+
+
+def _ranking(dataset: str, baseline: str, times: Mapping[str, Times], definition: Definition) -> Ranking:
+    name = definition.stopwatch
+    clocks = {run_id: time.clocks[name] for run_id, time in times.items() if name in time.clocks}
+    own, n = _fractions({run_id: time.problems.get(name, {}) for run_id, time in times.items()})
+    values = clocks or {run_id: float(fractions.x.sum() / fractions.y.sum()) for run_id, fractions in own.items()}
+
+    def speed_up(run_id: str, other: str) -> Interval:
+        slow, fast = (run_id, other) if definition.is_rate else (other, run_id)
+        if clocks:
+            return Interval(values[slow] / values[fast], None, None, None, "none: one clock")
+        return ratio_of_means(own[slow], own[fast])
+
+    order = sorted(values, key=lambda run_id: -values[run_id] if definition.is_rate else values[run_id])
+    ranked = [
+        Ranked(
+            run_id,
+            values[run_id],
+            order.index(run_id) + 1,
+            speed_up(run_id, baseline) if run_id != baseline and baseline in values else None,
+        )
+        for run_id in order
+    ]
+    measured, _ = _fractions({run_id: times[run_id].problems.get(MEASURED, {}) for run_id in values})
+    flips = []
+    for faster, slower in combinations(order, 2):
+        if {faster, slower} <= set(measured):
+            before = ratio_of_means(measured[slower], measured[faster])
+            after = speed_up(faster, slower)
+            if before.estimate < 1 < after.estimate:
+                flips.append(Flip(faster, slower, after, before))
+    missing = [run_id for run_id in times if run_id not in values]
+    return Ranking(dataset, definition, baseline, None if clocks else n, ranked, missing, flips)
+
+
+def _fractions(problems: Mapping[str, Mapping[str, tuple[float, float]]]) -> tuple[dict[str, Fractions], int]:
+    """Return the fractions of each run that has any time, over the problems that these runs share, and how many."""
+    present = {run_id: values for run_id, values in problems.items() if sum(x for x, _ in values.values()) > 0}
+    if not present:
+        return {}, 0
+    first = next(iter(present.values()))
+    shared = [problem for problem in first if all(problem in values for values in present.values())]
+    if not shared:
+        return {}, 0
+    pairs = {run_id: np.array([values[problem] for problem in shared]) for run_id, values in present.items()}
+    return {run_id: Fractions(pair[:, 0], pair[:, 1]) for run_id, pair in pairs.items()}, len(shared)
