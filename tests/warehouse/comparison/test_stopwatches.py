@@ -63,10 +63,8 @@ def test_runs_are_ranked_on_the_problems_that_all_of_them_have() -> None:
     runs = {"target": times(BASE, BASE), "method": times(BASE[:5] / 2, BASE[:5]), "third": Times({}, {})}
     [ranking] = rankings("sums", "target", runs, [SECONDS])
     assert ranking.n == 5
-    assert [(run.run_id, run.value) for run in ranking.ranked] == [
-        ("method", pytest.approx(BASE[:5].mean() / 2)),
-        ("target", pytest.approx(BASE[:5].mean())),
-    ]
+    assert [run.run_id for run in ranking.ranked] == ["method", "target"]
+    assert [run.value for run in ranking.ranked] == pytest.approx([BASE[:5].mean() / 2, BASE[:5].mean()])
     assert ranking.without_value == ["third"]
 
 
