@@ -31,6 +31,10 @@ _LISTED = 100
 _DEMO = benchmarks.BUNDLED / "demo.toml"
 _FORMER_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "specreason-figure5/SpecReason/*": {"threshold": 7.0},
+    "specreason-figure3/SpecReason*": {"ends-at": "answer"},
+    "specreason-figure[56]/SpecReason/*": {"ends-at": "answer"},
+    "specreason-figure4/*": {"ends-at": "answer"},
+    "specreason-first-n/*": {"ends-at": "answer"},
     "speccot-decoding/*/math500": {"target": "r1-distill-qwen-32b"},
 }
 """Rows that have been corrected since, by the pattern of their name: their former flags must have their former ids."""
