@@ -73,6 +73,7 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
             "fallback rate",
             f"{percent(run.fallback_rate)} of {run.num_verdicts} verdicts" if run.num_verdicts else NOTHING,
         ),
+        *([("rejected, then repeated", _repeated(run))] if run.num_refused else []),
         (
             "tokens per sample",
             f"emitted {number(sum(t.emitted_per_sample for t in tokens))}"
@@ -96,6 +97,12 @@ def _accuracy(run: RunSummary) -> str:
         f"{shown} ± {100 * run.standard_error:.2f} standard error over problems, "
         f"95 % interval {100 * run.low_95:.1f} to {100 * run.high_95:.1f} % ({run.interval})"
     )
+
+
+def _repeated(run: RunSummary) -> str:
+    """Say how often the target wrote what it had just rejected: above half, the judge's question is to be doubted."""
+    shown = f"{run.num_repeated} of {run.num_refused} fallbacks have the text of a rejected candidate"
+    return f"{shown}: CHECK THE JUDGE (SELECT * FROM refusals)" if 2 * run.num_repeated > run.num_refused else shown
 
 
 def _counts(verdicts: Mapping[str, int]) -> str:

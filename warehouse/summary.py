@@ -20,6 +20,8 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     score.n, score.k, score.pass_at_1, score.standard_error, score.graded_pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
     fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,
+    coalesce(fallback.num_refused, 0) AS num_refused,
+    coalesce((SELECT sum(num_repeated) FROM refusals WHERE run_id = run.run_id), 0)::BIGINT AS num_repeated,
     coalesce(latency.num_samples, 0) AS num_timed,
     latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
     (SELECT sum(cached_tokens) / nullif(sum(prompt_tokens), 0) FROM cache_hit_rate WHERE run_id = run.run_id)
@@ -116,6 +118,10 @@ class RunSummary:
     """Samples by verdict, all of grading.VERDICTS; they sum to n × k."""
     fallback_rate: float | None
     num_verdicts: int
+    num_refused: int
+    """Verdicts that rejected all candidates."""
+    num_repeated: int
+    """Rejections after which the target wrote exactly a text that it had rejected; see the view `refusals`."""
     tokens: Mapping[str, ModelTokens]
     """Token counts of each model (draft, target)."""
     num_timed: int

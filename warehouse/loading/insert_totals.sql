@@ -63,6 +63,23 @@ SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_token
     sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
 FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, author, role;
 
+INSERT INTO refusal_total BY NAME
+WITH placed AS (
+    SELECT run_id, sample_id, step_index, text, verdict_kind, verdict_accepted,
+        lag(text, 1, '') OVER (PARTITION BY sample_id ORDER BY step_index) AS previous,
+        regexp_matches(split_part(previous, E'\n\n', -1), '\S') AS is_begun
+    FROM step WHERE run_id = getvariable('loading_run')
+), refused AS (
+    SELECT sample_id, step_index, bool_or(trim(candidate.text, E' \n\t') = trim(placed.text, E' \n\t')) AS is_repeated
+    FROM placed JOIN (FROM candidate WHERE run_id = getvariable('loading_run')) AS candidate USING (sample_id, step_index)
+    WHERE verdict_kind IS NOT NULL AND NOT verdict_accepted AND candidate.option IS NOT NULL
+    GROUP BY sample_id, step_index
+)
+SELECT run_id, verdict_kind, is_begun, count(*) AS num_verdicts,
+    count(*) FILTER (NOT verdict_accepted) AS num_refused, count(*) FILTER (is_repeated) AS num_repeated
+FROM placed LEFT JOIN refused USING (sample_id, step_index)
+WHERE verdict_kind IS NOT NULL GROUP BY run_id, verdict_kind, is_begun;
+
 INSERT INTO sample_answer BY NAME
 WITH ending AS (
     SELECT sample_id, max(step_index) AS step_index FROM step

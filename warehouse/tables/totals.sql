@@ -125,6 +125,22 @@ COMMENT ON COLUMN step_total.num_wait IS 'Sum of step.num_wait';
 COMMENT ON COLUMN step_total.num_but IS 'Sum of step.num_but';
 COMMENT ON COLUMN step_total.num_hmm IS 'Sum of step.num_hmm';
 
+CREATE TABLE refusal_total (
+    run_id VARCHAR NOT NULL,
+    verdict_kind VARCHAR NOT NULL,
+    is_begun BOOLEAN NOT NULL,
+    num_verdicts BIGINT NOT NULL,
+    num_refused BIGINT NOT NULL,
+    num_repeated BIGINT NOT NULL
+);
+COMMENT ON TABLE refusal_total IS 'Verdicts of a run by whether the chain had begun the step before it was proposed. Key: run_id, verdict_kind, is_begun';
+COMMENT ON COLUMN refusal_total.run_id IS 'The run';
+COMMENT ON COLUMN refusal_total.verdict_kind IS 'choice or score';
+COMMENT ON COLUMN refusal_total.is_begun IS 'Whether the step before ended without a blank line, as after guidance of a fixed number of tokens or after a step that its limit cut';
+COMMENT ON COLUMN refusal_total.num_verdicts IS 'Steps with a verdict';
+COMMENT ON COLUMN refusal_total.num_refused IS 'Steps whose verdict rejected all candidates';
+COMMENT ON COLUMN refusal_total.num_repeated IS 'Those of them in which the target wrote exactly a text that it had rejected, up to outer blanks';
+
 CREATE TABLE sample_answer (
     run_id VARCHAR NOT NULL,
     sample_id VARCHAR NOT NULL,

@@ -8,6 +8,13 @@ SELECT run_id, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGI
 FROM step_total GROUP BY run_id;
 COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all rejected. num_refused_unasked: SCoT''s rethinking without a verdict, because no draft chain was complete; not included in the rate';
 
+CREATE OR REPLACE VIEW refusals AS
+SELECT run_id, verdict_kind, CASE WHEN is_begun THEN 'begun step' ELSE 'new step' END AS place,
+    num_verdicts, num_refused, num_refused / num_verdicts AS refusal_rate,
+    num_repeated, num_repeated / nullif(num_refused, 0) AS share_repeated
+FROM refusal_total;
+COMMENT ON VIEW refusals IS 'Rejections by place: of a new step, or of one that the chain had begun (after guidance, or after a step that its limit cut). num_repeated: after the rejection the target wrote exactly a text that it had rejected. A judge that is asked correctly rarely does so: a high share_repeated, or a refusal_rate that is much higher for begun steps, means that the question is at fault';
+
 CREATE OR REPLACE VIEW fallback_rate_by_setting AS
 SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind,
     coalesce(json_extract(run.params, '$.drafts')::INTEGER, 1) AS drafts,
