@@ -2,7 +2,10 @@
 
 One problem is one observation: its samples are averaged, or their counts are summed, first. A measure is the sum of x
 divided by the sum of y over problems. Its standard error is that of a ratio (Cochran, Sampling Techniques, 1977,
-section 6.4), which for y = 1 is that of a mean; the interval is Student's t at 95 %.
+section 6.4), which for y = 1 is that of a mean; the interval is Student's t at 95 %. Ratios of the latencies of two
+runs are paired by problem and have the intervals of warehouse/statistics/ratios.py.
+
+Times can be taken by any stopwatch of the view `stopwatch` that values problems, by default the measured time.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from dataclasses import dataclass
 
 from harness.methods import METHODS, defaults
 from warehouse.database import Connection, rows
+from warehouse.pairs import latencies
+from warehouse.statistics.intervals import mean_t
+from warehouse.statistics.ratios import geometric_mean_ratio, ratio_of_means
 
 _SAMPLE_MEAN = "SELECT problem_id, avg({value}) AS x, 1 AS y FROM {source} WHERE run_id = $run_id GROUP BY problem_id"
 _STEP_RATIO = """
@@ -69,6 +75,20 @@ _SELECTION = """
 SELECT problem_id, count(*) FILTER (is_right) AS x, count(*) AS y
 FROM sample_selection JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id AND class = {} GROUP BY problem_id
 """
+_SCORER = """(
+    SELECT scorer FROM candidate_score WHERE run_id = $run_id GROUP BY scorer
+    ORDER BY scorer ILIKE '%shepherd%' DESC, scorer LIMIT 1
+)"""
+"""The papers' reward model is Math-Shepherd (Wang et al. 2023); without its scores those of another are shown."""
+_REWARDS = f"""
+SELECT problem_id, {{x}} AS x, {{y}} AS y
+FROM (
+    SELECT run_id, sample_id, avg(score) AS score, bool_or(accepted) AS accepted
+    FROM candidate_score JOIN candidate USING (run_id, sample_id, step_index, candidate_index)
+    WHERE run_id = $run_id AND scorer = {_SCORER}
+    GROUP BY run_id, sample_id, step_index, candidate_index
+) JOIN sample USING (run_id, sample_id) GROUP BY problem_id
+"""
 _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "accuracy": ("SELECT problem_id, score AS x, 1 AS y FROM problem_score WHERE run_id = $run_id", 100),
     "pass_at_2": (_PASS_AT.format(k=2), 100),
@@ -76,7 +96,10 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "pass_at_10": (_PASS_AT.format(k=10), 100),
     "emitted_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_EMITTED_TOKENS), 1),
     "longest_draft_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_DRAFT_CALL_TOKENS), 1),
-    "latency_seconds": (_SAMPLE_MEAN.format(value="latency_seconds", source="timed_sample"), 1),
+    "latency_seconds": (
+        "SELECT problem_id, x, y FROM problem_stopwatch WHERE run_id = $run_id AND stopwatch = '{stopwatch}'",
+        1,
+    ),
     "tokens_per_second": (
         _SAMPLE_MEAN.format(value="emitted_tokens / nullif(latency_seconds, 0)", source="timed_sample"),
         1,
@@ -97,6 +120,8 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
     "reflection_in_drafts": (_REFLECTION.format("draft"), 1000),
     "reflection_in_fallbacks": (_REFLECTION.format("fallback"), 1000),
     "mean_score": (_STEP_RATIO.format(x="sum(verdict_score)", y="count(verdict_score)"), 1),
+    "draft_quality": (_REWARDS.format(x="sum(score)", y="count(*)"), 1),
+    "selected_quality": (_REWARDS.format(x="sum(score) FILTER (accepted)", y="count(*) FILTER (accepted)"), 1),
 }
 """SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for percent, 1000 for words in 1,000 tokens."""
 _RATIO = """
@@ -114,35 +139,49 @@ _BY_RUN = {
         "SELECT emitted_tokens_per_second * num_workers AS value FROM run_throughput WHERE run_id = $run_id"
     ),
 }
+_OF_PAIRS = frozenset({"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up"})
+_CORRELATION = f"""
+WITH problem AS (
+    SELECT problem_id, count(*) AS n, sum(verdict_score) AS x, sum(score) AS y, sum(verdict_score * score) AS xy,
+        sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
+    FROM candidate_score JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
+    WHERE run_id = $run_id AND verdict_kind = 'score' AND isfinite(verdict_score) AND scorer = {_SCORER}
+    GROUP BY problem_id
+), total AS (
+    SELECT count(*) AS problems, sum(n) AS n, sum(x) AS x, sum(y) AS y, sum(xy) AS xy, sum(xx) AS xx, sum(yy) AS yy
+    FROM problem
+), part AS (
+    SELECT true AS is_whole, problems, n, x, y, xy, xx, yy FROM total
+    UNION ALL
+    SELECT false, problems, total.n - problem.n, total.x - problem.x, total.y - problem.y, total.xy - problem.xy,
+        total.xx - problem.xx, total.yy - problem.yy
+    FROM problem, total
+), correlation AS (
+    SELECT is_whole, problems,
+        (n * xy - x * y) / nullif(sqrt(greatest(n * xx - x * x, 0) * greatest(n * yy - y * y, 0)), 0) AS r
+    FROM part
+)
+SELECT any_value(problems) AS n, any_value(r) FILTER (is_whole) AS value,
+    CASE WHEN count(r) = any_value(problems) + 1 THEN t_quantile(any_value(problems) - 1)
+        * sqrt((any_value(problems) - 1) * var_pop(r) FILTER (NOT is_whole)) END AS half_width
+FROM correlation
+"""
 _AGAINST = {
-    "speed_up": """
-        SELECT speed_up AS value, low_95 AS low, high_95 AS high, n FROM speed_up
-        WHERE run_id = $run_id AND baseline_run_id = $baseline""",
-    "latency_saved_seconds": """
-        SELECT avg(saved) AS value, count(*) AS n,
-            avg(saved) - t_quantile(count(*) - 1) * stddev_samp(saved) / sqrt(count(*)) AS low,
-            avg(saved) + t_quantile(count(*) - 1) * stddev_samp(saved) / sqrt(count(*)) AS high
-        FROM (
-            SELECT base.latency_seconds - own.latency_seconds AS saved
-            FROM problem_speed AS own JOIN problem_speed AS base USING (problem_id)
-            JOIN run_conditions AS own_on ON own_on.run_id = own.run_id
-            JOIN run_conditions AS base_on ON base_on.run_id = base.run_id
-            WHERE own.run_id = $run_id AND base.run_id = $baseline AND own_on.devices = base_on.devices
-                AND own_on.concurrency = base_on.concurrency
-        ) HAVING count(*) > 0""",
     "wall_speed_up": """
         SELECT base.wall_seconds / own.wall_seconds AS value
         FROM run_throughput AS own, run_throughput AS base
         WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.num_samples = base.num_samples
             AND own.num_workers = base.num_workers""",
 }
-MEASURES = frozenset({*_BY_PROBLEM, *_BY_RUN, *_AGAINST})
+MEASURES = frozenset({*_BY_PROBLEM, *_BY_RUN, *_AGAINST, *_OF_PAIRS, "score_reward_correlation"})
 """Names of all measures."""
 _RUNS = """
 SELECT run.*, run_conditions.devices,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
     (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
         FROM problem WHERE problem.run_id = run.run_id) AS first_problems,
+    (SELECT list(DISTINCT scorer ORDER BY scorer) FROM candidate_score
+        WHERE candidate_score.run_id = run.run_id) AS scorers,
     (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
     (SELECT sum(wall_seconds) FROM run_throughput WHERE run_id = run.run_id) AS wall_seconds,
     (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id AND device <> 'cpu') AS num_gpus
@@ -163,17 +202,62 @@ class Measured:
     """Number of problems."""
 
 
-def measure(connection: Connection, name: str, run_id: str, baseline: str | None = None) -> Measured | None:
-    """Return a measure of a run; None if the run lacks the data for it. Raises KeyError for an unknown name."""
+def measure(
+    connection: Connection, name: str, run_id: str, baseline: str | None = None, stopwatch: str = "measured"
+) -> Measured | None:
+    """Return a measure of a run; None if the run lacks the data for it, or if it is not like its baseline.
+
+    `stopwatch` is the definition of latency for the measures of latency. Raises KeyError for an unknown name.
+    """
+    if name in _OF_PAIRS:
+        return _of_pairs(connection, name, run_id, baseline, stopwatch)
     factor = 1.0
     if name in _AGAINST:
         result = rows(connection, _AGAINST[name], {"run_id": run_id, "baseline": baseline})
     elif name in _BY_PROBLEM:
         sql, factor = _BY_PROBLEM[name]
+        sql = sql.replace("{stopwatch}", stopwatch.replace("'", ""))
         result = rows(connection, _RATIO.format(sql=sql), {"run_id": run_id})
+    elif name == "score_reward_correlation":
+        [row] = rows(connection, _CORRELATION, {"run_id": run_id})
+        return None if row["value"] is None else _correlation(row)
     else:
         result = rows(connection, _BY_RUN[name], {"run_id": run_id})
     return _measured(result[0], factor) if result and result[0]["value"] is not None else None
+
+
+def _of_pairs(connection: Connection, name: str, run_id: str, baseline: str | None, stopwatch: str) -> Measured | None:
+    """Return what the latencies of a run are to those of its baseline.
+
+    `speed_up` and `ratio_of_means` are baseline over run, `latency_saved` is percent of the baseline's mean, and
+    `latency_saved_seconds` is the difference of the means.
+    """
+    pairs = latencies(connection, run_id, baseline, stopwatch)
+    if pairs is None:
+        return None
+    own, base = pairs
+    if name == "latency_saved_seconds":
+        found = mean_t(base.x / base.y - own.x / own.y)
+    elif name == "speed_up":
+        found = geometric_mean_ratio(base.x / base.y, own.x / own.y)
+    else:
+        found = ratio_of_means(base, own)
+    if name != "latency_saved":
+        return Measured(found.estimate, found.low, found.high, len(own.x))
+    low, high = (None if bound is None else 100 - 100 / bound for bound in (found.low, found.high))
+    return Measured(100 - 100 / found.estimate, low, high, len(own.x))
+
+
+def _correlation(row: Mapping[str, object]) -> Measured:
+    """Return a correlation with its interval from the jackknife over problems (Efron and Tibshirani 1993, chapter 11).
+
+    Steps of a problem are not independent, so whole problems are left out.
+    """
+    value, num_problems = float(str(row["value"])), int(str(row["n"]))
+    if row["half_width"] is None:
+        return Measured(value, n=num_problems)
+    half_width = float(str(row["half_width"]))
+    return Measured(value, max(-1.0, value - half_width), min(1.0, value + half_width), num_problems)
 
 
 def runs_like(connection: Connection, columns: Mapping[str, object]) -> list[dict[str, object]]:

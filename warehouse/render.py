@@ -138,8 +138,11 @@ def _speed(run: RunSummary) -> str:
 
 def _speed_up(ratio: SpeedUp) -> str:
     interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f})" if ratio.low_95 and ratio.high_95 else ""
+    means = f"; ratio of mean latencies {ratio.ratio_of_means:.2f}"
+    if ratio.ratio_of_means_low_95 and ratio.ratio_of_means_high_95:
+        means += f" ({ratio.ratio_of_means_low_95:.2f} to {ratio.ratio_of_means_high_95:.2f})"
     unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
     return (
         f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, {ratio.n} problems: "
-        f"rate {ratio.rate_ratio:.2f}, chain length {ratio.chain_length_ratio:.2f}{unlike}"
+        f"rate {ratio.rate_ratio:.2f}, chain length {ratio.chain_length_ratio:.2f}{means}{unlike}"
     )

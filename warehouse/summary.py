@@ -47,7 +47,8 @@ SELECT model, emitted_tokens_per_sample AS emitted_per_sample, spent_tokens_per_
 FROM token_split WHERE run_id = $run_id ORDER BY model
 """
 _SPEED_UPS = """
-SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_ratio, same_versions
+SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_ratio, same_versions, ratio_of_means,
+    ratio_of_means_low_95, ratio_of_means_high_95
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _SKIPPED = "SELECT name, error AS reason FROM loaded_file WHERE run_id = $run_id AND error IS NOT NULL ORDER BY name"
@@ -75,6 +76,10 @@ class SpeedUp:
     rate_ratio: float
     chain_length_ratio: float
     same_versions: bool
+    ratio_of_means: float
+    """Mean latency of the baseline divided by that of the run, as papers publish it; `speed_up` is a geometric mean."""
+    ratio_of_means_low_95: float | None
+    ratio_of_means_high_95: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from harness.launch_options import Launch
 from harness.training import manifest
 from harness.weights import models
 from warehouse.papers.differences import Condition, conditions, num_problems, run_columns
-from warehouse.papers.suite import TIMES, Planned, Suite, Unstated
+from warehouse.papers.suite import Planned, Suite, Unstated
+from warehouse.papers.vocabulary import OF_REWARDS, TIMES
 
 __all__ = ["TIMES_ONLY", "aligned_from_another", "choices", "num_problems", "run_columns", "why_not"]
 
@@ -39,7 +40,7 @@ def why_not(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any], 
         for told in suite.unlike
         if told.holds_for(plan.row.label, plan.column) and (not told.metrics or metric in told.metrics)
     ]
-    return [*reasons, *_unfinished(run), *_untrained(plan, run), *unlike]
+    return [*reasons, *_unfinished(run), *_untrained(plan, run), *_other_rewards(suite, metric, run), *unlike]
 
 
 def choices(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any]) -> list[str]:
@@ -94,6 +95,14 @@ def _is_open(suite: Suite, plan: Planned, condition: Condition) -> bool:
 
 def _trained(plan: Planned) -> tuple[str, ...]:
     return (*plan.row.trained, *(["draft"] if plan.row.model_of == "aligned" else []))
+
+
+def _other_rewards(suite: Suite, metric: str, run: Mapping[str, Any]) -> list[str]:
+    """Both papers judge steps with Math-Shepherd (Wang et al. 2023)."""
+    scorers = run.get("scorers") or []
+    if suite.metrics[metric].measure not in OF_REWARDS or any("shepherd" in name.lower() for name in scorers):
+        return []
+    return [f"reward model {scorers[0]} instead of Math-Shepherd" if scorers else "not scored by a reward model yet"]
 
 
 def _unfinished(run: Mapping[str, Any]) -> list[str]:

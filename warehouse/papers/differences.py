@@ -1,6 +1,6 @@
 """Every condition of a run beside the one that a suite has, with the words that say where they differ.
 
-The conditions have the names of `warehouse.papers.suite.CONDITIONS`, so that a suite can say which of them its paper
+The conditions have the names of `vocabulary.CONDITIONS`, so that a suite can say which of them its paper
 leaves open.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -18,7 +18,8 @@ from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
 from harness.weights import models
 from warehouse.papers import suite
-from warehouse.papers.suite import Measure, Planned, Suite
+from warehouse.papers.suite import Planned, Suite
+from warehouse.papers.vocabulary import Measure
 
 _TOKENS: dict[Measure, str] = {
     "emitted_tokens": "whole",
@@ -27,8 +28,12 @@ _TOKENS: dict[Measure, str] = {
     "target_thinking_tokens": "target",
     "longest_draft_tokens": "draft",
 }
-_RATIO_NAMES: dict[Measure, str] = {"speed_up": "speed-up", "latency_saved_seconds": "seconds saved"}
-"""Measures that tie a latency to that of the row's baseline."""
+_RATIO_NAMES: dict[Measure, str] = {
+    "latency_saved": "share saved",
+    "latency_saved_seconds": "seconds saved",
+    "ratio_of_means": "speed-up",
+}
+"""Measures that tie a latency to that of the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +117,16 @@ class _Ratio:
         """Return the baseline's latency from the run's."""
         if self.measure == "latency_saved_seconds":
             return own + self.value.number
+        if self.measure == "latency_saved":
+            return own / (1 - self.value.number / 100)
         return own * self.value.number
 
     def own_seconds(self, base: float) -> float:
         """Return the run's latency from the baseline's."""
         if self.measure == "latency_saved_seconds":
             return base - self.value.number
+        if self.measure == "latency_saved":
+            return base * (1 - self.value.number / 100)
         return base / self.value.number
 
 
@@ -140,7 +149,7 @@ def everything() -> Published:
                 _enter(published, loaded, plan, own)
                 if base := settings.get((plan.row.baseline or "", column)):
                     published.baselines[own] = base
-                    ratios += _ratios(loaded, plan, own, base)
+                ratios += _ratios(loaded, plan, own, {row: of for (row, key), of in settings.items() if key == column})
     _follow(published, ratios)
     return published
 
@@ -200,11 +209,13 @@ def _enter(published: Published, loaded: Suite, plan: Planned, own: Setting) -> 
             published.tokens[own.text, "thought" if (count, includes) == ("whole", "thought") else count].append(value)
 
 
-def _ratios(loaded: Suite, plan: Planned, own: Setting, base: Setting) -> list[_Ratio]:
+def _ratios(loaded: Suite, plan: Planned, own: Setting, settings: Mapping[str, Setting]) -> list[_Ratio]:
+    """Return the published ratios of a run; settings: by row of its column."""
     return [
         _Ratio(measure, own, base, Value(number, f"by the {_RATIO_NAMES[measure]} of {loaded.name}"))
         for name, number in plan.row.values.get(plan.column, {}).items()
         if (measure := loaded.metrics[name].measure) in _RATIO_NAMES
+        and (base := settings.get(loaded.baseline(plan.row, name) or ""))
     ]
 
 

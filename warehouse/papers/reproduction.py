@@ -21,7 +21,8 @@ from warehouse.database import Connection, DatabaseError, WarehouseError, reader
 from warehouse.errors import one_line
 from warehouse.load import load_run
 from warehouse.measures import measure, runs_like
-from warehouse.papers import conditions, estimate, published, suite
+from warehouse.pairs import unlike_baseline
+from warehouse.papers import conditions, estimate, published, suite, vocabulary
 from warehouse.papers.estimate import Estimate, Machine
 from warehouse.papers.table import Cell, Entry, Ours, about, show
 
@@ -117,7 +118,7 @@ def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) 
     for number, launch in enumerate(launches, 1):
         console.rule(f"{chosen.name}: run {number} of {len(launches)}")
         folder = launching.start(launching.prepare(launch), console)
-        if any(metric.measure in suite.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
+        if any(metric.measure in vocabulary.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
             _grade_drafts(folder, reproduction.database)
 
 
@@ -211,28 +212,33 @@ def _entries(
     runs: list[SuiteRun],
     recorded: Mapping[tuple[str, str], dict[str, object] | None],
 ) -> Iterator[tuple[tuple[str, str], Entry]]:
-    for run in runs:
-        key = (run.plan.row.label, run.plan.column)
+    plans = {(run.plan.row.label, run.plan.column): run for run in runs}
+    for key, run in plans.items():
         row = recorded[key]
-        baseline = recorded.get((run.plan.row.baseline or "", run.plan.column))
-        baseline_id = None if baseline is None else str(baseline["run_id"])
-        yield key, _entry(connection, chosen, run, row, baseline_id)
+        if row is None or run.paper is None:
+            cells = {name: Cell(None, run.plan.published(chosen, name)) for name in chosen.metrics}
+            yield key, Entry(None, cells, {})
+            continue
+        cells, reasons = {}, {}
+        for name in chosen.metrics:
+            baseline_key = (chosen.baseline(run.plan.row, name) or "", run.plan.column)
+            baseline, base_row = plans.get(baseline_key), recorded.get(baseline_key)
+            printed = run.plan.published(chosen, name)
+            cells[name] = Cell(_ours(connection, chosen.metrics[name], row, base_row), printed)
+            if printed is not None:
+                reasons[name] = conditions.why_not(chosen, run.plan, run.paper, row, name)
+                if baseline is not None and baseline.paper is not None and base_row is not None and base_row != row:
+                    of_baseline = conditions.why_not(chosen, baseline.plan, baseline.paper, base_row, name)
+                    reasons[name] += [f"its baseline: {r}" for r in of_baseline if r not in reasons[name]]
+                    reasons[name] += unlike_baseline(row, base_row)
+        yield key, Entry(str(row["run_id"]), cells, reasons, conditions.choices(chosen, run.plan, run.paper, row))
 
 
-def _entry(
-    connection: Connection, chosen: suite.Suite, run: SuiteRun, row: dict[str, object] | None, baseline_id: str | None
-) -> Entry:
-    printed = run.plan.row.values.get(run.plan.column, {})
-    run_id = None if row is None else str(row["run_id"])
-    cells, reasons, chosen_here = {}, [], []
-    if row is not None and run.paper is not None:
-        chosen_here = conditions.choices(chosen, run.plan, run.paper, row)
-    for name, metric in chosen.metrics.items():
-        measured = None
-        if row is not None and run_id is not None and metric.measure is not None:
-            measured = measure(connection, metric.measure, run_id, baseline_id)
-            if name in printed and run.paper is not None:
-                reasons += conditions.why_not(chosen, run.plan, run.paper, row, name)
-        ours = None if measured is None else Ours(measured.value, measured.low, measured.high)
-        cells[name] = Cell(ours, printed.get(name))
-    return Entry(run_id, cells, list(dict.fromkeys(reasons)), chosen_here)
+def _ours(
+    connection: Connection, metric: suite.Metric, row: Mapping[str, object], baseline: Mapping[str, object] | None
+) -> Ours | None:
+    if metric.measure is None:
+        return None
+    baseline_id = None if baseline is None else str(baseline["run_id"])
+    measured = measure(connection, metric.measure, str(row["run_id"]), baseline_id, metric.stopwatch)
+    return None if measured is None else Ours(measured.value, measured.low, measured.high)

@@ -18,85 +18,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from harness.cli import options
 from harness.cli.toml_file import parse_toml
 from harness.launch_options import Launch
-from harness.methods.values import parameter_names
 from harness.weights import models
+from warehouse.papers.vocabulary import CONDITIONS, RATIOS, Measure, Stopwatch
 
 Flags = Mapping[str, str | int | float | bool]
 Paper = Literal["scot", "speccot", "specreason"]
 Includes = Literal["sample", "thought", "answer"]
 """What a published time or number of tokens covers: thought and answer, the thought alone, the answer alone."""
-Measure = Literal[
-    "accuracy",
-    "answer_tokens",
-    "draft_steps",
-    "drafting_share",
-    "drafts_chosen_right",
-    "drafts_rejected_right",
-    "emitted_tokens",
-    "emitted_tokens_per_wall_second",
-    "fallback_rate",
-    "latency_saved_seconds",
-    "latency_seconds",
-    "longest_draft_tokens",
-    "mean_score",
-    "pass_at_10",
-    "pass_at_2",
-    "pass_at_5",
-    "reflection_in_drafts",
-    "reflection_in_fallbacks",
-    "selection_share",
-    "speed_up",
-    "target_share",
-    "target_thinking_tokens",
-    "thinking_tokens",
-    "tokens_per_second",
-    "wall_seconds",
-    "wall_speed_up",
-]
-"""What warehouse/measures.py can measure of a run; a test compares the two lists."""
-TIMES: frozenset[Measure] = frozenset(
-    {
-        "drafting_share",
-        "emitted_tokens_per_wall_second",
-        "latency_saved_seconds",
-        "latency_seconds",
-        "selection_share",
-        "speed_up",
-        "target_share",
-        "tokens_per_second",
-        "wall_seconds",
-        "wall_speed_up",
-    }
-)
-"""Measures that depend on the machine and on the samples in flight."""
-RATIOS: frozenset[Measure] = frozenset({"latency_saved_seconds", "speed_up", "wall_speed_up"})
-"""Measures against the run of the row's baseline in the same column."""
-
-
-OF_GRADED_DRAFTS: frozenset[Measure] = frozenset({"drafts_chosen_right", "drafts_rejected_right"})
-"""Measures that need the grades of the stored drafts (warehouse/candidates.py)."""
-
-
-CONDITIONS: frozenset[str] = frozenset(
-    {
-        "concurrency",
-        "devices",
-        "draft",
-        "draft-tensor-parallel",
-        "engine",
-        "problems",
-        "samples",
-        "spec-decode",
-        "spec-tokens",
-        "target",
-        "target-tensor-parallel",
-        "temperature",
-        "token-budget",
-        "top-p",
-        *(name.replace("_", "-") for name in parameter_names()),
-    }
-)
-"""What a run's result depends on, as the suites name it: the launcher's flags. `problems`: how many and which."""
 
 
 class _Strict(BaseModel):
@@ -162,6 +90,12 @@ class Metric(_Strict):
     digits: int = 0
     includes: Includes = "sample"
     """What the published values cover, by the paper's words or its numbers."""
+    stopwatch: Stopwatch = "measured"
+    """The definition of latency, for a measure of latencies."""
+    baseline: str | None = None
+    """Label of the row that a ratio is against, if not each row's own."""
+    beside: str | None = None
+    """Key of the metric whose published value is printed under this one too: another way to measure the same."""
     awaits: str | None = None
     """What the harness lacks for this metric."""
 
@@ -188,7 +122,7 @@ class Row(_Strict):
     label: str
     flags: Flags = {}
     baseline: str | None = None
-    """Label of the row that speed-ups are against."""
+    """Label of the row that ratios are against, where the metric names none; it may be this one, which is then 1."""
     awaits: str | None = None
     """What the harness lacks for this row: it is not planned, and its flags may name what is not there."""
     adapter: Literal["needed", "never"] | None = None
@@ -233,10 +167,8 @@ class Suite(_Strict):
     rows: tuple[Row, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _names_meet(self) -> Suite:
+    def _rows_name_what_there_is(self) -> Suite:
         labels = [row.label for row in self.rows]
-        if wrong := {c.costs_of for c in self.columns.values() if c.costs_of} - set(self.columns):
-            raise ValueError(f"costs_of: no column {min(wrong)!r}")
         for row in self.rows:
             if labels.count(row.label) > 1:
                 raise ValueError(f"two rows are called {row.label!r}")
@@ -247,16 +179,38 @@ class Suite(_Strict):
                     raise ValueError(f"row {row.label!r}: no column {column!r}")
                 if unknown := set(cells) - set(self.metrics):
                     raise ValueError(f"row {row.label!r}, column {column!r}: no metric {min(unknown)!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_and_columns_name_what_there_is(self) -> Suite:
+        labels = {row.label for row in self.rows}
+        if wrong := {c.costs_of for c in self.columns.values() if c.costs_of} - set(self.columns):
+            raise ValueError(f"costs_of: no column {min(wrong)!r}")
+        for key, metric in self.metrics.items():
+            if metric.baseline is not None and metric.baseline not in labels:
+                raise ValueError(f"metric {key!r}: no row {metric.baseline!r} to be the baseline")
+            if metric.beside is not None and metric.beside not in self.metrics:
+                raise ValueError(f"metric {key!r}: no metric {metric.beside!r} to be beside")
+        return self
+
+    @model_validator(mode="after")
+    def _statements_name_what_there_is(self) -> Suite:
+        labels = {row.label for row in self.rows}
         for told in (*self.unstated, *self.unlike):
             metrics = told.metrics if isinstance(told, Unlike) else ()
             for kind, named, known in (
                 ("row", told.rows, labels),
-                ("column", told.columns, self.columns),
-                ("metric", metrics, self.metrics),
+                ("column", told.columns, set(self.columns)),
+                ("metric", metrics, set(self.metrics)),
             ):
                 if missing := [name for name in named if name not in known]:
                     raise ValueError(f"no {kind} {missing[0]!r} that something would be unstated of or unlike")
         return self
+
+    def baseline(self, row: Row, metric: str) -> str | None:
+        """Return the label of the row that this metric of a row is a ratio to; None: it is no ratio, or to nothing."""
+        of = self.metrics[metric]
+        return (of.baseline or row.baseline) if of.measure in RATIOS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +221,11 @@ class Planned:
     column: str
     flags: Flags
     """The launcher's, without their dashes in front."""
+
+    def published(self, suite: Suite, metric: str) -> float | None:
+        """Return the published value that belongs beside this metric of the run."""
+        values = self.row.values.get(self.column, {})
+        return values.get(metric, values.get(suite.metrics[metric].beside or ""))
 
 
 def names() -> list[str]:

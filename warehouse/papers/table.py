@@ -12,6 +12,7 @@ from rich.text import Text
 
 from warehouse.papers.conditions import TIMES_ONLY
 from warehouse.papers.suite import Metric, Row, Suite
+from warehouse.papers.vocabulary import OF_REWARDS
 
 NOTHING = "–"
 
@@ -39,8 +40,8 @@ class Entry:
 
     run_id: str | None
     cells: Mapping[str, Cell]
-    reasons: Sequence[str]
-    """Why ours cannot be compared with what is published."""
+    reasons: Mapping[str, Sequence[str]]
+    """Why ours cannot be compared with what is published, by the metric for which a value is."""
     choices: Sequence[str] = ()
     """What was chosen for this run where the paper states nothing."""
 
@@ -79,6 +80,8 @@ def about(suite: Suite, console: Console) -> None:
         console.print(Text(f"The paper does not state: {left_out}."), soft_wrap=True)
     for line in suite.stated:
         console.print(Text(f"Stated: {line}."), soft_wrap=True)
+    if any(metric.measure in OF_REWARDS for metric in suite.metrics.values()):
+        console.print("Values of a process reward model need its scores: python -m jobs score RUN --model MODEL.")
     for what in sorted({m.awaits for m in suite.metrics.values() if m.awaits}):
         console.print(f"Not measured yet, because this harness lacks {what}.", soft_wrap=True)
 
@@ -93,22 +96,40 @@ def _block(
     table.add_column("comparable")
     for label, row, entry in lines:
         cells = [_cell(entry.cells[key], metric) for key, metric in suite.metrics.items()]
-        table.add_row(Text(label), *map(Text, cells), Text(_comparable(row, entry, notes)))
+        table.add_row(Text(label), *map(Text, cells), Text(_comparable(suite, row, entry, notes)))
     console.print(table)
 
 
-def _comparable(row: Row, entry: Entry, notes: list[str]) -> str:
+def _comparable(suite: Suite, row: Row, entry: Entry, notes: list[str]) -> str:
     if entry.run_id is None:
         return f"awaits {row.awaits}" if row.awaits else "no run yet"
     if all(cell.published is None for cell in entry.cells.values()):
         return f"{NOTHING} (nothing published)"
     ours = f"our choice, because the paper does not state it: {', '.join(entry.choices)}"
     marks = [_mark(ours, notes)] if entry.choices else []
-    if not entry.reasons:
+    against = list(dict.fromkeys(reason for reasons in entry.reasons.values() for reason in reasons))
+    if not against:
         return " ".join(["yes, as far as stated", *marks])
-    marks.insert(0, _mark(f"not comparable, because: {'; '.join(entry.reasons)}", notes))
-    against_times_alone = all(reason.startswith(TIMES_ONLY) for reason in entry.reasons)
-    return " ".join(["all but the times" if against_times_alone else "no", *marks])
+    in_words = "; ".join(_with_metrics(suite, entry, reason) for reason in against)
+    marks.insert(0, _mark(f"not comparable, because: {in_words}", notes))
+    return " ".join([_not_all(suite, entry, against), *marks])
+
+
+def _with_metrics(suite: Suite, entry: Entry, reason: str) -> str:
+    """Return the reason, behind the names of the metrics if it does not hold against all that are published."""
+    against = [name for name, reasons in entry.reasons.items() if reason in reasons]
+    if len(against) == len(entry.reasons) or reason.startswith(TIMES_ONLY):
+        return reason
+    return f"for {', '.join(suite.metrics[name].label for name in against)}: {reason}"
+
+
+def _not_all(suite: Suite, entry: Entry, against: Sequence[str]) -> str:
+    """Return which of the published values ours may be read beside, in the fewest words."""
+    if all(entry.reasons.values()):
+        return "no"
+    if all(reason.startswith(TIMES_ONLY) for reason in against):
+        return "all but the times"
+    return "all but " + ", ".join(suite.metrics[name].label for name, reasons in entry.reasons.items() if reasons)
 
 
 def _mark(note: str, notes: list[str]) -> str:

@@ -33,18 +33,25 @@ WITH ratio AS (
     SELECT pair.*,
         ln(base.latency_seconds / own.latency_seconds) AS log_speed_up,
         ln(own.emitted_tokens / own.latency_seconds) - ln(base.emitted_tokens / base.latency_seconds) AS log_rate,
-        ln(own.emitted_tokens / base.emitted_tokens) AS log_length
+        ln(own.emitted_tokens / base.emitted_tokens) AS log_length,
+        avg(base.latency_seconds) OVER same_pair / avg(own.latency_seconds) OVER same_pair AS ratio_of_means,
+        base.latency_seconds / avg(base.latency_seconds) OVER same_pair
+            - own.latency_seconds / avg(own.latency_seconds) OVER same_pair AS influence
     FROM comparable_baseline AS pair
     JOIN problem_speed AS own ON own.run_id = pair.run_id
     JOIN problem_speed AS base ON base.run_id = pair.baseline_run_id AND base.problem_id = own.problem_id
+    WINDOW same_pair AS (PARTITION BY pair.run_id, pair.baseline_run_id)
 ), mean AS (
     SELECT run_id, baseline_run_id, regime, same_versions, count(*) AS n,
         avg(log_speed_up) AS speed, stddev_samp(log_speed_up) / sqrt(count(*)) AS error,
-        avg(log_rate) AS rate, avg(log_length) AS length
+        avg(log_rate) AS rate, avg(log_length) AS length,
+        any_value(ratio_of_means) AS ratio_of_means, stddev_samp(influence) / sqrt(count(*)) AS ratio_error
     FROM ratio GROUP BY ALL
 )
 SELECT run_id, baseline_run_id, regime, n, exp(speed) AS speed_up,
     exp(speed - t_quantile(n - 1) * error) AS low_95, exp(speed + t_quantile(n - 1) * error) AS high_95,
-    exp(rate) AS rate_ratio, exp(length) AS chain_length_ratio, same_versions
+    exp(rate) AS rate_ratio, exp(length) AS chain_length_ratio, same_versions, ratio_of_means,
+    ratio_of_means * exp(-t_quantile(n - 1) * ratio_error) AS ratio_of_means_low_95,
+    ratio_of_means * exp(t_quantile(n - 1) * ratio_error) AS ratio_of_means_high_95
 FROM mean;
-COMMENT ON VIEW speed_up IS 'Latency of the target alone divided by the latency of the run, paired by problem: geometric mean over n problems with 95 % t interval on logarithms. speed_up = rate_ratio / chain_length_ratio (emitted tokens per second and tokens per chain)';
+COMMENT ON VIEW speed_up IS 'Latency of the target alone divided by the latency of the run, paired by problem: geometric mean over n problems with 95 % t interval on logarithms. speed_up = rate_ratio / chain_length_ratio (emitted tokens per second and tokens per chain). ratio_of_means: mean latency of the target alone divided by that of the run over the same problems, as published speed-ups are, with 95 % t interval on logarithms by the delta method (Cochran, Sampling Techniques, 1977, section 6.4)';

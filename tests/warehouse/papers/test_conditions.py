@@ -12,7 +12,7 @@ from harness.launch_options import Launch
 from harness.problems import benchmarks
 from harness.training import manifest
 from harness.weights import models
-from warehouse.papers import suite
+from warehouse.papers import suite, vocabulary
 from warehouse.papers.conditions import (
     TIMES_ONLY,
     aligned_from_another,
@@ -47,6 +47,7 @@ def faithful(table: suite.Suite, launch: Launch, **changes: Any) -> dict[str, An
         "engine_draft_tensor_parallel": launch.draft_tensor_parallel,
         "engine_target_tensor_parallel": launch.target_tensor_parallel,
         "engine_spec_tokens": launch.spec_tokens,
+        "scorers": ["math-shepherd-mistral-7b-prm@r1/1"],
         **changes,
     }
     return {"num_finished": same["num_problems"] * same["samples"], **same}
@@ -165,7 +166,7 @@ def test_a_change_is_a_reason_in_every_suite_exactly_where_its_paper_states_the_
         for metric, of in table.metrics.items():
             before = why_not(table, plan, launch, base, metric)
             after = why_not(table, plan, launch, faithful(table, launch, **value_of), metric)
-            concerns = condition != "concurrency" or of.measure in suite.TIMES
+            concerns = condition != "concurrency" or of.measure in vocabulary.TIMES
             expected = len(before) + (concerns and now != value and not open_here)
             assert len(after) == expected, (plan.row.label, plan.column, metric, after)
 
@@ -197,6 +198,15 @@ def test_a_target_beyond_those_of_the_paper_is_a_reason_though_it_does_not_say_w
         ("small", ["target small instead of qwq-32b"]),
     ):
         assert why_not(table, plan, launch, faithful(table, launch, target_name=target), metric) == expected
+
+
+def test_scores_of_another_reward_model_are_a_reason_against_the_values_that_rest_on_them() -> None:
+    table, plan, launch = planned("speccot-table5")[0]
+    for scorers, expected in (
+        (["other@r1/1"], ["reward model other@r1/1 instead of Math-Shepherd"]),
+        (None, ["not scored by a reward model yet"]),
+    ):
+        assert why_not(table, plan, launch, faithful(table, launch, scorers=scorers), "draft_quality") == expected
 
 
 def test_the_first_problems_are_not_any_problems_of_the_same_number() -> None:

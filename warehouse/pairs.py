@@ -1,0 +1,61 @@
+"""The latencies of two runs on the same problems, and what two runs must share for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from warehouse.database import Connection, rows
+from warehouse.statistics.ratios import Fractions
+
+_ALIKE = (
+    "dataset_hash",
+    "devices",
+    "concurrency",
+    "top_p",
+    "token_budget",
+    "engine_kind",
+    "engine_dtype",
+    "engine_target_tensor_parallel",
+)
+"""Not the temperature: SCoT's baseline is greedy."""
+_PAIRS = f"""
+WITH conditions AS (SELECT run.*, devices FROM run JOIN run_conditions USING (run_id))
+SELECT own.x AS own_x, own.y AS own_y, base.x AS base_x, base.y AS base_y
+FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (stopwatch, problem_id)
+JOIN conditions AS own_run ON own_run.run_id = own.run_id
+JOIN conditions AS base_run ON base_run.run_id = base.run_id
+WHERE own.run_id = $run_id AND base.run_id = $baseline AND stopwatch = $stopwatch AND own.x > 0 AND base.x > 0
+    AND {" AND ".join(f"own_run.{name} IS NOT DISTINCT FROM base_run.{name}" for name in _ALIKE)}
+ORDER BY problem_id
+"""
+
+
+def latencies(
+    connection: Connection, run_id: str, baseline: str | None, stopwatch: str
+) -> tuple[Fractions, Fractions] | None:
+    """Return the latencies of a run and of its baseline by one definition of the view `stopwatch`, paired by problem.
+
+    None if no problem was timed in both, or if the runs differ in the devices, the problems, or anything else that a
+    ratio of their latencies should not measure.
+    """
+    pairs = rows(connection, _PAIRS, {"run_id": run_id, "baseline": baseline, "stopwatch": stopwatch})
+    if not pairs:
+        return None
+    own_x, own_y, base_x, base_y = (
+        np.array([float(str(pair[column])) for pair in pairs]) for column in ("own_x", "own_y", "base_x", "base_y")
+    )
+    return Fractions(own_x, own_y), Fractions(base_x, base_y)
+
+
+def unlike_baseline(run: Mapping[str, object], baseline: Mapping[str, object]) -> list[str]:
+    """Return why the latencies of two runs have no ratio, e.g. `its baseline has concurrency 8, not 1`.
+
+    Both are rows of `warehouse.measures.runs_like`.
+    """
+    return [
+        f"its baseline has {name.removeprefix('engine_').replace('_', ' ')} {baseline[name]}, not {run[name]}"
+        for name in _ALIKE
+        if run[name] != baseline[name]
+    ]
