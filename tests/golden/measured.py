@@ -9,11 +9,31 @@ from tests.golden import digests
 from warehouse.compare import read_runs
 from warehouse.comparison.contrasts import Row, Settings, compare
 from warehouse.database import Connection, rows
-from warehouse.measures import MEASURES, measure
+from warehouse.measures import measure
 from warehouse.summary import summaries
 
 _FACTS = ("attempt", "problem", "sample", "step", "candidate", "call", "grade")
 """Tables of what happened; the others are derived from them, and are seen through the views."""
+_MEASURES = (
+    "accuracy",
+    "answer_tokens",
+    "draft_steps",
+    "emitted_tokens",
+    "emitted_tokens_per_wall_second",
+    "fallback_rate",
+    "latency_seconds",
+    "longest_draft_tokens",
+    "mean_score",
+    "pass_at_2",
+    "target_thinking_tokens",
+    "thinking_tokens",
+    "tokens_per_second",
+    "wall_seconds",
+    "wall_speed_up",
+)
+"""What warehouse/measures.py measured when the corpora were made, but for the speed-up over the target alone, which the
+view `comparable_baseline` allowed at equal temperature only."""
+_HAS_SPEED_UP = "SELECT 1 FROM comparable_baseline WHERE run_id = $run_id AND baseline_run_id = $baseline"
 _PURPOSES = """
 SELECT model || ' ' || purpose AS what, count(*) AS num_calls, sum(prompt_tokens)::BIGINT AS prompt_tokens,
     sum(cached_tokens)::BIGINT AS cached_tokens, sum(output_tokens)::BIGINT AS output_tokens,
@@ -65,7 +85,9 @@ def _of_run(connection: Connection, run_id: str, baseline: str) -> dict[str, Any
 
 
 def _measures(connection: Connection, run_id: str, baseline: str) -> dict[str, float]:
-    found = {name: measure(connection, name, run_id, baseline) for name in sorted(MEASURES)}
+    has_speed_up = rows(connection, _HAS_SPEED_UP, {"run_id": run_id, "baseline": baseline})
+    names = (*_MEASURES, "speed_up") if has_speed_up else _MEASURES
+    found = {name: measure(connection, name, run_id, baseline) for name in names}
     return {name: value.value for name, value in found.items() if value is not None}
 
 
