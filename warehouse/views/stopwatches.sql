@@ -9,7 +9,7 @@ SELECT * FROM (VALUES
         'Failed, unfinished and resumed samples'),
     (2, 'specreason', 'SpecReason', 's/sample', false,
         'Modelled: every drafted and every regenerated token × its model''s time per token, plus the prefill of every verdict; alone, a model takes its time to first token plus its tokens (view modelled_latency)',
-        'ruipeterpan/specreason, issue 8, the author''s comment of 2025-10-02',
+        'ruipeterpan/specreason, issue 8, the author''s comment of 2025-10-02; its program (8c5ee05) takes no times',
         'Queueing, batching, prefill of the chain, the program''s own time. Failed, unfinished and resumed samples'),
     (3, 'scot', 'SCoT', 's/sample', false,
         'Wall time of the thought: all of a sample but its final answer',
@@ -25,7 +25,7 @@ SELECT * FROM (VALUES
         'Time of interrupted attempts. Its program steps the target alone through the same loop and counts its glimpses as time but not as tokens. No value for a run with unfinished samples'),
     (6, 'rsd', 'RSD', 's/run', false,
         'One clock for the whole set: from a worker''s first request to the end of its last, summed over workers',
-        'BaohaoLiao/RSD 933d8e5: main_online.py lines 368 and 448; the target alone: math_eval.py lines 251 and 349',
+        'BaohaoLiao/RSD 933d8e5: main_online.py lines 368 and 448; the target alone: external/qwen25_math_evaluation/math_eval.py lines 251 and 349',
         'Nothing but the start of the engines; its program advances all problems in lock-step batches. No value for a run with unfinished or resumed samples, where its program clocks only what was left (lines 91-109)'),
     (7, 'lookahead', 'LookaheadReasoning', 'tokens/s', true,
         'Emitted tokens of a sample over its wall time, judge included; mean over the samples of a problem, then over problems',
@@ -53,7 +53,7 @@ SELECT timed.run_id, timed.sample_id, timed.problem_id, latency_seconds AS measu
     timed.emitted_tokens,
     timed.emitted_tokens / nullif(latency_seconds, 0) AS lookahead,
     latency_seconds / nullif(timed.emitted_tokens
-        + CASE WHEN run.method = 'vanilla' THEN 0 ELSE prompt.prompt_tokens END, 0) AS splitreason
+        + CASE WHEN run.method IN ('vanilla', 'specdecode') THEN 0 ELSE prompt.prompt_tokens END, 0) AS splitreason
 FROM timed_sample AS timed
 JOIN run USING (run_id)
 LEFT JOIN modelled_latency AS modelled USING (run_id, sample_id)
