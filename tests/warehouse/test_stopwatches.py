@@ -88,6 +88,12 @@ def test_splitreason_counts_the_prompt_of_a_method_and_not_of_a_baseline(loaded:
     assert results(ask, loaded.vanilla)["splitreason"] == pytest.approx(sum(seconds_per_token) / 6)
 
 
+def test_splitreason_counts_no_prompt_of_a_target_with_token_level_speculation(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path, replace(runs.SPEC, method="specdecode", params={}))
+    outcome = measured(tmp_path, folder, {"a0": [runs.vanilla(runs.planned(folder)[0], tokens=40, latency=20.0)]})
+    assert outcome["splitreason"] == pytest.approx(20 / 40)
+
+
 def test_relaygen_drops_a_problems_fastest_and_slowest_sample(tmp_path: Path) -> None:
     folder = runs.create(tmp_path, ONE_PROBLEM)
     times = zip(runs.planned(folder), (10.0, 50.0, 20.0, 24.0), strict=True)
