@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,8 @@ from harness.checks.check import Check, Question, Status
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.engine import Role
-from harness.engines import adapter
+from harness.engines import adapter, speculators
+from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
@@ -80,6 +81,10 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         models=_models(launch, cluster),
         tensor_parallel={"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel},
         selection_adapter=_adapter(launch.selection_adapter),
+        speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
+        spec_decode=_proposer(launch),
+        spec_sampling=launch.spec_sampling,
+        temperature=launch.temperature,
         method=launch.method,
         params=launch.parameters if launch.method else {},
         dataset=launch.dataset,
@@ -100,9 +105,21 @@ def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     if launch.method is None:
         named: dict[Role, str | None] = {"draft": draft, "target": target}
         return {role: name for role, name in named.items() if name is not None}
-    roles = build(launch.method, dict(launch.parameters)).roles
+    roles = (
+        *build(launch.method, dict(launch.parameters)).roles,
+        *proposing_roles(_proposer(launch), launch.spec_model),
+    )
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     return models.by_role(launch.method, roles, draft, target, device).names
+
+
+def _proposer(launch: PartialLaunch) -> Proposer | None:
+    """Return who proposes tokens. Raises ValueError where the flags contradict each other."""
+    if launch.method is None and launch.spec_decode is None:
+        return None
+    proposing = proposer(launch.method or "specdecode", launch.spec_decode)
+    check_flags(proposing, launch.spec_model, launch.spec_sampling)
+    return proposing
 
 
 def _adapter(folder: str | None) -> str | None:
@@ -110,11 +127,14 @@ def _adapter(folder: str | None) -> str | None:
     return adapter.read(folder).path if folder else None
 
 
-def _absolute(name: str) -> str:
-    """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name."""
+def _absolute(name: str, further_names: Container[str] = ()) -> str:
+    """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name.
+
+    `further_names` are valid beside the models' names.
+    """
     if Path(name).expanduser().is_dir():
         return str(Path(name).expanduser().absolute())
-    if name.lower() not in {smollm.NAME, *models.PAIR}:
+    if name.lower() not in {smollm.NAME, *models.PAIR} and name.lower() not in further_names:
         models.resolve(name)
     return name
 

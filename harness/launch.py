@@ -16,6 +16,7 @@ from harness import prompt_file
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.cli.presets import presets
+from harness.engines import speculators
 from harness.launch_options import BadLaunch, Launch
 from harness.methods import METHODS, defaults
 from harness.methods.ranges import flag
@@ -26,7 +27,7 @@ from harness.weights import models
 if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
-_LISTS = ("methods", "datasets", "models", "presets", "prompts")
+_LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
 _EXAMPLES = """\b
 Examples:
   python -m harness.launch --method speccot --dataset amc23
@@ -46,7 +47,7 @@ Examples:
     cls=options.GroupedOption,
     group="output",
     type=click.Choice(_LISTS),
-    help="Print the methods, datasets, models or presets that there are, or the built-in prompts as a file for "
+    help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a file for "
     "--prompts, and exit. With --prompts FILE, the hash of that file.",
 )
 @click.pass_context
@@ -102,6 +103,10 @@ def _print_list(what: str) -> None:
         for model in models.MODELS.values():
             click.echo(f"{model.name:28} {model.hub_id}")
         click.echo("or a Hugging Face id org/name, or a folder")
+    elif what == "speculators":
+        for speculator in speculators.SPECULATORS.values():
+            click.echo(f"{speculator.name:28} {speculator.proposer:7} for {speculator.target}: {speculator.hub_id}")
+        click.echo("seen at the hub, not tried; or a Hugging Face id org/name, or a folder")
     else:
         for name, values in presets().items():
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))

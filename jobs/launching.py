@@ -25,7 +25,7 @@ from jobs.run.endings import by_shard
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
 from jobs.run.plan import RunPlan, plan
-from jobs.run.spec import units
+from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm import profiles
 from jobs.slurm.client import SlurmError
@@ -197,6 +197,15 @@ def _conclude(run: RunFolder, console: Console) -> None:
         ) from error
 
 
+def _token_speculation(spec: RunSpec) -> list[str]:
+    engine, weights = spec.engine, spec.speculator
+    if engine.spec_decode is None:
+        return []
+    model = f" ({weights.name})" if weights else ""
+    sampling = f", {engine.spec_sampling} drafts" if engine.spec_sampling else ""
+    return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
+
+
 def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
     spec = prepared.plan.spec
     for notice in prepared.plan.notices:
@@ -212,6 +221,7 @@ def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
         f"seed {spec.seed}",
         f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
         f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
+        *_token_speculation(spec),
     ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.engines.speculation import greedy_drafts_notice
 from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
-from warehouse.summary import RunSummary, SpeedUp
+from warehouse.summary import RunSummary, SpeedUp, TokenSpeculation
 
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
@@ -29,7 +30,7 @@ def render(summaries: Sequence[RunSummary], console: Console | None = None) -> N
 
 
 def warnings(run: RunSummary) -> list[str]:
-    """Return one line for each reason why these numbers are not a benchmark result."""
+    """Return one line for each reason why these numbers are no benchmark result, or come from a weak baseline."""
     total = run.n * run.k
     incomplete = []
     if run.num_not_run:
@@ -41,7 +42,7 @@ def warnings(run: RunSummary) -> list[str]:
         incomplete.append(
             f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
         )
-    return [*limited(run), *incomplete, *unreadable(run)]
+    return [*limited(run), *incomplete, *unreadable(run), *weaker_baseline(run)]
 
 
 def limited(run: RunSummary) -> list[str]:
@@ -85,8 +86,27 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
         ("cache hit rate", f"{percent(run.cache_hit_rate)} of prompt tokens"),
         ("tokens per second", _speed(run)),
+        *([("token speculation", token_speculation(run.token_speculation))] if run.token_speculation else []),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
     ]
+
+
+def token_speculation(setting: TokenSpeculation) -> str:
+    """Return who proposes tokens to the target, how, and how many of them are confirmed."""
+    model = f" ({setting.model})" if setting.model else ""
+    sampling = f", {setting.draft_sampling} drafts" if setting.draft_sampling else ""
+    confirmed = ""
+    if setting.acceptance_rate is not None:
+        confirmed = f": {percent(setting.acceptance_rate)} of the proposed tokens confirmed"
+        confirmed += f", {setting.tokens_per_pass:.2f} tokens per pass" if setting.tokens_per_pass else ""
+    return f"{setting.proposer}{model}, up to {setting.num_tokens} at a time{sampling}{confirmed}"
+
+
+def weaker_baseline(run: RunSummary) -> list[str]:
+    """Return a warning where greedy drafts make token-level speculation slower than it could be."""
+    sampling = run.token_speculation.draft_sampling if run.token_speculation else None
+    notice = greedy_drafts_notice(sampling, run.temperature)
+    return [f"{notice}."] if notice else []
 
 
 def _accuracy(run: RunSummary) -> str:

@@ -51,6 +51,10 @@ SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_r
     ratio_of_means_low_95, ratio_of_means_high_95
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
+_TOKEN_SPECULATION = """
+SELECT proposer, model, num_tokens, draft_sampling, acceptance_rate, tokens_per_pass
+FROM token_speculation_setting WHERE run_id = $run_id
+"""
 _SKIPPED = "SELECT name, error AS reason FROM loaded_file WHERE run_id = $run_id AND error IS NOT NULL ORDER BY name"
 
 
@@ -80,6 +84,21 @@ class SpeedUp:
     """Mean latency of the baseline divided by that of the run, as papers publish it; `speed_up` is a geometric mean."""
     ratio_of_means_low_95: float | None
     ratio_of_means_high_95: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpeculation:
+    """Token-level speculation in the target's engine; see the view `token_speculation_setting`."""
+
+    proposer: str
+    model: str | None
+    """Name of the weights that propose tokens; None: the target's own layers, or none."""
+    num_tokens: int
+    """Tokens proposed at a time."""
+    draft_sampling: str | None
+    """`greedy` or `probabilistic`; None where no model proposes."""
+    acceptance_rate: float | None
+    tokens_per_pass: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +162,8 @@ class RunSummary:
     """Rate of one worker over wall time."""
     skipped: tuple[SkippedFile, ...] = ()
     speed_ups: tuple[SpeedUp, ...] = field(default=())
+    token_speculation: TokenSpeculation | None = None
+    """None without token-level speculation."""
 
 
 class UnknownRun(LookupError):
@@ -180,6 +201,7 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
         tokens_per_call_second=_pairs(query(_SPEEDS)),
         skipped=tuple(SkippedFile(**row) for row in query(_SKIPPED)),
         speed_ups=tuple(SpeedUp(**row) for row in query(_SPEED_UPS)),
+        token_speculation=next((TokenSpeculation(**row) for row in query(_TOKEN_SPECULATION)), None),
     )
 
 

@@ -37,6 +37,13 @@ class Question:
     tensor_parallel: Mapping[Role, int]
     selection_adapter: str | None = None
     """Absolute folder of the target's LoRA weights, if any."""
+    speculator: str | None = None
+    """Name, hub id or absolute folder of the weights that propose tokens (`--spec-model`), if any."""
+    spec_decode: str | None = None
+    """Who proposes tokens to the target; None: no token-level speculation."""
+    spec_sampling: str | None = None
+    """`greedy` or `probabilistic`; None: nothing was asked for."""
+    temperature: float = 0.0
     method: str | None = None
     params: Mapping[str, Any] | None = None
     dataset: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import data, hardware, model_files, packages, storage, tokenizers
+from harness.checks import data, hardware, model_files, packages, speculation, storage, tokenizers
 from harness.checks.check import Check, Question, failure, warning
 from harness.engine import Role
 
@@ -26,6 +26,7 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "torch companions": lambda: packages.check_companions(question),
         "devices": lambda: hardware.check_devices(question),
         "models": lambda: _models(question),
+        "speculation": lambda: speculation.check_speculation(question),
         "dataset": lambda: data.check_dataset(question),
         "output": lambda: storage.check_storage(question),
         **(additional or {}),

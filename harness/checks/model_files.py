@@ -60,6 +60,20 @@ def check_adapter(name: str) -> Check:
     return ok("selection adapter", text)
 
 
+def check_speculator(reference: models.ModelRef) -> Iterator[Check]:
+    """Check the weight files of what proposes tokens; it needs no tokenizer, because it reads the target's tokens."""
+    folder = Path(reference.path_or_hub_id)
+    cached = folder if folder.is_dir() else _cached(reference.path_or_hub_id, reference.revision)
+    if cached is None:
+        yield _not_cached("speculator", reference)
+        return
+    files, problems = _weights(cached)
+    yield from (failure("speculator", f"{cached}: {problem}") for problem in problems)
+    if not problems:
+        size = sum(path.stat().st_size for path in files)
+        yield ok("speculator", f"{reference.name}: {len(files)} complete weight files, {size / 2**30:.1f} GiB")
+
+
 def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFiles:
     checks = [*_configuration(role, folder, question), *_tokenizer_files(role, folder)]
     files, problems = _weights(folder)
@@ -176,7 +190,7 @@ def _cached(hub_id: str, revision: str | None) -> Path | None:
         return None
 
 
-def _not_cached(role: Role, reference: models.ModelRef) -> Check:
+def _not_cached(role: str, reference: models.ModelRef) -> Check:
     revision = f" --revision {reference.revision}" if reference.revision else ""
     remedy = (
         "on a machine with access to the hub, with the nodes' HF_HOME: "

@@ -6,32 +6,69 @@ distribution unchanged; vLLM implements it. A login node can import this module:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
-Proposer = Literal["draft", "ngram"]
-PROPOSERS: tuple[Proposer, ...] = ("draft", "ngram")
+from harness.engine import Role
+
+Proposer = Literal["draft", "ngram", "suffix", "eagle3", "mtp"]
+PROPOSERS: tuple[Proposer, ...] = ("draft", "ngram", "suffix", "eagle3", "mtp")
+DraftSampling = Literal["greedy", "probabilistic"]
+LOOKUPS: tuple[Proposer, ...] = ("ngram", "suffix")
+"""Proposers that copy tokens from the text instead of asking a model: they have no weights and sample nothing."""
+DEFAULT_TOKENS: Mapping[Proposer, int] = {"draft": 5, "ngram": 5, "suffix": 24, "eagle3": 5, "mtp": 1}
+"""Tokens proposed at a time: five as in SpecReason (arXiv 2504.07891, section 5.1); for suffix vLLM's own limit, below
+which it decides by itself; for mtp one, because most targets have one layer that predicts a further token."""
+_SUFFIX_MODULE = "arctic_inference"
+SUFFIX_REMEDY = (
+    "--spec-decode suffix needs the package arctic-inference in the workers' environment: "
+    "pip install arctic-inference==0.1.1 (built from source, with a C++20 compiler)"
+)
+_METHODS: Mapping[Proposer, str] = {"draft": "draft_model"}
+"""vLLM's names of proposers, where they are not ours."""
 _NGRAM_LONGEST, _NGRAM_SHORTEST = 4, 2
 """Longest and shortest suffix of the text, in tokens, that is looked up in the text itself."""
+SAMPLING_FIELD = "draft_sample_method"
+"""Field of vLLM's SpeculativeConfig; versions without it always take the most probable token."""
 
 
 @dataclass(frozen=True)
 class Speculation:
-    """The source of proposed tokens, and how many are proposed at a time."""
+    """The source of proposed tokens, how many are proposed at a time, and how they are drawn."""
 
     proposer: Proposer
     tokens: int
     model: str | None = None
-    """The draft's folder or hub id (None for ngram); the target's engine loads these weights too."""
+    """Folder or hub id of the weights that propose (None: they are the target's own, or there are none); the target's
+    engine loads them too."""
     revision: str | None = None
+    sampling: DraftSampling = "greedy"
+
+    @property
+    def drafts(self) -> bool:
+        """True where a model proposes tokens, and not a search in the text."""
+        return self.proposer not in LOOKUPS
 
     def config(self) -> dict[str, object]:
         """Return vLLM's `speculative_config`, for a draft with the target's vocabulary."""
+        config: dict[str, object] = {
+            "method": _METHODS.get(self.proposer, self.proposer),
+            "num_speculative_tokens": self.tokens,
+        }
         if self.proposer == "ngram":
-            lookup = {"prompt_lookup_max": _NGRAM_LONGEST, "prompt_lookup_min": _NGRAM_SHORTEST}
-            return {"method": "ngram", "num_speculative_tokens": self.tokens, **lookup}
-        revision = {"revision": self.revision} if self.revision else {}
-        return {"method": "draft_model", "model": self.model, "num_speculative_tokens": self.tokens, **revision}
+            config |= {"prompt_lookup_max": _NGRAM_LONGEST, "prompt_lookup_min": _NGRAM_SHORTEST}
+        if self.proposer == "suffix":
+            # vLLM would also look tokens up in earlier outputs of the engine: among them are other samples of the same
+            # problem, so that the speed would depend on the number of samples and on their order.
+            config |= {"suffix_decoding_max_cached_requests": 0}
+        if self.model is not None:
+            config |= {"model": self.model}
+            config |= {"revision": self.revision} if self.revision else {}
+        if self.sampling != "greedy":
+            config |= {SAMPLING_FIELD: self.sampling}
+        return config
 
 
 def proposer(method: str, spec_decode: str | None) -> Proposer | None:
@@ -41,14 +78,58 @@ def proposer(method: str, spec_decode: str | None) -> Proposer | None:
     """
     chosen = spec_decode or ("draft" if method == "specdecode" else "none")
     if method == "specdecode" and chosen == "none":
-        raise ValueError("specdecode is token-level speculation: --spec-decode draft or ngram; without, it is vanilla")
+        valid = ", ".join(PROPOSERS[:-1]) + f" or {PROPOSERS[-1]}"
+        raise ValueError(f"specdecode is token-level speculation: --spec-decode {valid}; without, it is vanilla")
     if method == "vanilla" and chosen != "none":
         raise ValueError("the target alone under token-level speculation is --method specdecode")
     return next((candidate for candidate in PROPOSERS if candidate == chosen), None)
 
 
-def unsupported_reason(kind: str, device: str, temperature: float) -> str | None:
-    """Return why token-level speculation cannot be used, as one line that says what is valid; None where it can."""
+def check_flags(proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None) -> None:
+    """Raise ValueError, in one line that says what is valid, where the flags beside --spec-decode do not fit it."""
+    if proposing is None:
+        for flag, value in (("--spec-model", spec_model), ("--spec-sampling", spec_sampling)):
+            if value is not None:
+                raise ValueError(f"{flag} {value}: needs --spec-decode draft, eagle3 or mtp")
+        return
+    if proposing == "eagle3" and spec_model is None:
+        raise ValueError(
+            "--spec-decode eagle3 needs --spec-model: a head trained for this target (see --list speculators), "
+            "as a known name, a hub id or a folder"
+        )
+    if proposing in LOOKUPS:
+        if spec_model is not None:
+            raise ValueError(f"--spec-model {spec_model}: {proposing} uses no model; draft, eagle3 and mtp do")
+        if spec_sampling is not None:
+            raise ValueError(
+                f"--spec-sampling {spec_sampling}: {proposing} copies tokens from the text and samples none; "
+                "it is for draft, eagle3 and mtp"
+            )
+
+
+def proposing_roles(proposing: str | None, spec_model: str | None) -> tuple[Role, ...]:
+    """Return the run's models that propose tokens, beside those that the method itself needs."""
+    return ("draft",) if proposing == "draft" and spec_model is None else ()
+
+
+def tokens_at_a_time(proposing: Proposer | None, spec_tokens: int | None) -> int | None:
+    """Return how many tokens are proposed at a time under `--spec-tokens`; None where none are proposed."""
+    return None if proposing is None else spec_tokens or DEFAULT_TOKENS[proposing]
+
+
+def draft_sampling(proposing: str | None, spec_sampling: str | None) -> str | None:
+    """Return how proposed tokens are drawn; None where nothing is drawn, because no model proposes.
+
+    `spec_sampling` is None for runs that did not ask: vLLM then takes the most probable token.
+    """
+    return None if proposing is None or proposing in LOOKUPS else spec_sampling or "greedy"
+
+
+def unsupported_reason(kind: str, device: str, temperature: float, proposing: str | None = None) -> str | None:
+    """Return why token-level speculation cannot be used, as one line that says what is valid; None where it can.
+
+    Jobs run in the environment that launches them, so that the packages of suffix are looked for in this one.
+    """
     if kind != "vllm":
         return f"token-level speculation needs --engine vllm, not {kind}"
     if device == "cpu" and temperature > 0:
@@ -56,4 +137,17 @@ def unsupported_reason(kind: str, device: str, temperature: float) -> str | None
             "on a CPU vLLM draws wrong tokens under token-level speculation at any temperature above 0: "
             f"give --temperature 0 (not {temperature}), or run on a GPU"
         )
+    if proposing == "suffix" and find_spec(_SUFFIX_MODULE) is None:
+        return SUFFIX_REMEDY
     return None
+
+
+def greedy_drafts_notice(sampling: str | None, temperature: float) -> str | None:
+    """Return the line that says where greedy drafts make token-level speculation a weaker baseline; None elsewhere."""
+    if sampling != "greedy" or temperature <= 0:
+        return None
+    return (
+        f"GREEDY DRAFTS: proposed tokens are the most probable ones while the target samples at temperature "
+        f"{temperature:g}, which usually confirms fewer of them than --spec-sampling probabilistic: "
+        "a weaker baseline"
+    )

@@ -67,6 +67,11 @@ class VLLMEngine:
         return self.process.kv_tokens
 
     @property
+    def draft_sample_method(self) -> str | None:
+        """How vLLM samples the tokens that a model proposes; None where no model proposes any."""
+        return self.process.draft_sample_method
+
+    @property
     def restarts(self) -> int:
         """See Engine.restarts."""
         return self.process.restarts

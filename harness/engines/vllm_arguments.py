@@ -156,29 +156,38 @@ def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
 
 
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> dict[str, object]:
-    """Return vLLM's `speculative_config`. Raises EngineDied where this vLLM does not support the pair.
+    """Return vLLM's `speculative_config`. Raises EngineDied where this vLLM does not support it.
 
     Models of one family often pad their vocabularies to different sizes (R1-Distill-Qwen 1.5B and 32B do). Then only
     tokens of both vocabularies are proposed.
     """
-    from transformers import AutoConfig
     from vllm.config import SpeculativeConfig
 
+    supported = {f.name for f in dataclasses.fields(SpeculativeConfig)}
     config = speculation.config()
-    if speculation.model is None:
-        return config
-    models = ((speculation.model, speculation.revision), (model_path, revision))
-    draft_size, target_size = (
-        AutoConfig.from_pretrained(path, revision=commit).get_text_config().vocab_size for path, commit in models
-    )
-    if draft_size == target_size:
-        return config
-    if _HETEROGENEOUS_VOCABULARIES not in {f.name for f in dataclasses.fields(SpeculativeConfig)}:
+    if unknown := sorted(config.keys() - supported):
         raise EngineDied(
-            f"draft and target have {draft_size} and {target_size} tokens, and this vLLM requires equal vocabularies: "
-            "use --spec-decode ngram, or vLLM 0.32"
+            f"this vLLM has no {', '.join(unknown)} for token-level speculation by {speculation.proposer}: "
+            "version 0.32 has, and other proposers and greedy drafts need no such setting"
         )
+    if speculation.proposer != "draft" or speculation.model is None:
+        return config
+    sizes = [_vocabulary_size(*model) for model in ((speculation.model, speculation.revision), (model_path, revision))]
+    if sizes[0] == sizes[1]:
+        return config
+    unequal = f"draft and target have {sizes[0]} and {sizes[1]} tokens"
+    if _HETEROGENEOUS_VOCABULARIES not in supported:
+        raise EngineDied(f"{unequal}, and this vLLM requires equal vocabularies: use --spec-decode ngram, or vLLM 0.32")
+    if speculation.sampling != "greedy":
+        raise EngineDied(f"{unequal}, where vLLM cannot sample drafts: leave out --spec-sampling probabilistic")
     return {**config, _HETEROGENEOUS_VOCABULARIES: True}
+
+
+def _vocabulary_size(model_path: str, revision: str | None) -> int:
+    from transformers import AutoConfig
+
+    size: int = AutoConfig.from_pretrained(model_path, revision=revision).get_text_config().vocab_size
+    return size
 
 
 def _max_model_len(model_path: str, revision: str | None, max_context: int | None) -> int | None:

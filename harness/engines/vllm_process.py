@@ -16,6 +16,7 @@ from typing import Any
 from harness.engine import EngineDied, Role
 from harness.engines import processes
 from harness.engines.settings import EngineSettings
+from harness.engines.speculation import SAMPLING_FIELD
 from harness.engines.variables import variables
 from harness.engines.vllm_arguments import engine_arguments, lora_request
 
@@ -45,6 +46,8 @@ class VLLMProcess:
         """The engine's processes, as psutil sees them."""
         self.context_tokens = 0
         self.kv_tokens: int | None = None
+        self.draft_sample_method: str | None = None
+        """How this vLLM samples the tokens that a model proposes; None where no model proposes any."""
         self._model_path, self._role, self._settings, self._revision = model_path, role, settings, revision
         self._log_path, self._warm_up = log_path, warm_up
         self._children_before: set[Any] | None = None
@@ -71,6 +74,8 @@ class VLLMProcess:
         # engine has taken over.
         self._death_watch = asyncio.create_task(self._watch_for_death(llm))
         cache = llm.vllm_config.cache_config
+        if self._settings.speculation is not None and self._settings.speculation.drafts:
+            self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
         self.context_tokens = int(llm.model_config.max_model_len)
         self.kv_tokens = int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
         await self._load_adapter()

@@ -189,9 +189,14 @@ def pair_folder(name: str) -> Path:
     return folder
 
 
-def _cached_commit(hub_id: str) -> str | None:
-    """The commit that the hub's cache on this machine holds as `main`, as engines would load it offline."""
+def hub_cache(hub_id: str) -> Path:
+    """Return the folder of the hub's cache on this machine that a model lies in, or would lie in."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    reference = cache / f"models--{hub_id.replace('/', '--')}" / "refs" / "main"
+    return cache / f"models--{hub_id.replace('/', '--')}"
+
+
+def _cached_commit(hub_id: str) -> str | None:
+    """The commit that the hub's cache on this machine holds as `main`, as engines would load it offline."""
+    reference = hub_cache(hub_id) / "refs" / "main"
     return reference.read_text().strip() or None if reference.is_file() else None

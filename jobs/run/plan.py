@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from harness import environment, prompt_file
 from harness.engine import Role
-from harness.engines import adapter
-from harness.engines.speculation import proposer, unsupported_reason
+from harness.engines import adapter, speculators
+from harness.engines.speculation import (
+    check_flags,
+    draft_sampling,
+    greedy_drafts_notice,
+    proposer,
+    proposing_roles,
+    tokens_at_a_time,
+    unsupported_reason,
+)
 from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.problems import benchmarks
@@ -54,10 +62,11 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine)
-    resolved = _models(launch, cluster, (*roles, "draft") if engine.spec_decode == "draft" else roles)
+    resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)))
+    speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
-    notices = list(resolved.notices)
+    notices = [*resolved.notices, *_check_speculation(engine, launch, resolved, speculator)]
     if benchmarks.DATASETS[launch.dataset].training:
         notices.append(f"TRAINING DATA: {launch.dataset} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
@@ -81,6 +90,7 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
         tag=launch.tag,
         selection=selection,
         prompts=wording if wording.changes else None,
+        speculator=speculator,
     )
     return RunPlan(spec, problems, notices)
 
@@ -89,9 +99,10 @@ def _engine(launch: Launch, cluster: Cluster) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate as the launch asks."""
     kind = _engine_kind(launch.engine)
     proposing = proposer(launch.method, launch.spec_decode)
+    check_flags(proposing, launch.spec_model, launch.spec_sampling)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    if proposing and (reason := unsupported_reason(kind, device, launch.temperature)):
+    if proposing and (reason := unsupported_reason(kind, device, launch.temperature, proposing)):
         raise ValueError(reason)
     return EngineSpec(
         kind=kind,
@@ -102,7 +113,8 @@ def _engine(launch: Launch, cluster: Cluster) -> EngineSpec:
         draft_memory=launch.draft_memory,
         target_memory=launch.target_memory,
         spec_decode=proposing,
-        spec_tokens=launch.spec_tokens if proposing else None,
+        spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
+        spec_sampling=draft_sampling(proposing, launch.spec_sampling),
         take_turns=launch.take_turns,
     )
 
@@ -123,11 +135,30 @@ def _models(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> _Model
     return _Models(specs.get("draft"), specs.get("target"), [chosen.notice] if chosen.notice else [])
 
 
-def _model(name: str) -> ModelSpec:
-    reference = models.resolve(name)
+def _model(name: str, resolve: Callable[[str], models.ModelRef] = models.resolve) -> ModelSpec:
+    reference = resolve(name)
     path = reference.path_or_hub_id
     trained_on = manifest.data_hash(Path(path), reference.identity) if reference.fingerprint else None
     return ModelSpec(reference.name, path, reference.revision, reference.identity, trained_on)
+
+
+def _check_speculation(
+    engine: EngineSpec, launch: Launch, resolved: _Models, speculator: ModelSpec | None
+) -> Iterator[str]:
+    """Yield warnings. Raises ValueError where the files at hand show that the weights cannot propose for the target."""
+    if engine.spec_decode is None or resolved.target is None or engine.kind != "vllm":
+        return
+    proposes = speculator or (resolved.draft if engine.spec_decode == "draft" else None)
+    target, weights = _reference(resolved.target), _reference(proposes) if proposes else None
+    speculators.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
+    if engine.spec_decode == "eagle3" and weights and (notice := speculators.other_target_notice(target, weights)):
+        yield notice
+    if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature):
+        yield notice
+
+
+def _reference(model: ModelSpec) -> models.ModelRef:
+    return models.ModelRef(model.name, model.path, model.revision, model.fingerprint)
 
 
 def _selection(launch: Launch, engine: EngineSpec) -> AdapterSpec | None:

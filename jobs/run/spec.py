@@ -27,12 +27,14 @@ SPEC_VERSION = 1
 _T = TypeVar("_T")
 
 
-def _added_later(default: _T) -> _T:
+def _added_later(default: _T, *equal_to_default: _T) -> _T:
     """Declare a field that was added after runs existed: at its default it is left out of the run id.
 
-    Every field that is added from now on is declared so.
+    Every field that is added from now on is declared so. `equal_to_default` are values that say in words what the
+    default means, and are left out of the run id too.
     """
-    declared: _T = field(default=default, metadata={"identity": "unless default"})
+    metadata = {"identity": "unless default", "equal_to_default": equal_to_default}
+    declared: _T = field(default=default, metadata=metadata)
     return declared
 
 
@@ -92,9 +94,13 @@ class EngineSpec:
     split."""
     target_memory: float | None = None
     spec_decode: str | None = _added_later(None)
-    """Who proposes tokens to the target, `draft` or `ngram`; None: no token-level speculation."""
+    """Who proposes tokens to the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
+    speculation."""
     spec_tokens: int | None = _added_later(None)
     """Number of tokens proposed at a time."""
+    spec_sampling: str | None = _added_later(None, "greedy")
+    """How a model draws the tokens that it proposes, `greedy` or `probabilistic`; None: no model proposes, or the run
+    is older than this field, and then it is greedy."""
     take_turns: bool = _added_later(False)
     """True if draft and target never run at the same time."""
 
@@ -135,6 +141,9 @@ class RunSpec:
     prompts: Prompts | None = _derived(None)
     """The whole wording of `--prompts`, so that no worker needs the file; None: the built-in one. In the run id,
     `prompt_hash` stands for it."""
+    speculator: ModelSpec | None = _added_later(None)
+    """Weights that propose tokens in the target's engine (`--spec-model`); None: the draft, the target's own layers, or
+    no weights at all. They have no part in what is written, and so none in sample ids."""
     version: int = SPEC_VERSION
 
     @property
@@ -241,7 +250,8 @@ class Attempt:
     """Package versions."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
-    """Per model: KV-cache and context tokens, seconds to start."""
+    """Per model: KV-cache and context tokens, under token-level speculation by a model also how vLLM samples drafts
+    (`draft_sample_method`); seconds to start."""
 
 
 def _identity(record: Any) -> dict[str, Any]:
@@ -249,7 +259,8 @@ def _identity(record: Any) -> dict[str, Any]:
     identity = {}
     for declared in fields(record):
         value, rule = getattr(record, declared.name), declared.metadata.get("identity", "always")
-        if rule == "never" or (rule == "unless default" and value == declared.default):
+        as_before = (declared.default, *declared.metadata.get("equal_to_default", ()))
+        if rule == "never" or (rule == "unless default" and value in as_before):
             continue
         identity[declared.name] = _identity(value) if is_dataclass(value) else value
     return identity

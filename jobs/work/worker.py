@@ -26,7 +26,7 @@ from harness.context import required_context_tokens
 from harness.engine import Engine, Role
 from harness.engines import adapter, factory
 from harness.engines.settings import EngineSettings, Kind, pair_settings
-from harness.engines.speculation import Speculation, unsupported_reason
+from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
@@ -210,12 +210,16 @@ def _speculation(spec: RunSpec) -> Speculation | None:
     engine = spec.engine
     if engine.spec_decode is None or engine.spec_tokens is None:
         return None
-    if reason := unsupported_reason(engine.kind, environment.accelerator(), spec.temperature):
+    if reason := unsupported_reason(engine.kind, environment.accelerator(), spec.temperature, engine.spec_decode):
         raise ValueError(reason)
-    if engine.spec_decode == "ngram":
-        return Speculation("ngram", engine.spec_tokens)
-    assert spec.draft is not None, "--spec-decode draft was planned without a draft"
-    return Speculation("draft", engine.spec_tokens, spec.draft.path, spec.draft.revision)
+    weights = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
+    return Speculation(
+        cast(Proposer, engine.spec_decode),
+        engine.spec_tokens,
+        weights.path if weights else None,
+        weights.revision if weights else None,
+        cast(DraftSampling, engine.spec_sampling or "greedy"),
+    )
 
 
 def _adapter(spec: RunSpec) -> adapter.Adapter | None:
@@ -248,11 +252,17 @@ def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup
         versions=environment.versions(),
         hardware=hardware,
         engines={
-            role: {"kv_tokens": engine.kv_tokens, "context_tokens": engine.context_tokens}
+            role: {"kv_tokens": engine.kv_tokens, "context_tokens": engine.context_tokens, **_drafts(engine)}
             for role, engine in engines.items()
         }
         | {"startup_seconds": startup_seconds},
     )
+
+
+def _drafts(engine: Engine) -> dict[str, str]:
+    """Return how the engine itself says that proposed tokens are sampled; empty where no model proposes any."""
+    method: str | None = getattr(engine, "draft_sample_method", None)
+    return {} if method is None else {"draft_sample_method": method}
 
 
 def _end_with_launcher() -> None:

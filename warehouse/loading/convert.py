@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
@@ -24,6 +25,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "draft": ModelSpec,
         "target": ModelSpec,
         "selection": AdapterSpec,
+        "speculator": ModelSpec,
         "engine": EngineSpec,
     }
     row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
@@ -31,6 +33,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         nested_spec = getattr(spec, prefix)
         row |= {f"{prefix}_{field.name}": getattr(nested_spec, field.name, None) for field in fields(kind)}
     return row | {
+        "engine_spec_sampling": draft_sampling(spec.engine.spec_decode, spec.engine.spec_sampling),
         "run_id": folder.path.name,
         "spec_id": spec.run_id,
         "folder": str(folder.path.resolve()),

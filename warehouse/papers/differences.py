@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.engines import adapter
-from harness.engines.speculation import proposer
+from harness.engines import adapter, speculators
+from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
 from harness.problems import benchmarks
@@ -51,7 +51,7 @@ class Condition:
 def run_columns(launch: Launch) -> dict[str, Any]:
     """Return what a run of this launch has in the warehouse's table `run`, except for its size."""
     proposing = proposer(launch.method, launch.spec_decode)
-    roles = {*build(launch.method, dict(launch.parameters)).roles, *(["draft"] if proposing == "draft" else [])}
+    roles = {*build(launch.method, dict(launch.parameters)).roles, *proposing_roles(proposing, launch.spec_model)}
     names = {
         f"{role}_name": models.resolve(name).name if role in roles and name else None
         for role, name in (("draft", launch.draft), ("target", launch.target))
@@ -68,6 +68,8 @@ def run_columns(launch: Launch) -> dict[str, Any]:
         "seed": launch.seed,
         **names,
         "engine_spec_decode": proposing,
+        "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
+        "speculator_name": speculators.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
     }
@@ -122,7 +124,13 @@ def _speculation(paper: Launch, run: Mapping[str, Any]) -> Iterator[Condition]:
     ours, theirs = run["engine_spec_decode"], proposer(paper.method, paper.spec_decode)
     yield _compared("spec-decode", ours or "none", theirs or "none", times_only=True)
     if ours and theirs:
-        yield _compared("spec-tokens", run["engine_spec_tokens"], paper.spec_tokens, times_only=True)
+        tokens = tokens_at_a_time(proposer(paper.method, paper.spec_decode), paper.spec_tokens)
+        yield _compared("spec-tokens", run["engine_spec_tokens"], tokens, times_only=True)
+    columns = {"spec-sampling": "engine_spec_sampling", "spec-model": "speculator_name"}
+    of_paper = run_columns(paper)
+    for name, column in columns.items():
+        if ours and theirs and run[column] != of_paper[column]:
+            yield _compared(name, run[column] or "none", of_paper[column] or "none", times_only=True)
 
 
 def _size(paper: Launch, run: Mapping[str, Any]) -> Iterator[Condition]:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from harness.engines.speculation import proposer
+from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
 from harness.weights import models
@@ -174,7 +174,7 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
     speed = (
         launch.concurrency,
         frozenset({} if alone else changed.items()),
-        (proposing, launch.spec_tokens if proposing else None, launch.take_turns),
+        (proposing, tokens_at_a_time(proposing, launch.spec_tokens), launch.spec_model, launch.take_turns),
         (num_gpus(launch), *(parallel[role] for role in roles), frozenset(re.findall(r"[AH]\d{2,4}", loaded.devices))),
     )
     return Setting(text, speed)

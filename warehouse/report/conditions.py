@@ -45,6 +45,14 @@ def _tensor_parallel(run: RunFacts) -> str:
     return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
 
 
+def _speculation(run: RunFacts) -> str | None:
+    setting = run.summary.token_speculation
+    if setting is None:
+        return None
+    model = f" ({setting.model})" if setting.model else ""
+    return f"{setting.proposer}{model}, {setting.num_tokens} tokens"
+
+
 def _versions(run: RunFacts) -> str:
     versions = [json.loads(text) for text in run.conditions["versions"] or () if text]
     return " | ".join(", ".join(f"{name} {version}" for name, version in packages.items()) for packages in versions)
@@ -74,6 +82,8 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("tensor parallel, draft / target", _tensor_parallel),
     ("samples in flight per worker", lambda r: r.summary.concurrency),
     ("engines run", lambda r: "in turns" if r.summary.take_turns else "concurrently"),
+    ("token-level speculation", _speculation),
+    ("sampling of proposed tokens", lambda r: r.conditions["engine_spec_sampling"]),
     ("devices per worker", lambda r: r.conditions["devices"]),
     ("nodes", lambda r: r.conditions["num_nodes"]),
     ("worker attempts", lambda r: r.conditions["num_workers"]),

@@ -37,6 +37,11 @@ CREATE TABLE run (
     selection_fingerprint VARCHAR,
     selection_rank INTEGER,
     selection_training VARCHAR,
+    speculator_name VARCHAR,
+    speculator_path VARCHAR,
+    speculator_revision VARCHAR,
+    speculator_fingerprint VARCHAR,
+    speculator_training VARCHAR,
     engine_kind VARCHAR NOT NULL,
     engine_dtype VARCHAR NOT NULL,
     engine_max_context INTEGER,
@@ -46,6 +51,7 @@ CREATE TABLE run (
     engine_target_memory DOUBLE,
     engine_spec_decode VARCHAR,
     engine_spec_tokens INTEGER,
+    engine_spec_sampling VARCHAR,
     engine_take_turns BOOLEAN NOT NULL,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
@@ -87,6 +93,11 @@ COMMENT ON COLUMN run.selection_path IS 'Local folder of these';
 COMMENT ON COLUMN run.selection_fingerprint IS 'Content hash of these';
 COMMENT ON COLUMN run.selection_rank IS 'Rank of these';
 COMMENT ON COLUMN run.selection_training IS 'Hash of the data that these were trained on; NULL: not said';
+COMMENT ON COLUMN run.speculator_name IS 'Weights that proposed tokens in the target''s engine (--spec-model); NULL: the draft, the target''s own layers, or no weights at all';
+COMMENT ON COLUMN run.speculator_path IS 'Local folder or hub id of these';
+COMMENT ON COLUMN run.speculator_revision IS 'Revision of these at the hub';
+COMMENT ON COLUMN run.speculator_fingerprint IS 'Content hash, or hub id and revision, of these';
+COMMENT ON COLUMN run.speculator_training IS 'Hash of the data that these were trained on; NULL: not said';
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted';
 COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
@@ -94,8 +105,9 @@ COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft mo
 COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over';
 COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory for the draft engine; NULL: default split';
 COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the target engine; NULL: default split';
-COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target, draft or ngram; NULL: no token-level speculation';
+COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: draft, ngram, suffix, eagle3 or mtp; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
+COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; greedy for runs from before this was recorded; NULL: no model proposes';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
@@ -136,7 +148,7 @@ COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU; NULL where the
 COMMENT ON COLUMN attempt.num_devices IS 'Devices of the worker';
 COMMENT ON COLUMN attempt.versions IS 'Package versions';
 COMMENT ON COLUMN attempt.hardware IS 'The node''s hardware';
-COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, seconds to start';
+COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, how vLLM says that drafts are sampled (under token-level speculation); seconds to start';
 
 CREATE TABLE problem (
     run_id VARCHAR,

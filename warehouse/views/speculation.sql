@@ -88,3 +88,17 @@ SELECT run_id, purpose, count(*) AS num_calls, sum(output_tokens)::BIGINT AS out
     sum(output_tokens) / nullif(sum(output_tokens) - sum(confirmed_tokens), 0) AS tokens_per_pass
 FROM call WHERE proposed_tokens IS NOT NULL GROUP BY run_id, purpose;
 COMMENT ON VIEW token_speculation IS 'Token-level speculation in the target''s engine, by the purpose of the call: share of the proposed tokens that the target confirmed, and tokens per pass of the target (1: none confirmed)';
+
+CREATE OR REPLACE VIEW token_speculation_setting AS
+SELECT run_id, engine_spec_decode AS proposer,
+    coalesce(speculator_name, CASE engine_spec_decode WHEN 'draft' THEN draft_name END) AS model,
+    engine_spec_tokens AS num_tokens, engine_spec_sampling AS draft_sampling, temperature,
+    coalesce(engine_spec_sampling = 'greedy' AND temperature > 0, false) AS is_weaker_baseline,
+    (SELECT string_agg(DISTINCT engines ->> '$.target.draft_sample_method', ', ') FROM attempt
+        WHERE attempt.run_id = run.run_id) AS reported_by_engine,
+    (SELECT sum(confirmed_tokens) / nullif(sum(proposed_tokens), 0) FROM token_speculation
+        WHERE token_speculation.run_id = run.run_id) AS acceptance_rate,
+    (SELECT sum(output_tokens) / nullif(sum(output_tokens) - sum(confirmed_tokens), 0) FROM token_speculation
+        WHERE token_speculation.run_id = run.run_id) AS tokens_per_pass
+FROM run WHERE engine_spec_decode IS NOT NULL;
+COMMENT ON VIEW token_speculation_setting IS 'Token-level speculation of a run: who proposes how many tokens (num_tokens: at a time), how they are drawn, and how many are confirmed. is_weaker_baseline: greedy drafts, while the target samples at a temperature above 0, of which usually fewer are confirmed than of sampled drafts. reported_by_engine: vLLM''s own draft_sample_method; NULL: not recorded, or no model proposes';

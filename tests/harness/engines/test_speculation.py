@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from harness.engine import Completion, Generation, Role, Sampling, Timing
+from harness.engines import speculation as speculation_module
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.engines.speculation import Proposer, Speculation, unsupported_reason
+from harness.engines.speculation import (
+    Proposer,
+    Speculation,
+    check_flags,
+    draft_sampling,
+    greedy_drafts_notice,
+    unsupported_reason,
+)
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.recording import Model
 from harness.trace import Trace
 from harness.weights.tokenizer import verdict_options
 from tests.harness.conftest import save_tiny_model
+from tests.harness.engines.heads import EAGLE3_CONFIG, save_eagle3_head, save_target
+from tests.requirements import skip_by_design
 
 PROMPT = list(range(40, 140))
 SAMPLING = Sampling(48, 0.0)
@@ -28,6 +40,50 @@ def test_it_is_refused_where_it_cannot_be_had() -> None:
     assert unsupported_reason("vllm", "gpu", 0.6) is None
     assert "--temperature 0" in str(unsupported_reason("vllm", "cpu", 0.6))
     assert "--engine vllm" in str(unsupported_reason("transformers", "gpu", 0.0))
+
+
+def test_suffix_is_refused_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speculation_module, "find_spec", lambda name: None)
+    assert "pip install arctic-inference" in str(unsupported_reason("vllm", "gpu", 0.6, "suffix"))
+    assert unsupported_reason("vllm", "gpu", 0.6, "ngram") is None
+    monkeypatch.setattr(speculation_module, "find_spec", lambda name: object())
+    assert unsupported_reason("vllm", "gpu", 0.6, "suffix") is None
+
+
+@pytest.mark.parametrize(
+    ("proposer", "model", "sampling", "message"),
+    [
+        ("eagle3", None, None, "eagle3 needs --spec-model"),
+        ("ngram", "org/head", None, "--spec-model org/head: ngram uses no model"),
+        ("suffix", None, "probabilistic", "--spec-sampling probabilistic: suffix copies tokens"),
+        (None, "org/head", None, "--spec-model org/head: needs --spec-decode draft, eagle3 or mtp"),
+        (None, None, "greedy", "--spec-sampling greedy: needs --spec-decode"),
+    ],
+)
+def test_flags_that_do_not_fit_the_proposer_are_refused_in_one_line(
+    proposer: Proposer | None, model: str | None, sampling: str | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        check_flags(proposer, model, sampling)
+    assert "\n" not in str(refusal.value)
+
+
+def test_flags_that_fit_are_accepted() -> None:
+    for proposer, model in (("draft", None), ("draft", "org/other"), ("mtp", None), ("mtp", "org/layers")):
+        check_flags(proposer, model, "probabilistic")  # type: ignore[arg-type]
+    check_flags("eagle3", "org/head", None)
+    check_flags("ngram", None, None)
+
+
+def test_drafts_are_greedy_unless_asked_and_only_then_a_weaker_baseline() -> None:
+    assert [draft_sampling(p, None) for p in ("draft", "eagle3", "mtp", "ngram", "suffix", None)] == [
+        *["greedy"] * 3,
+        *[None] * 3,
+    ]
+    assert "temperature 0.6" in str(greedy_drafts_notice("greedy", 0.6))
+    assert greedy_drafts_notice("greedy", 0.0) is None
+    assert greedy_drafts_notice("probabilistic", 0.6) is None
+    assert greedy_drafts_notice(None, 0.6) is None
 
 
 async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of_a_call() -> None:
@@ -53,15 +109,18 @@ def _settings(speculation: Speculation) -> EngineSettings:
 
 @pytest.mark.vllm
 @pytest.mark.needs_tool("vllm")
-@pytest.mark.parametrize("proposer", ["itself", "another vocabulary", "ngram"])
+@pytest.mark.parametrize("proposer", ["itself", "another vocabulary", "ngram", "suffix"])
 async def test_greedy_text_and_verdicts_are_those_without_it(
     proposer: str, tiny_models: dict[Role, Path], tmp_path: Path
 ) -> None:
+    if proposer == "suffix" and find_spec("arctic_inference") is None:
+        skip_by_design("arctic-inference has no wheels, and building it downloads another torch")
     path = tiny_models["target"]
     drafts = {"itself": path, "another vocabulary": tmp_path / "draft"}
     if proposer == "another vocabulary":
         save_tiny_model(tmp_path / "draft", seed=7, vocabulary=512)
-    kind: Proposer = "ngram" if proposer == "ngram" else "draft"
+    kinds: dict[str, Proposer] = {"ngram": "ngram", "suffix": "suffix"}
+    kind: Proposer = kinds.get(proposer, "draft")
     speculation = Speculation(kind, 3, str(drafts[proposer]) if kind == "draft" else None)
     reference = await TransformersEngine.start(str(path), "target", EngineSettings(dtype="float32"))
     engine = await VLLMEngine.start(str(path), "target", _settings(speculation), tmp_path / "engine.log")
@@ -78,5 +137,28 @@ async def test_greedy_text_and_verdicts_are_those_without_it(
     assert 0 <= written.confirmed_tokens <= written.proposed_tokens
     if proposer == "itself":
         assert written.confirmed_tokens > 0.8 * written.proposed_tokens > 0
+    assert engine.draft_sample_method == ("greedy" if kind == "draft" else None)
     expected_choice = await reference.choose(PROMPT + prefix, options)
     assert choice.logprobs == pytest.approx(expected_choice.logprobs, abs=1e-3)
+
+
+@pytest.mark.vllm
+@pytest.mark.needs_tool("vllm")
+async def test_an_eagle3_head_changes_no_greedy_token_and_what_it_gets_right_is_confirmed(tmp_path: Path) -> None:
+    target = save_target(tmp_path / "target")
+    reference = await TransformersEngine.start(str(target), "target", EngineSettings(dtype="float32"))
+    [expected] = (await reference.generate(PROMPT, SAMPLING)).completions
+    most_of_them = EAGLE3_CONFIG["vocab_size"] - EAGLE3_CONFIG["draft_vocab_size"]
+    frequent = Counter(token for token in expected.token_ids[1:] if token <= most_of_them).most_common(1)[0]
+    head = save_eagle3_head(tmp_path / "head", proposes=frequent[0])
+    speculation = Speculation("eagle3", 2, str(head))
+    engine = await VLLMEngine.start(str(target), "target", _settings(speculation), tmp_path / "engine.log")
+    try:
+        [written] = (await engine.generate(PROMPT, SAMPLING)).completions
+    finally:
+        await engine.close()
+    assert written.token_ids == expected.token_ids
+    assert written.proposed_tokens is not None
+    assert written.confirmed_tokens is not None
+    assert 0 < written.confirmed_tokens <= frequent[1] < written.proposed_tokens
+    assert engine.draft_sample_method == "greedy"
