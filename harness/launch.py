@@ -47,8 +47,8 @@ Examples:
     cls=options.GroupedOption,
     group="output",
     type=click.Choice(_LISTS),
-    help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a file for "
-    "--prompts, and exit. With --prompts FILE, the hash of that file.",
+    help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a "
+    "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
 )
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> RunFolder | None:
