@@ -18,7 +18,7 @@ from harness.methods import METHODS, defaults
 from warehouse.database import Connection, rows
 from warehouse.pairs import latencies
 from warehouse.statistics.intervals import mean_t
-from warehouse.statistics.ratios import geometric_mean_ratio, ratio_of_means
+from warehouse.statistics.ratios import Fractions, geometric_mean_ratio, ratio_of_means
 
 _SAMPLE_MEAN = "SELECT problem_id, avg({value}) AS x, 1 AS y FROM {source} WHERE run_id = $run_id GROUP BY problem_id"
 _STEP_RATIO = """
@@ -102,6 +102,13 @@ _BY_PROBLEM: dict[str, tuple[str, float]] = {
     ),
     "tokens_per_second": (
         _SAMPLE_MEAN.format(value="emitted_tokens / nullif(latency_seconds, 0)", source="timed_sample"),
+        1,
+    ),
+    "thought_tokens_per_second": (
+        _SAMPLE_MEAN.format(
+            value="tokens / nullif(scot, 0)",
+            source=f"(FROM {_THINKING_TOKENS} JOIN sample_stopwatch USING (run_id, problem_id, sample_id))",
+        ),
         1,
     ),
     "thinking_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_THINKING_TOKENS), 1),
@@ -203,14 +210,21 @@ class Measured:
 
 
 def measure(
-    connection: Connection, name: str, run_id: str, baseline: str | None = None, stopwatch: str = "measured"
+    connection: Connection,
+    name: str,
+    run_id: str,
+    baseline: str | None = None,
+    stopwatch: str = "measured",
+    of_baseline: str | None = None,
 ) -> Measured | None:
     """Return a measure of a run; None if the run lacks the data for it, or if it is not like its baseline.
 
-    `stopwatch` is the definition of latency for the measures of latency. Raises KeyError for an unknown name.
+    `stopwatch` is the definition of latency for the measures of latency, `of_baseline` that of the baseline, where that
+    has another one. Raises KeyError for an unknown name.
     """
     if name in _OF_PAIRS:
-        return _of_pairs(connection, name, run_id, baseline, stopwatch)
+        pairs = latencies(connection, run_id, baseline, stopwatch, of_baseline or stopwatch)
+        return None if pairs is None else _of_pairs(name, *pairs)
     factor = 1.0
     if name in _AGAINST:
         result = rows(connection, _AGAINST[name], {"run_id": run_id, "baseline": baseline})
@@ -226,16 +240,12 @@ def measure(
     return _measured(result[0], factor) if result and result[0]["value"] is not None else None
 
 
-def _of_pairs(connection: Connection, name: str, run_id: str, baseline: str | None, stopwatch: str) -> Measured | None:
+def _of_pairs(name: str, own: Fractions, base: Fractions) -> Measured:
     """Return what the latencies of a run are to those of its baseline.
 
     `speed_up` and `ratio_of_means` are baseline over run, `latency_saved` is percent of the baseline's mean, and
     `latency_saved_seconds` is the difference of the means.
     """
-    pairs = latencies(connection, run_id, baseline, stopwatch)
-    if pairs is None:
-        return None
-    own, base = pairs
     if name == "latency_saved_seconds":
         found = mean_t(base.x / base.y - own.x / own.y)
     elif name == "speed_up":

@@ -23,24 +23,27 @@ _ALIKE = (
 _PAIRS = f"""
 WITH conditions AS (SELECT run.*, devices FROM run JOIN run_conditions USING (run_id))
 SELECT own.x AS own_x, own.y AS own_y, base.x AS base_x, base.y AS base_y
-FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (stopwatch, problem_id)
+FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (problem_id)
 JOIN conditions AS own_run ON own_run.run_id = own.run_id
 JOIN conditions AS base_run ON base_run.run_id = base.run_id
-WHERE own.run_id = $run_id AND base.run_id = $baseline AND stopwatch = $stopwatch AND own.x > 0 AND base.x > 0
+WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.stopwatch = $stopwatch
+    AND base.stopwatch = $of_baseline AND own.x > 0 AND base.x > 0
     AND {" AND ".join(f"own_run.{name} IS NOT DISTINCT FROM base_run.{name}" for name in _ALIKE)}
 ORDER BY problem_id
 """
 
 
 def latencies(
-    connection: Connection, run_id: str, baseline: str | None, stopwatch: str
+    connection: Connection, run_id: str, baseline: str | None, stopwatch: str, of_baseline: str
 ) -> tuple[Fractions, Fractions] | None:
-    """Return the latencies of a run and of its baseline by one definition of the view `stopwatch`, paired by problem.
+    """Return the latencies of a run and of its baseline by definitions of the view `stopwatch`, paired by problem.
 
+    `of_baseline` is the baseline's definition: a paper may divide the time of a sample by that of a thought.
     None if no problem was timed in both, or if the runs differ in the devices, the problems, or anything else that a
     ratio of their latencies should not measure.
     """
-    pairs = rows(connection, _PAIRS, {"run_id": run_id, "baseline": baseline, "stopwatch": stopwatch})
+    stopwatches = {"stopwatch": stopwatch, "of_baseline": of_baseline}
+    pairs = rows(connection, _PAIRS, {"run_id": run_id, "baseline": baseline, **stopwatches})
     if not pairs:
         return None
     own_x, own_y, base_x, base_y = (

@@ -62,6 +62,7 @@ def connection(database: Path) -> Iterator[Connection]:
         ("draft_steps", "own", 100 * 4 / 18),
         ("answer_tokens", "own", 4),
         ("thinking_tokens", "own", 14),
+        ("thought_tokens_per_second", "own", 14 / 8.5),  # 1.5 of 10 s are the answer
         ("target_thinking_tokens", "own", 8 + 6 * 2 / 6),
         ("thinking_tokens", "base", 20),
         ("answer_tokens", "base", 20),
@@ -110,6 +111,13 @@ def test_a_ratio_needs_its_baseline(connection: Connection) -> None:
     assert measured.value == pytest.approx((21.5 * 22.5 * 23.5) ** (1 / 3) / 10)
     assert measure(connection, "speed_up", "own", None) is None
     assert measure(connection, "wall_speed_up", "own", "nothing") is None
+
+
+def test_a_ratio_may_divide_the_time_of_a_sample_by_that_of_a_thought(connection: Connection) -> None:
+    """As SpecCoT's r does: the baseline's 22.5 s of thought and answer, and 8.5 s of thought."""
+    measured = measure(connection, "ratio_of_means", "own", "base", "scot", "measured")
+    assert measured is not None
+    assert measured.value == pytest.approx(22.5 / 8.5)
 
 
 def test_every_measure_can_be_computed_for_any_run(connection: Connection) -> None:

@@ -224,21 +224,29 @@ def _entries(
             baseline_key = (chosen.baseline(run.plan.row, name) or "", run.plan.column)
             baseline, base_row = plans.get(baseline_key), recorded.get(baseline_key)
             printed = run.plan.published(chosen, name)
-            cells[name] = Cell(_ours(connection, chosen.metrics[name], row, base_row), printed)
+            taken = chosen.measured(run.plan.row, name)
+            of_baseline = chosen.measured(baseline.plan.row, name)[1] if baseline else None
+            cells[name] = Cell(_ours(connection, taken, of_baseline, row, base_row), printed)
             if printed is not None:
                 reasons[name] = conditions.why_not(chosen, run.plan, run.paper, row, name)
                 if baseline is not None and baseline.paper is not None and base_row is not None and base_row != row:
-                    of_baseline = conditions.why_not(chosen, baseline.plan, baseline.paper, base_row, name)
-                    reasons[name] += [f"its baseline: {r}" for r in of_baseline if r not in reasons[name]]
+                    against = conditions.why_not(chosen, baseline.plan, baseline.paper, base_row, name)
+                    reasons[name] += [f"its baseline: {r}" for r in against if r not in reasons[name]]
                     reasons[name] += unlike_baseline(row, base_row)
         yield key, Entry(str(row["run_id"]), cells, reasons, conditions.choices(chosen, run.plan, run.paper, row))
 
 
 def _ours(
-    connection: Connection, metric: suite.Metric, row: Mapping[str, object], baseline: Mapping[str, object] | None
+    connection: Connection,
+    taken: tuple[vocabulary.Measure | None, str],
+    of_baseline: str | None,
+    row: Mapping[str, object],
+    baseline: Mapping[str, object] | None,
 ) -> Ours | None:
-    if metric.measure is None:
+    """Return the value of a measure by a stopwatch; `of_baseline` is the baseline's stopwatch."""
+    name, stopwatch = taken
+    if name is None:
         return None
     baseline_id = None if baseline is None else str(baseline["run_id"])
-    measured = measure(connection, metric.measure, str(row["run_id"]), baseline_id, metric.stopwatch)
+    measured = measure(connection, name, str(row["run_id"]), baseline_id, stopwatch, of_baseline)
     return None if measured is None else Ours(measured.value, measured.low, measured.high)

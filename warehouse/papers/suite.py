@@ -19,7 +19,7 @@ from harness.cli import options
 from harness.cli.toml_file import parse_toml
 from harness.launch_options import Launch
 from harness.weights import models
-from warehouse.papers.vocabulary import CONDITIONS, RATIOS, Measure, Stopwatch
+from warehouse.papers.vocabulary import CONDITIONS, OF_THOUGHT, RATIOS, Measure, Stopwatch
 
 Flags = Mapping[str, str | int | float | bool]
 Paper = Literal["scot", "speccot", "specreason"]
@@ -206,6 +206,13 @@ class Suite(_Strict):
                 if missing := [name for name in named if name not in known]:
                     raise ValueError(f"no {kind} {missing[0]!r} that something would be unstated of or unlike")
         return self
+
+    def measured(self, row: Row, metric: str) -> tuple[Measure | None, Stopwatch]:
+        """Return the measure and the definition of latency by which this metric of a row covers what is published."""
+        of = self.metrics[metric]
+        if row.includes != "thought" or of.measure is None:
+            return of.measure, of.stopwatch
+        return OF_THOUGHT.get(of.measure, of.measure), "scot" if of.stopwatch == "measured" else of.stopwatch
 
     def baseline(self, row: Row, metric: str) -> str | None:
         """Return the label of the row that this metric of a row is a ratio to; None: it is no ratio, or to nothing."""

@@ -78,6 +78,10 @@ def about(suite: Suite, console: Console) -> None:
     if suite.unstated:
         left_out = "; ".join(unstated.what for unstated in suite.unstated)
         console.print(Text(f"The paper does not state: {left_out}."), soft_wrap=True)
+    for covered, words in (("thought", "of the thought alone"), ("answer", "of the answer alone")):
+        rows = "; ".join(row.label for row in suite.rows if row.includes == covered)
+        if rows:
+            console.print(Text(f"Published times and tokens are {words}, and so are ours: {rows}."), soft_wrap=True)
     for line in suite.stated:
         console.print(Text(f"Stated: {line}."), soft_wrap=True)
     if any(metric.measure in OF_REWARDS for metric in suite.metrics.values()):

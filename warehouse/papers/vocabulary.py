@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from harness.methods.values import parameter_names
@@ -35,6 +36,7 @@ Measure = Literal[
     "target_share",
     "target_thinking_tokens",
     "thinking_tokens",
+    "thought_tokens_per_second",
     "tokens_per_second",
     "wall_seconds",
     "wall_speed_up",
@@ -51,6 +53,7 @@ TIMES: frozenset[Measure] = frozenset(
         "selection_share",
         "speed_up",
         "target_share",
+        "thought_tokens_per_second",
         "tokens_per_second",
         "wall_seconds",
         "wall_speed_up",
@@ -61,6 +64,11 @@ RATIOS: frozenset[Measure] = frozenset(
     {"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up", "wall_speed_up"}
 )
 """Measures against the run of a baseline in the same column."""
+OF_THOUGHT: Mapping[Measure, Measure] = {
+    "emitted_tokens": "thinking_tokens",
+    "tokens_per_second": "thought_tokens_per_second",
+}
+"""What measures the thought alone as a measure does the whole sample; for latencies that is SCoT's stopwatch."""
 OF_REWARDS: frozenset[Measure] = frozenset({"draft_quality", "score_reward_correlation", "selected_quality"})
 """Measures that need the scores of a process reward model (python -m jobs score)."""
 Stopwatch = Literal["measured", "scot", "specreason"]
