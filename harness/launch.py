@@ -96,7 +96,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{name:12} {summary}\n{'':12} {parameters}")
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
-            click.echo(f"{dataset.name:14} {dataset.count:5} problems  {dataset.title}")
+            click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
     elif what == "models":
         for name in models.PAIR:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")

@@ -42,6 +42,13 @@ class SCoT(Method):
         "Drafts are still sampled.",
     )
 
+    offer_cut_drafts: bool = parameter(
+        False,
+        help="Also offer chains that were cut off at draft_tokens for selection, as the SCoT authors' code does. "
+        "The paper does not say.",
+        left_out_at_default=True,
+    )
+
     def __post_init__(self) -> None:
         check_range("drafts", self.drafts, 1, 25)
         check_range("draft_tokens", self.draft_tokens, 1, None)
@@ -68,7 +75,8 @@ class SCoT(Method):
             draft, self.drafts, max_tokens=self._draft_tokens(target), stop=(THINK_END,) if chain.thinks else ()
         )
         candidates = as_candidates(drafts)
-        self._withdraw_unfinished(drafts, candidates)
+        if not self.offer_cut_drafts:
+            self._withdraw_unfinished(drafts, candidates)
         texts = offered_texts(candidates)
         if not texts:  # every chain was cut off, so there is nothing to choose from
             await chain.write(

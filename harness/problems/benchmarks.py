@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.problems import hub, hub_rows
+from harness.problems import hub, hub_rows, selections
 from harness.problems.problem import Kind, Problem
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
@@ -53,6 +53,8 @@ class Benchmark:
     kind: Kind = "math"
     record: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     """Maps the hub's columns to a record."""
+    part_of: str | None = None
+    """Name of the benchmark whose problems these are: those that `data/selections` lists, by their contents."""
     training: bool = False
     """Whether it is training data rather than a benchmark; numbers of a run on it are not results."""
 
@@ -75,6 +77,7 @@ _TABLE = (
     # Hendrycks et al. 2021, arXiv 2103.03874; the hub's row order is its own, so row numbers differ from ToRA's file.
     Benchmark("math", "MATH test", 5000, "DigitalLearningGmbH/MATH-lighteval", "default", "test",
               "0530c78699ea5e8eb5530600900e1f328b48acad", record=hub_rows.math),
+    Benchmark("math-scot", "MATH: the 500 problems of SCoT's authors (not MATH-500)", 500, part_of="math"),
     # Lightman et al. 2023, arXiv 2305.20050.
     Benchmark("math500", "MATH-500", 500, "HuggingFaceH4/MATH-500", None, "test",
               "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be", record=hub_rows.math500),
@@ -88,6 +91,7 @@ _TABLE = (
     Benchmark("olympiadbench", "OlympiadBench (OE_TO_maths_en_COMP)", 675, "Hothan/OlympiadBench",
               "OE_TO_maths_en_COMP", "train", "91184b52131e7fc9455fef848035173aea8cc01a", hub_count=674,
               record=hub_rows.olympiadbench),
+    Benchmark("olympiadbench-scot", "OlympiadBench: the 500 problems of SCoT's authors", 500, part_of="olympiadbench"),
     Benchmark("amc23", "AMC 2023", 40, "math-ai/amc23", None, "test",
               "80815d37005feb82cd7f8fbc6901d5d3eff43057", record=hub_rows.integer_answer),
     Benchmark("aime24", "AIME 2024", 30, "HuggingFaceH4/aime_2024", None, "train",
@@ -112,8 +116,8 @@ def load(name: str, data_dir: Path | None = None, seed: int = 0) -> list[Problem
 def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loaded:
     """Return the problems of a benchmark with their source.
 
-    Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the hub. Raises
-    ValueError for an unknown name, DatasetNotFound and BadDataset.
+    Sources in order: `<name>.jsonl` in `data_dir` (otherwise in $HARNESS_DATA_DIR), the bundled file, the whole that it
+    is a part of, the hub. Raises ValueError for an unknown name, DatasetNotFound and BadDataset.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; valid: {', '.join(DATASETS)}")
@@ -128,6 +132,8 @@ def load_recorded(name: str, data_dir: Path | None = None, seed: int = 0) -> Loa
     bundled = BUNDLED / f"{name}.jsonl"
     if bundled.is_file():
         return Loaded(read_file(benchmark, bundled, seed), "bundled")
+    if benchmark.part_of is not None:
+        return _part(benchmark, load_recorded(benchmark.part_of, data_dir, seed))
     rows, source = _read_hub(benchmark, tried)
     return Loaded(from_hub_rows(benchmark, rows, seed), source)
 
@@ -239,6 +245,17 @@ def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
         if name not in places:
             raise ValueError(f"unknown problem {name!r}: give rows (3), ranges (10-15) or ids ({next(iter(places))})")
         yield places[name]
+
+
+def _part(benchmark: Benchmark, whole: Loaded) -> Loaded:
+    """Return a part of a benchmark; it may lack as many problems as the copy of the whole does. Raises BadDataset."""
+    assert benchmark.part_of is not None
+    problems = selections.part(benchmark.name, whole.problems)
+    lacking = DATASETS[benchmark.part_of].count - len(whole.problems)
+    if len(problems) < benchmark.count - lacking:
+        found = f"{len(problems)} of the {benchmark.count} problems of {benchmark.name}"
+        raise BadDataset(f"{whole.source}: only {found} are in this copy of {benchmark.part_of}, by their texts")
+    return Loaded(problems, f"part of {whole.source}")
 
 
 def _checked(benchmark: Benchmark, problems: list[Problem], expected: int, where: str) -> list[Problem]:

@@ -39,7 +39,7 @@ def check(problems: Sequence[Problem], data_dir: Path | None = None) -> Checked:
     own = {text_hash(problem.text): problem.id for problem in problems}
     compared, missing_benchmarks = [], []
     for benchmark in benchmarks.DATASETS.values():
-        if benchmark.training:
+        if benchmark.training or benchmark.part_of:
             continue
         try:
             theirs = benchmarks.load(benchmark.name, data_dir)

@@ -30,6 +30,9 @@ _LISTED = 100
 """Samples up to which every id is listed; of larger runs the first three, and a digest of all."""
 _DEMO = benchmarks.BUNDLED / "demo.toml"
 _FORMER_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "scot-*": {"token-budget": 32768, "offer-cut-drafts": None},
+    "scot-*/math500": {"dataset": "math500"},
+    "scot-*/olympiadbench": {"dataset": "olympiadbench"},
     "specreason-figure5/SpecReason/*": {"threshold": 7.0},
     "specreason-figure3/SpecReason*": {"ends-at": "answer"},
     "specreason-figure[56]/SpecReason/*": {"ends-at": "answer"},
@@ -100,7 +103,7 @@ def _suites(stand_ins: Path) -> Iterator[tuple[str, RunSpec, list[Problem]]]:
         patch.setattr(benchmarks, "load", loaded)
         for name in papers.names():
             for row in papers.planned(papers.load(name)):
-                full_name = f"{name}/{row.row.label}/{row.column}"
+                full_name = f"{name}/{row.row.label}/{_former_column(name, row.column)}"
                 former = {
                     flag: value
                     for pattern, flags in _FORMER_FLAGS.items()
@@ -113,6 +116,11 @@ def _suites(stand_ins: Path) -> Iterator[tuple[str, RunSpec, list[Problem]]]:
                     adapter = _ADAPTER if launch.selection_adapter else None
                     spec, problems = _planned(launch.changed(data_dir=stand_ins, selection_adapter=None))
                     yield full_name, replace(spec, selection=adapter), problems
+
+
+def _former_column(suite_name: str, column: str) -> str:
+    """SCoT's MATH was taken for MATH-500."""
+    return "math500" if suite_name.startswith("scot-") and column == "math" else column
 
 
 def _planned(launch: Launch) -> tuple[RunSpec, list[Problem]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import string
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from harness.problems import selections
 from harness.problems.benchmarks import (
     DATASETS,
     BadDataset,
@@ -30,7 +32,10 @@ from harness.problems.problem import Problem
 from tests.shared import SHARED, shared_rows
 
 ROOT = Path(__file__).resolve().parents[3]
-SHARED_NAMES = [name for name in DATASETS if name not in {"aime25", "gpqa", "demo", "demo-train"}]
+SHARED_NAMES = [
+    name for name, of in DATASETS.items() if name not in {"aime25", "gpqa", "demo", "demo-train"} and not of.part_of
+]
+PARTS = [name for name, of in DATASETS.items() if of.part_of]
 RIGHT = "the right one"
 
 
@@ -51,6 +56,44 @@ def gpqa_row(number: int) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _no_data_dir(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARNESS_DATA_DIR", raising=False)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_lists_as_many_different_problems_as_it_has(name: str) -> None:
+    hashes = selections.listed(name)
+    assert len(set(hashes)) == len(hashes) == DATASETS[name].count
+    assert all(re.fullmatch("[0-9a-f]{16}", key) for key in hashes)
+
+
+def test_a_part_of_a_benchmark_is_found_by_the_texts_of_its_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the list, whatever the order and the blanks of the copy; ids stay those of the whole."""
+    monkeypatch.setitem(DATASETS, "whole", Benchmark("whole", "w", 4))
+    monkeypatch.setitem(DATASETS, "few", Benchmark("few", "f", 2, part_of="whole"))
+    monkeypatch.setattr(selections, "FOLDER", tmp_path)
+    texts = ["one  thing", "two", "three", "four"]
+    lines = "".join(f"{selections.text_hash(text)}\n" for text in ("three", "one thing"))
+    (tmp_path / "few.txt").write_text(f"# two of four\n{lines}")
+    write(tmp_path / "whole.jsonl", [{"problem": text, "answer": "1"} for text in texts])
+    loaded = load_recorded("few", tmp_path)
+    assert [(p.id, p.dataset, p.text) for p in loaded.problems] == [
+        ("whole/2", "few", "three"),
+        ("whole/0", "few", "one  thing"),
+    ]
+    assert loaded.source == f"part of file {tmp_path / 'whole.jsonl'}"
+    write(tmp_path / "whole.jsonl", [{"problem": f"{text}!", "answer": "1"} for text in texts])
+    with pytest.raises(BadDataset, match="only 0 of the 2 problems of few are in this copy of whole, by their texts"):
+        load("few", tmp_path)
+
+
+def test_the_problems_of_scots_authors_are_in_the_benchmarks_that_they_are_of() -> None:
+    """51 of their MATH problems are in MATH-500; of OlympiadBench they took the first 500."""
+    shared_rows("math")
+    theirs = {selections.text_hash(p.text) for p in load("math-scot", SHARED)}
+    assert len(theirs) == 500
+    assert len(theirs & {selections.text_hash(p.text) for p in load("math500", SHARED)}) == 51
+    assert [p.id for p in load("olympiadbench-scot", SHARED)] == [f"olympiadbench/{i}" for i in range(500)]
 
 
 @pytest.mark.parametrize("name", SHARED_NAMES)
