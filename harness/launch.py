@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import prompt_file
+from harness import prompt_file, published_prompts
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.cli.presets import presets
@@ -113,13 +113,20 @@ def _print_list(what: str) -> None:
 
 
 def _print_prompts(file: Path | None) -> None:
-    """Print the built-in prompt file, or what a file changes, and the hash."""
+    """Print the built-in prompt file, or what a file changes, as TOML with the hashes of its pieces as comments."""
     try:
         wording = prompt_file.load(file) if file else prompt_file.BUILT_IN
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     click.echo(f"# changed: {', '.join(wording.changes) or 'nothing'}" if file else prompt_file.built_in_text())
     click.echo(f"# prompt hash: {prompt_hash(wording)}")
+    for piece, digest in published_prompts.piece_hashes(wording).items():
+        remarks = [
+            f"  ({paper}'s{'' if told.pieces[piece] == digest else f' is {told.pieces[piece]}'})"
+            for paper, told in published_prompts.published().items()
+            if piece in told.pieces
+        ]
+        click.echo(f"#   {piece:14} {digest}{''.join(remarks)}")
 
 
 main.params = [*options.launch_options(), *main.params]

@@ -147,7 +147,7 @@ class StepChoice(_Table):
     question: Annotated[_Any, _placeholders("candidates", "reject", optional=("label",))]
     item: _Item
     separator: _Any
-    blank: _Needed
+    blank: _Any
     """Shown for a candidate without text."""
     thought: _Any
     reply: _Reply
@@ -161,7 +161,7 @@ class ChainChoice(_Table):
     """Appended to the question where all chains may be refused."""
     item: _Item
     separator: _Any
-    blank: _Needed
+    blank: _Any
     reply: _Reply
     before: _Any | None = None
     """With `after`: text with control tokens around the question, in place of the chat template."""
@@ -194,6 +194,11 @@ class Prompts(_Table):
         """The texts that differ from the built-in ones, by the path of their key, sorted."""
         own, built_in = _flat(self.model_dump(exclude_none=True)), _flat(BUILT_IN.model_dump(exclude_none=True))
         return {path: own[path] for path in sorted(own) if own[path] != built_in.get(path)}
+
+    @property
+    def stored(self) -> str | None:
+        """The whole wording as JSON, as the warehouse has it; None for the built-in one."""
+        return self.model_dump_json(exclude_none=True) if self.changes else None
 
     @property
     def num_bytes(self) -> int:
@@ -288,6 +293,11 @@ def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {str(first['msg']).removeprefix('Value error, ')}"
+
+
+def of_stored(stored: str | None) -> Prompts:
+    """Return the wording that `Prompts.stored` wrote. Raises ValueError with one line."""
+    return _merged_over_built_in(json.loads(stored), "prompts") if stored else BUILT_IN
 
 
 def built_in_text() -> str:

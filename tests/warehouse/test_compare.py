@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 from scipy import stats
 
+from harness.prompt_file import parse
+from harness.prompts import prompt_hash
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
 from warehouse.compare import main
@@ -201,6 +203,17 @@ def test_how_candidates_were_shown_is_named_between_joint_verdicts_only(tmp_path
     assert set(differences[0]["values"].values()) == {"separate-paragraphs", "whole-steps"}
     differences = json.loads(compare(tmp_path, pair[0], *names, "--format", "json").stdout)["differences"]
     assert {d["matter"] for d in differences} == {"subject"}, "a run without such a judge is not unlike one with it"
+
+
+def test_a_run_with_a_prompt_file_is_told_from_one_without(tmp_path: Path, pair: list[str]) -> None:
+    wording = parse("[score]\nquestion = 'Right?'", "own.toml")
+    own = replace(cells.SPEC, prompts=wording, prompt_hash=prompt_hash(wording))
+    names = load(tmp_path, cells.finished(tmp_path, own, BAD))
+    differences = json.loads(compare(tmp_path, pair[1], *names, "--format", "json").stdout)["differences"]
+    assert [(difference["name"], difference["matter"]) for difference in differences] == [
+        ("prompts", "accuracy and latency")
+    ]
+    assert set(differences[0]["values"].values()) == {cells.SPEC.prompt_hash, prompt_hash(wording)}
 
 
 def test_every_format_for_people_warns_of_limited_and_incomplete_runs(tmp_path: Path, pair: list[str]) -> None:

@@ -38,7 +38,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "spec_id": spec.run_id,
         "folder": str(folder.path.resolve()),
         "params": json.dumps(dict(spec.params)),
-        "prompts": spec.prompts and spec.prompts.model_dump_json(exclude_none=True),
+        "prompts": spec.wording.stored,
         "spec_version": spec.version,
         "limited": spec.limited,
         "created_at": utc(folder.spec_path.stat().st_mtime),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import prompt_file, published_prompts
 from harness.engines import adapter, speculators
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Launch
@@ -71,6 +72,7 @@ def run_columns(launch: Launch) -> dict[str, Any]:
         "engine_spec_sampling": draft_sampling(proposing, launch.spec_sampling),
         "speculator_name": speculators.resolve(launch.spec_model).name if launch.spec_model else None,
         "engine_take_turns": launch.take_turns,
+        "prompts": prompt_file.load(launch.prompts).stored if launch.prompts else None,
         "selection_fingerprint": adapter_path and adapter.fingerprint(Path(adapter_path)),
     }
 
@@ -90,6 +92,7 @@ def conditions(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> list[Cond
         *_models(paper, run),
         *_parameters(paper, run),
         *_sampling(paper, run),
+        _prompts(suite, paper, run),
         *_speculation(paper, run),
         *_size(paper, run),
         *_machine(suite, paper, run),
@@ -117,6 +120,19 @@ def _sampling(paper: Launch, run: Mapping[str, Any]) -> Iterator[Condition]:
         ("token-budget", paper.token_budget),
     ):
         yield _compared(name, run[name.replace("-", "_")], theirs)
+
+
+def _prompts(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> Condition:
+    """The wording of a run of ours beside the published one; only the pieces that the method uses count."""
+    wording = prompt_file.of_stored(run["prompts"])
+    ours = "of a file" if wording.changes else "of this harness"
+    published = published_prompts.published().get(suite.paper)
+    if published is None:
+        return Condition("prompts", ours, "unpublished", "own wording (the paper publishes none)")
+    kind = benchmarks.DATASETS[paper.dataset].kind
+    pieces = ", ".join(published_prompts.unlike(wording, suite.paper, paper.method, kind))
+    difference = f"own wording ({pieces}; the paper's: {published.source})" if pieces else None
+    return Condition("prompts", ours, published.source, difference)
 
 
 def _speculation(paper: Launch, run: Mapping[str, Any]) -> Iterator[Condition]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness import published_prompts
 from warehouse.papers.conditions import TIMES_ONLY
 from warehouse.papers.suite import Metric, Row, Suite
 from warehouse.papers.vocabulary import OF_REWARDS
@@ -82,12 +83,28 @@ def about(suite: Suite, console: Console) -> None:
         rows = "; ".join(row.label for row in suite.rows if row.includes == covered)
         if rows:
             console.print(Text(f"Published times and tokens are {words}, and so are ours: {rows}."), soft_wrap=True)
+    _about_prompts(suite, console)
     for line in suite.stated:
         console.print(Text(f"Stated: {line}."), soft_wrap=True)
     if any(metric.measure in OF_REWARDS for metric in suite.metrics.values()):
         console.print("Values of a process reward model need its scores: python -m jobs score RUN --model MODEL.")
     for what in sorted({m.awaits for m in suite.metrics.values() if m.awaits}):
         console.print(f"Not measured yet, because this harness lacks {what}.", soft_wrap=True)
+
+
+def _about_prompts(suite: Suite, console: Console) -> None:
+    """Print where the paper's prompts are, and the hashes that a file with them has."""
+    told = published_prompts.published().get(suite.paper)
+    if told is None:
+        return
+    hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
+    console.print(
+        Text(
+            f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its method "
+            f"uses them: {hashes} (python -m harness.launch --list prompts --prompts FILE prints a file's)."
+        ),
+        soft_wrap=True,
+    )
 
 
 def _block(

@@ -87,6 +87,7 @@ CONDITIONS: frozenset[str] = frozenset(
         "draft-tensor-parallel",
         "engine",
         "problems",
+        "prompts",
         "samples",
         "spec-decode",
         "spec-tokens",

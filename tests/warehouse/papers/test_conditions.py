@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness import published_prompts
 from harness.launch_options import Launch
 from harness.problems import benchmarks
+from harness.prompt_file import load, parse
 from harness.training import manifest
 from harness.weights import models
 from warehouse.papers import suite, vocabulary
@@ -59,6 +61,11 @@ def run(**changes: Any) -> dict[str, Any]:
 
 def reasons(changed: dict[str, Any], metric: str = "latency") -> list[str]:
     return why_not(TABLE, PLAN, PAPER, changed, metric)
+
+
+def but_wording(reasons: list[str]) -> list[str]:
+    """The reasons that a file with the paper's prompts, which is not shipped, would leave."""
+    return [reason for reason in reasons if not reason.startswith("own wording (")]
 
 
 def planned(name: str) -> list[tuple[suite.Suite, suite.Planned, Launch]]:
@@ -130,11 +137,11 @@ def test_a_run_of_an_older_version_has_the_defaults_of_later_parameters() -> Non
 
 @pytest.mark.parametrize("name", suite.names())
 def test_a_run_as_the_suite_has_it_differs_in_nothing_that_the_paper_states(name: str) -> None:
-    """What is left holds for everybody, or is a model that the reader has to train."""
+    """What is left holds for everybody, or is a model or a prompt file that the reader has to make."""
     for table, plan, launch in planned(name):
         told = {unlike.why for unlike in table.unlike} | set(UNTRAINED)
         for metric in table.metrics:
-            found = set(why_not(table, plan, launch, faithful(table, launch), metric))
+            found = set(but_wording(why_not(table, plan, launch, faithful(table, launch), metric)))
             assert found <= told, (plan.row.label, plan.column, metric)
 
 
@@ -212,7 +219,7 @@ def test_scores_of_another_reward_model_are_a_reason_against_the_values_that_res
 def test_the_first_problems_are_not_any_problems_of_the_same_number() -> None:
     table, plan, launch = planned("scot-table2")[0]
     other = faithful(table, launch, first_problems=False)
-    assert why_not(table, plan, launch, other, "tokens") == ["500 problems that are not the first 500"]
+    assert but_wording(why_not(table, plan, launch, other, "tokens")) == ["500 problems that are not the first 500"]
 
 
 def test_what_holds_for_everybody_is_a_reason_against_the_metrics_that_it_names() -> None:
@@ -226,9 +233,9 @@ def test_a_row_with_models_that_the_paper_had_trained_says_which_are_not() -> No
     table = suite.load("scot-table3")
     plan = next(plan for plan in suite.planned(table) if plan.row.trained)
     launch = suite.launch_of(plan.flags)
-    assert why_not(table, plan, launch, faithful(table, launch), "tokens") == list(UNTRAINED)
+    assert but_wording(why_not(table, plan, launch, faithful(table, launch), "tokens")) == list(UNTRAINED)
     tuned = faithful(table, launch, selection_fingerprint="f")
-    assert why_not(table, plan, launch, tuned, "tokens") == [UNTRAINED[0]]
+    assert but_wording(why_not(table, plan, launch, tuned, "tokens")) == [UNTRAINED[0]]
 
 
 def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
@@ -238,7 +245,7 @@ def test_a_run_with_both_trained_models_is_comparable(tmp_path: Path) -> None:
     base = models.resolve(str(launch.draft)).path_or_hub_id
     manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
     trained = faithful(table, launch, draft_name="aligned", draft_path=str(tmp_path), selection_fingerprint="f")
-    assert why_not(table, plan, launch, trained, "tokens") == []
+    assert but_wording(why_not(table, plan, launch, trained, "tokens")) == []
 
 
 def test_an_aligned_draft_of_another_base_is_not_comparable(tmp_path: Path) -> None:
@@ -251,3 +258,47 @@ def test_an_aligned_draft_of_another_base_is_not_comparable(tmp_path: Path) -> N
     ):
         manifest.write(tmp_path, manifest.Manifest("align", "i", "w", {"path": base}, {}, {}))
         assert aligned_from_another(str(tmp_path), draft_name) == expected_reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "pieces"),
+    [
+        ("scot-table1", "SCoT(32B+1.5B)", "opening.math, chain_choice"),
+        ("specreason-figure3", "SpecReason", "opening.math, score"),
+        ("specreason-figure3", "base model", "opening.math"),
+    ],
+)
+def test_a_run_in_our_own_words_is_not_comparable_until_its_file_has_the_papers_hashes(
+    name: str, row: str, pieces: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, plan, launch = next(known for known in planned(name) if known[1].row.label == row)
+    metric = next(iter(table.metrics))
+    ours = faithful(table, launch)
+    source = published_prompts.published()[table.paper].source
+    assert f"own wording ({pieces}; the paper's: {source})" in why_not(table, plan, launch, ours, metric)
+    wording = parse("[instruction.thinking]\nmath = 'Go.'\n[score]\nquestion = 'Right?'", "own.toml")
+    expected = published_prompts.published()[table.paper].model_copy(
+        update={"pieces": published_prompts.piece_hashes(wording)}
+    )
+    monkeypatch.setattr(published_prompts, "published", lambda: {table.paper: expected})
+    theirs = faithful(table, launch, prompts=wording.stored)
+    for finished, is_own in ((theirs, False), (ours, True)):
+        found = why_not(table, plan, launch, finished, metric)
+        assert (found != but_wording(found)) == is_own
+
+
+def test_a_paper_that_published_no_prompts_leaves_them_open() -> None:
+    for name in suite.names():
+        table = suite.load(name)
+        is_open = any("prompts" in unstated.covers for unstated in table.unstated)
+        assert is_open == (table.paper not in published_prompts.published()), name
+    wording = parse("[step_choice]\nblank = 'nothing'", "own.toml")
+    assert reasons(run(prompts=wording.stored)) == []
+    assert "prompts of a file" in choices(TABLE, PLAN, PAPER, run(prompts=wording.stored))
+
+
+def test_a_run_is_sought_in_the_wording_of_its_launch(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("system = 'Sir.'")
+    own = suite.launch_of({**PLAN.flags, "prompts": str(tmp_path / "own.toml")})
+    assert run_columns(PAPER)["prompts"] is None
+    assert run_columns(own)["prompts"] == load(tmp_path / "own.toml").stored
