@@ -100,8 +100,8 @@ def _about_prompts(suite: Suite, console: Console) -> None:
     hashes = ", ".join(f"{piece} {digest}" for piece, digest in told.pieces.items())
     console.print(
         Text(
-            f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its method "
-            f"uses them: {hashes} (python -m harness.launch --list prompts --prompts FILE prints a file's)."
+            f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its "
+            f"method uses them: {hashes} (python -m harness.launch --list prompts --prompts FILE prints a file's)."
         ),
         soft_wrap=True,
     )
