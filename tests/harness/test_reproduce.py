@@ -123,7 +123,6 @@ def test_ours_stands_beside_the_published_value_with_the_reasons(tmp_path: Path)
     assert "draft org/small instead of r1-distill-qwen-1.5b" in result.output
     assert "; 2 samples a problem instead of 5" in result.output
     ours = "drafts 2, guidance tokens 50, step tokens 512, answer by target, "
-    ours = "drafts 2, guidance tokens 50, step tokens 512, answer by target, "
     ours += "top-p 0.95, prompts of this harness, limited to 3 of 1319 problems"
     assert f"our choice, because the paper does not state it: {ours}" in result.output
     other_scale = invoke(*command, "--drafts", "2", "--scale", "4x2", "--column", "gsm8k")
