@@ -109,13 +109,16 @@ def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Q
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:
     """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
 
-    A candidate that closes the thought is marked, so that it differs from one that says the same and does not. Raises
-    ValueError for more than 25 candidates.
+    A candidate that closes the thought is marked where another says the same and does not, so that no two options look
+    equal; a mark on every last step would make judges reject it. Raises ValueError for more than 25 candidates.
     """
     choice, labels = wording.step_choice, option_labels(len(candidates) + 1)
-    ends = f"\n{choice.blank}"
-    steps = [text.replace(THINK_END, "").rstrip() + ends if THINK_END in text else text for text in candidates]
-    listed = _listed(steps, labels, choice)
+    visible = [text.replace(THINK_END, "").strip() for text in candidates]
+    marked = [
+        f"{shown}\n{choice.blank}" if THINK_END in text and visible.count(shown) > 1 else text
+        for text, shown in zip(candidates, visible, strict=True)
+    ]
+    listed = _listed(marked, labels, choice)
     text = render(choice.question, candidates=listed, label=_label_noun(labels), reject=labels[-1])
     return _question(tokenizer, _followup(tokenizer, text, choice.thought), text, choice.reply, labels)
 

@@ -128,9 +128,11 @@ def test_a_blank_line_may_be_split_between_two_pieces() -> None:
     assert context.open_text == "two three"
 
 
-def test_a_candidate_that_closes_the_thought_differs_from_one_that_does_not() -> None:
+def test_two_options_never_look_equal() -> None:
     question = step_choice_question(ByteTokenizer(thinks=True), ["So 5.\n\n", "So 5.\n</think>\n\n"])
     assert "[1]\nSo 5.\n\n[2]\nSo 5.\n(the solution ends here)" in question.text
+    question = step_choice_question(ByteTokenizer(thinks=True), ["So 6.\n\n", "So 5.\n</think>\n\n"])
+    assert "(the solution ends here)" not in question.text, "a last step that nothing equals is shown as it is"
 
 
 def test_how_candidates_are_shown_is_part_of_the_prompt_hash_where_they_are() -> None:
