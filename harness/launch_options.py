@@ -173,7 +173,7 @@ class PartialLaunch(BaseModel):
         Field(ge=1),
     ] = None
     take_turns: Annotated[
-        bool, Flag("engine", "Run only one of the two engines at a time, as the papers' programs do.")
+        bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
     ] = False
     dtype: Annotated[str, Flag("engine", "Data type of the weights, e.g. bfloat16 or float32.")] = "auto"
     max_context: Annotated[
