@@ -1,9 +1,9 @@
 """Two engines that take turns: while one is working, requests to the other one wait.
 
-SpecReason describes its system so: "the small model and base model take turns" (section 4.1). Its published script starts
-16 processes against both servers, so there both work at once; SCoT's program runs one problem at a time; SpecCoT's is not
-published. By default both engines here work whenever any sample has a request for them. `--take-turns` turns that off,
-so that its gain can be measured.
+SpecReason's paper describes its system so (section 4.1). Its published script starts 16 processes against both servers,
+so there both work at once; SCoT's program runs one problem at a time; SpecCoT's is not published. By default both
+engines here work whenever any sample has a request for them. `--take-turns` turns that off, so that its gain can be
+measured.
 """
 
 from __future__ import annotations
