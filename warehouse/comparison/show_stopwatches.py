@@ -81,7 +81,8 @@ def legend(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         "definitions."
     )
     for run_ids, titles in _without_value(rankings).items():
-        yield f"No value: {', '.join(names[run_id] for run_id in run_ids)} by {', '.join(titles)}."
+        missing = f"{', '.join(names[run_id] for run_id in run_ids)} by {', '.join(titles)}"
+        yield f"No value: {missing}, because the run was interrupted, or a single clock ran over other samples."
     runs = {row.run.run_id: row.run for row in comparison.rows}
     if any(run.summary.concurrency > 1 for run in runs.values()):
         yield (

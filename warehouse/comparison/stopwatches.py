@@ -24,7 +24,10 @@ SELECT stopwatch, problem_id || ' ' || content_hash AS problem, x, y
 FROM problem_stopwatch JOIN problem USING (run_id, problem_id)
 WHERE run_id = $run_id ORDER BY problem_index
 """
-_CLOCKS = "SELECT stopwatch, value FROM run_stopwatch WHERE run_id = $run_id AND n IS NULL"
+_CLOCKS = """
+SELECT stopwatch, value, dataset_hash || ' × ' || samples AS sample_set
+FROM run_stopwatch JOIN run USING (run_id) WHERE run_id = $run_id AND n IS NULL
+"""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Times:
     """x and y by definition and problem."""
     clocks: Mapping[str, float]
     """Values of a whole run by definition, for definitions that cannot be split into problems."""
+    sample_set: str = ""
+    """Which problems and how many samples of each such a value is over."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,8 @@ def read_times(connection: Connection, run_id: str) -> Times:
         values = problems.setdefault(str(row["stopwatch"]), {})
         values[str(row["problem"])] = (float(str(row["x"])), float(str(row["y"])))
     clocks = rows(connection, _CLOCKS, {"run_id": run_id})
-    return Times(problems, {str(row["stopwatch"]): float(str(row["value"])) for row in clocks})
+    sample_set = str(clocks[0]["sample_set"]) if clocks else ""
+    return Times(problems, {str(row["stopwatch"]): float(str(row["value"])) for row in clocks}, sample_set)
 
 
 def rankings(
@@ -124,7 +130,8 @@ def rankings(
 ) -> list[Ranking]:
     """Rank the runs of a dataset by every definition.
 
-    times: by run id, in the order of the comparison. A run has no value by a definition without any of its problems.
+    times: by run id, in the order of the comparison. A run has no value by a definition without any of its problems, nor
+    by a single clock that ran over other samples than the baseline's.
     """
     return [_ranking(dataset, baseline, times, definition) for definition in definitions]
 
@@ -132,6 +139,8 @@ def rankings(
 def _ranking(dataset: str, baseline: str, times: Mapping[str, Times], definition: Definition) -> Ranking:
     name = definition.stopwatch
     clocks = {run_id: time.clocks[name] for run_id, time in times.items() if name in time.clocks}
+    reference = times[baseline if baseline in clocks else next(iter(clocks))].sample_set if clocks else ""
+    clocks = {run_id: value for run_id, value in clocks.items() if times[run_id].sample_set == reference}
     own, n = _fractions({run_id: time.problems.get(name, {}) for run_id, time in times.items()})
     values = clocks or {run_id: float(fractions.x.sum() / fractions.y.sum()) for run_id, fractions in own.items()}
 

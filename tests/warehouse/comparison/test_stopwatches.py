@@ -68,6 +68,13 @@ def test_runs_are_ranked_on_the_problems_that_all_of_them_have() -> None:
     assert ranking.without_value == ["third"]
 
 
+def test_single_clocks_are_compared_over_the_same_samples_only() -> None:
+    like, unlike = times(BASE, BASE, 40.0), replace(times(BASE, BASE, 10.0), sample_set="other problems")
+    [ranking] = rankings("sums", "target", {"target": times(BASE, BASE, 50.0), "a": like, "b": unlike}, [CLOCK])
+    assert [run.run_id for run in ranking.ranked] == ["a", "target"]
+    assert ranking.without_value == ["b"]
+
+
 def test_without_the_baselines_value_there_is_no_speed_up() -> None:
     runs = {"target": Times({}, {}), "method": times(BASE, BASE), "other": times(2 * BASE, BASE)}
     [ranking] = rankings("sums", "target", runs, [SECONDS])
