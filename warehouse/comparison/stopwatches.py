@@ -130,8 +130,8 @@ def rankings(
 ) -> list[Ranking]:
     """Rank the runs of a dataset by every definition.
 
-    times: by run id, in the order of the comparison. A run has no value by a definition without any of its problems, nor
-    by a single clock that ran over other samples than the baseline's.
+    times: by run id, in the order of the comparison. A run has no value by a definition without any of its problems,
+    nor by a single clock that ran over other samples than the baseline's.
     """
     return [_ranking(dataset, baseline, times, definition) for definition in definitions]
 
