@@ -31,6 +31,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
+from harness.prompts import THINK_END
 from jobs.run import state as run_state
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
@@ -252,11 +253,22 @@ def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup
         versions=environment.versions(),
         hardware=hardware,
         engines={
-            role: {"kv_tokens": engine.kv_tokens, "context_tokens": engine.context_tokens, **_drafts(engine)}
+            role: {
+                "kv_tokens": engine.kv_tokens,
+                "context_tokens": engine.context_tokens,
+                "think_end_id": _single_id(engine, THINK_END),
+                **_drafts(engine),
+            }
             for role, engine in engines.items()
         }
         | {"startup_seconds": startup_seconds},
     )
+
+
+def _single_id(engine: Engine, text: str) -> int | None:
+    """Return the id of a text that is one token; None if it is several."""
+    ids = engine.tokenizer.encode(text)
+    return ids[0] if len(ids) == 1 else None
 
 
 def _drafts(engine: Engine) -> dict[str, str]:

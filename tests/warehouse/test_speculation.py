@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from harness.engine import Role
 from harness.trace import Step, Verdict
+from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import EngineSpec
 from tests.warehouse import runs
@@ -214,6 +216,27 @@ def test_the_answer_is_what_follows_the_thought(tmp_path: Path) -> None:
     }
     assert (length["num_answers"], length["num_estimated"]) == (3, 1)
     assert length["mean_tokens"] == pytest.approx((5 + estimate + 7) / 3)
+
+
+@pytest.mark.parametrize(("think_end_id", "is_estimated"), [(7, False), (None, True), (99, True)])
+def test_the_tokens_of_an_answer_are_counted_in_the_ids_of_the_trace(
+    tmp_path: Path, think_end_id: int | None, is_estimated: bool
+) -> None:
+    """Of 20 tokens 12 follow the last </think>, of 16 characters 3; 99 is an id that the trace does not hold."""
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    [unit, *_] = runs.planned(folder)
+    trace = runs.vanilla(unit, tokens=20)
+    trace.steps[0].text = "Seven</think>555"
+    trace.steps[0].token_ids = (1, 7, 2, 3, 4, 5, 6, 7, *range(100, 112))
+    engines = {"target": {"think_end_id": think_end_id}, "startup_seconds": 1.0}
+    attempt = replace(runs.attempt(folder.path.name), engines=engines)
+    metadata = {"attempt": json.dumps(asdict(attempt))}
+    trace_files.write_table(folder.trace_files_dir / "a0.parquet", trace_files.TRACES, [asdict(trace)], metadata)
+    load_run(folder, database)
+    with reader(database) as connection:
+        [answer] = Ask(connection)("sample_answer", folder)
+    assert answer["is_estimated"] == is_estimated
+    assert answer["num_tokens"] == pytest.approx(20 * 3 / 16 if is_estimated else 12, abs=1e-6)
 
 
 def _speculating(tmp_path: Path, database: Path, engine: EngineSpec, **changes: object) -> RunFolder:

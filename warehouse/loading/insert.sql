@@ -18,10 +18,13 @@ FROM staged_unit AS unit LEFT JOIN staged_trace AS trace USING (sample_id);
 -- peak, weights, total: the verdict's probabilities without a second pass over its options.
 INSERT INTO step BY NAME
 WITH numbered AS (
-    SELECT run_id, sample_id, generate_subscripts(steps, 1) - 1 AS step_index, unnest(steps) AS step
-    FROM staged_trace
+    -- A map in one row, because a join may hash the traces, which are large.
+    SELECT run_id, sample_id, engines_of[attempt_id] AS engines, generate_subscripts(steps, 1) - 1 AS step_index,
+        unnest(steps) AS step
+    FROM staged_trace CROSS JOIN (SELECT map(list(attempt_id), list(engines::VARCHAR)) AS engines_of FROM staged_attempt)
 ), read AS (
     SELECT run_id, sample_id, step_index, step, step.verdict AS verdict,
+        try_cast(json_extract_string(engines, '$.' || step.author || '.think_end_id') AS INTEGER) AS think_end_id,
         list_max(step.verdict.logprobs) AS peak,
         list_max(list_transform(step.candidates, lambda candidate: candidate.option)) + 1 AS num_offered,
         list_transform(
@@ -36,6 +39,8 @@ SELECT run_id, sample_id, step_index, step.author, step.role, step.text, step.nu
     length(step.text) AS num_characters,
     CASE WHEN contains(step.text, '</think>') THEN length(trim(split_part(step.text, '</think>', -1), E' \n\t\r')) END
         AS characters_after_thought,
+    CASE WHEN contains(step.text, '</think>')
+        THEN nullif(list_position(list_reverse(step.token_ids), think_end_id), 0) - 1 END AS tokens_after_thought,
     len(list_filter(reflections, lambda letter: letter = 'w')) AS num_wait,
     len(list_filter(reflections, lambda letter: letter = 'b')) AS num_but,
     len(list_filter(reflections, lambda letter: letter = 'h')) AS num_hmm,

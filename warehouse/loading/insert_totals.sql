@@ -87,8 +87,12 @@ WITH ending AS (
 ), answer AS (
     SELECT run_id, sample_id, author, step.step_index, step.num_tokens,
         CASE WHEN step.step_index = ending.step_index
-            THEN (characters_after_thought / num_characters)::DECIMAL(18, 9) END AS share,
-        step.step_index IS NOT DISTINCT FROM ending.step_index AND characters_after_thought > 0 AS is_estimated
+            THEN CASE WHEN characters_after_thought = 0 THEN 0
+                ELSE least(
+                    coalesce(tokens_after_thought / step.num_tokens, characters_after_thought / num_characters), 1
+                ) END::DECIMAL(18, 9) END AS share,
+        step.step_index IS NOT DISTINCT FROM ending.step_index AND characters_after_thought > 0
+            AND tokens_after_thought IS NULL AS is_estimated
     FROM step LEFT JOIN ending USING (sample_id)
     WHERE run_id = getvariable('loading_run')
         AND CASE WHEN ending.step_index IS NULL THEN role = 'answer' ELSE step.step_index >= ending.step_index END

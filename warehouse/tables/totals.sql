@@ -153,8 +153,8 @@ COMMENT ON TABLE sample_answer IS 'Length of the final answer: what follows the 
 COMMENT ON COLUMN sample_answer.run_id IS 'The run';
 COMMENT ON COLUMN sample_answer.sample_id IS 'The sample';
 COMMENT ON COLUMN sample_answer.author IS 'draft or target';
-COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, the share that its characters have';
-COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether such a step is in it; false: the number is exact';
+COMMENT ON COLUMN sample_answer.num_tokens IS 'Emitted tokens; of a step that holds thought and answer, those behind </think> by their ids or, in runs that did not record the id of </think>, the share that its characters have';
+COMMENT ON COLUMN sample_answer.is_estimated IS 'Whether a share of characters is in it; false: the number is exact';
 COMMENT ON COLUMN sample_answer.seconds IS 'Time for which the sample waited for it; of a step that holds thought and answer, that share of the time after its first token';
 
 CREATE TABLE sample_verdicts (

@@ -47,6 +47,7 @@ CREATE TABLE step (
     num_tokens INTEGER NOT NULL,
     num_characters INTEGER NOT NULL,
     characters_after_thought INTEGER,
+    tokens_after_thought INTEGER,
     num_wait INTEGER NOT NULL,
     num_but INTEGER NOT NULL,
     num_hmm INTEGER NOT NULL,
@@ -75,6 +76,7 @@ COMMENT ON COLUMN step.text IS 'What the chain contains';
 COMMENT ON COLUMN step.num_tokens IS 'Emitted tokens: what the author generated for it. Token ids stay in the trace file';
 COMMENT ON COLUMN step.num_characters IS 'Length of the text';
 COMMENT ON COLUMN step.characters_after_thought IS 'Length of the text behind its last </think>, outer blanks left out; NULL where it has none';
+COMMENT ON COLUMN step.tokens_after_thought IS 'Tokens behind its last </think>, counted in the ids of the trace; NULL where it has none, or where the worker did not record the id of </think>';
 COMMENT ON COLUMN step.num_wait IS 'How often the text says «wait», as a word, in any case';
 COMMENT ON COLUMN step.num_but IS 'How often the text says «but»';
 COMMENT ON COLUMN step.num_hmm IS 'How often the text says «hm», «hmm», …';

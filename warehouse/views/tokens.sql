@@ -34,4 +34,4 @@ WITH answer AS (
 SELECT run_id, count(*) AS num_answers, avg(num_tokens) AS mean_tokens, median(num_tokens) AS median_tokens,
     count(*) FILTER (is_estimated) AS num_estimated
 FROM answer GROUP BY run_id;
-COMMENT ON VIEW answer_length IS 'Tokens of the final answer, after </think> or as a separate step (SCoT, table 3), over the samples that have an answer. num_estimated: if thought and answer share a step, the answer''s tokens are estimated by its share of the characters';
+COMMENT ON VIEW answer_length IS 'Tokens of the final answer, after </think> or as a separate step (SCoT, table 3), over the samples that have an answer. num_estimated: if thought and answer share a step and the run did not record the id of </think>, the answer''s tokens are estimated by its share of the characters';
