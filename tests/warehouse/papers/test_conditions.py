@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness import published_prompts
+from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.problems import benchmarks
 from harness.prompt_file import load, parse
@@ -48,7 +49,7 @@ def faithful(table: suite.Suite, launch: Launch, **changes: Any) -> dict[str, An
         "engine_kind": "vllm" if "vLLM" in table.engine else "transformers",
         "engine_draft_tensor_parallel": launch.draft_tensor_parallel,
         "engine_target_tensor_parallel": launch.target_tensor_parallel,
-        "engine_spec_tokens": launch.spec_tokens,
+        "engine_spec_tokens": tokens_at_a_time(proposer(launch.method, launch.spec_decode), launch.spec_tokens),
         "scorers": ["math-shepherd-mistral-7b-prm@r1/1"],
         **changes,
     }
