@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness import environment
+from harness import environment, prompt_file
 from harness.checks.check import Check, Question, Status
 from harness.cli import options
 from harness.cli.command import OneLineErrors
@@ -87,6 +87,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         temperature=launch.temperature,
         method=launch.method,
         params=launch.parameters if launch.method else {},
+        prompts=prompt_file.load(launch.prompts).stored if launch.prompts else None,
         dataset=launch.dataset,
         data_dir=str(launch.data_dir.absolute()) if launch.data_dir else None,
         seed=launch.seed,

@@ -46,6 +46,8 @@ class Question:
     temperature: float = 0.0
     method: str | None = None
     params: Mapping[str, Any] | None = None
+    prompts: str | None = None
+    """The wording of `--prompts` as JSON; None: the built-in one."""
     dataset: str | None = None
     data_dir: str | None = None
     seed: int = 0

@@ -21,7 +21,8 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
     if not folders:
         return
     params = dict(question.params or {})
-    request = json.dumps([{role: str(path) for role, path in folders.items()}, question.method, params])
+    paths = {role: str(path) for role, path in folders.items()}
+    request = json.dumps([paths, question.method, params, question.prompts])
     result = probe(_PROGRAM, request, seconds=question.probe_seconds)
     if result.timed_out:
         yield warning("tokenizer", f"not loaded within {question.probe_seconds:.0f} s: {SLOW}")
@@ -47,30 +48,35 @@ def _check(role: Role, answer: Mapping[str, Any]) -> Check:
 
 def answer(request: str) -> None:
     """Try the tokenizers in this process and print the result of each as JSON."""
-    folders, method, params = json.loads(request)
-    print(json.dumps({role: _try_tokenizer(role, folder, method, params) for role, folder in folders.items()}))
+    folders, method, params, prompts = json.loads(request)
+    print(json.dumps({role: _try_tokenizer(role, folder, method, params, prompts) for role, folder in folders.items()}))
 
 
-def _try_tokenizer(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
+def _try_tokenizer(
+    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None
+) -> dict[str, Any]:
     # The library raises bare Exceptions; a future carries them without a blind except.
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(_properties, role, folder, method, params)
+        trial = pool.submit(_properties, role, folder, method, params, stored_prompts)
     problem = trial.exception()
     return {"problem": f"{type(problem).__name__}: {problem}"[:300]} if problem else trial.result()
 
 
-def _properties(role: str, folder: str, method: str | None, params: dict[str, Any]) -> dict[str, Any]:
-    from harness import prompts
+def _properties(
+    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None
+) -> dict[str, Any]:
+    from harness import prompt_file, prompts
     from harness.problems.problem import Problem
     from harness.weights.tokenizer import HFTokenizer
 
     tokenizer = HFTokenizer(folder)
-    prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"))
-    labels = _verdict_labels(tokenizer, method, params) if role == "target" else "it gives no verdicts"
+    wording = prompt_file.of_stored(stored_prompts)
+    prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
+    labels = _verdict_labels(tokenizer, method, params, wording) if role == "target" else "it gives no verdicts"
     return {"fingerprint": tokenizer.fingerprint, "thinks": tokenizer.thinks, "labels": labels}
 
 
-def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any]) -> str:
+def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any], wording: Any) -> str:
     """Build the verdict questions of a method, or of all; raises ValueError if an option is not a single token."""
     from harness import prompts
     from harness.problems.problem import Problem
@@ -78,12 +84,12 @@ def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any]) 
     candidates = [str(i) for i in range(int(params.get("drafts", 5)))]
     questions = []
     if method in {None, "specreason"}:
-        questions.append(prompts.score_question(tokenizer))
+        questions.append(prompts.score_question(tokenizer, wording))
     if method in {None, "speccot"}:
-        questions.append(prompts.step_choice_question(tokenizer, candidates))
+        questions.append(prompts.step_choice_question(tokenizer, candidates, wording))
     if method in {None, "scot"}:
         problem = Problem("demo/0", "demo", "1 + 1?", "2")
         reject = bool(params.get("error_correction", True))
-        questions.append(prompts.chain_choice_question(tokenizer, problem, candidates, may_reject=reject))
+        questions.append(prompts.chain_choice_question(tokenizer, problem, candidates, wording, may_reject=reject))
     options = sorted({label for question in questions for label in question.labels})
     return f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
