@@ -91,7 +91,8 @@ def _align(request: TrainingRequest) -> None:
     target = data.target
     tokenizers = HFTokenizer(base.path, base.revision), HFTokenizer(target.path, target.revision)
     problems = {problem.id: problem for problem in run.problems()}
-    examples = recipe.examples(target_chains(run), problems, *tokenizers, request.settings.max_tokens)
+    wording, max_tokens = data.spec.wording, request.settings.max_tokens
+    examples = recipe.examples(target_chains(run), problems, *tokenizers, max_tokens, wording)
     _print_comparison(data.comparison)
     Session("align", request.output, base, request.settings, recipe.chain_loss).run(examples, data.source, click.echo)
     click.echo(f"Aligned draft: {request.output}. Next:")
@@ -121,7 +122,8 @@ def _select(request: TrainingRequest) -> None:
     settings = request.settings
     problems = {problem.id: problem for problem in run.problems()}
     tokenizer = HFTokenizer(base.path, base.revision)
-    examples = recipe.examples(graded_drafts(run, grader_version()), problems, tokenizer, settings.max_tokens)
+    offers, wording = graded_drafts(run, grader_version()), data.spec.wording
+    examples = recipe.examples(offers, problems, tokenizer, settings.max_tokens, wording)
     _print_comparison(data.comparison)
     session = Session("select", request.output, base, settings, recipe.LOSSES[settings.label_loss])
     session.run(examples, {**data.source, "grader_version": grader_version()}, click.echo)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import THINK_BRIDGE, THINK_END, opening
 from harness.training.data import Example, Examples, TargetChain
 from harness.weights.tokenizer import HFTokenizer
@@ -22,14 +23,15 @@ def examples(
     draft: HFTokenizer,
     target: HFTokenizer,
     max_tokens: int,
+    wording: Prompts = BUILT_IN,
 ) -> Examples:
-    """Return one example per complete chain, in the draft's vocabulary."""
+    """Return one example per complete chain, in the draft's vocabulary and in the wording that the chain answered."""
     collected = Examples()
     for chain in chains:
         if chain.finish == "length" or (target.thinks and THINK_END not in chain.text):
             collected.left_out["cut off"] += 1
             continue
-        prompt, _ = opening(draft, problems[chain.problem_id])
+        prompt, _ = opening(draft, problems[chain.problem_id], wording)
         reply = _reply(chain, draft, target)
         collected.add(Example(chain.sample_id, (*prompt, *reply[:-1]), reply, len(reply)), max_tokens)
     return collected

@@ -11,13 +11,20 @@ from typing import Any
 
 from harness.engine import Tokenizer
 from harness.problems.problem import Problem
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import chain_choice_question
 from harness.training.data import GRADED, Drafts, Example, Examples
 from harness.training.tuning import Loss
 
 
-def examples(offers: Iterable[Drafts], problems: Mapping[str, Problem], target: Tokenizer, max_tokens: int) -> Examples:
-    """Return one example per sample whose drafts were all graded."""
+def examples(
+    offers: Iterable[Drafts],
+    problems: Mapping[str, Problem],
+    target: Tokenizer,
+    max_tokens: int,
+    wording: Prompts = BUILT_IN,
+) -> Examples:
+    """Return one example per sample whose drafts were all graded, in the wording of the run that wrote them."""
     collected = Examples()
     for offer in offers:
         if not offer.offered:
@@ -27,7 +34,7 @@ def examples(offers: Iterable[Drafts], problems: Mapping[str, Problem], target: 
             collected.left_out["a draft without a verdict of the grader"] += 1
             continue
         texts = [draft.text for draft in offer.offered]
-        question = chain_choice_question(target, problems[offer.problem_id], texts, may_reject=True)
+        question = chain_choice_question(target, problems[offer.problem_id], texts, wording, may_reject=True)
         label_ids = tuple(question.option_ids[i] for i in labels(offer))
         collected.add(Example(offer.sample_id, question.ids, label_ids, 1), max_tokens)
     return collected

@@ -26,7 +26,7 @@ from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
 from harness.weights import models
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
-from jobs.run.wording import current_prompt_hash
+from jobs.run.wording import check_system_prompt, current_prompt_hash
 
 _SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
@@ -66,6 +66,7 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
     speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
+    check_system_prompt(wording, (resolved.draft, resolved.target))
     notices = [*resolved.notices, *_check_speculation(engine, launch, resolved, speculator)]
     if benchmarks.DATASETS[launch.dataset].training:
         notices.append(f"TRAINING DATA: {launch.dataset} is not a benchmark; no number of this run is a result.")

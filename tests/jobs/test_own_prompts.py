@@ -20,9 +20,11 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import ModelSpec, RunSpec, units
 from jobs.run.state import compact, read_state
+from jobs.run.wording import check_system_prompt
 from jobs.work.worker import run_shard
+from tests.harness.conftest import save_tokenizer
 from tests.jobs.runs import SLOW_WORKER, finished_ids, planned_ids, wait_for_steps
 
 OWN = "system = 'Sir.'\n[instruction.plain]\nmath = 'Mind the units.'\n[step_choice]\nitem = 'Try {label}: {text}'\n"
@@ -119,3 +121,21 @@ def test_the_listed_prompts_are_a_file_that_changes_nothing(tmp_path: Path) -> N
     (tmp_path / "own.toml").write_text(OWN)
     own = CliRunner().invoke(main, ["--list", "prompts", "--prompts", str(tmp_path / "own.toml")]).output
     assert prompts.prompt_hash(load(tmp_path / "own.toml")) in own
+
+
+_REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+_IGNORES = "{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+_TAKES = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [_REFUSES + _TAKES, _IGNORES, None])
+def test_a_model_without_a_system_role_is_named_before_anything_is_queued(template: str | None, tmp_path: Path) -> None:
+    own = load(launch(tmp_path).prompts or Path())
+    small, large = (tmp_path / name for name in ("small", "large"))
+    save_tokenizer(small, template=template)
+    save_tokenizer(large, template=_TAKES)
+    lacking, taking = (ModelSpec(path.name, str(path), None, "f") for path in (small, large))
+    with pytest.raises(ValueError, match=r"^small: its chat template has no system role"):
+        check_system_prompt(own, (taking, lacking))
+    check_system_prompt(own, (taking, None))
+    check_system_prompt(BUILT_IN, (lacking,))

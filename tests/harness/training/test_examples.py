@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.prompt_file import parse
 from harness.prompts import chain_choice_question, opening
 from harness.training import align, select
 from harness.training.data import Draft, Drafts, TargetChain
@@ -92,6 +93,17 @@ def test_the_prompt_of_a_selection_is_the_one_that_scot_asks(plain: HFTokenizer)
     assert example.inputs == question.ids
     assert example.label_ids == (question.option_ids[1],)
     assert example.predictions == 1
+
+
+def test_examples_are_in_the_wording_of_the_run_that_wrote_them(plain: HFTokenizer) -> None:
+    wording = parse("[chain_choice]\nreply = 'Number:'\n[instruction.plain]\nmath = ''", "own.toml")
+    [example] = select.examples([_offer("wrong", "correct")], BY_ID, plain, 512, wording).kept
+    question = chain_choice_question(plain, PROBLEM, ["Way 0.", "Way 1."], wording, may_reject=True)
+    assert (
+        example.inputs
+        == question.ids
+        != chain_choice_question(plain, PROBLEM, ["Way 0.", "Way 1."], may_reject=True).ids
+    )
 
 
 @pytest.mark.parametrize(
