@@ -75,12 +75,15 @@ def compact(run: RunFolder) -> int:
 def compact_own(run: RunFolder, journal_path: Path) -> None:
     """Compact the journal of a worker that has ended and still holds its shards, without waiting for any lock.
 
-    The journal is removed once every sample in it is in its trace file.
+    The journal is removed once every sample in it is in its trace file. While another process compacts the run it stays
+    for the next compaction: that process may have read it earlier, and its shorter trace file may replace this one.
     """
     journal = read_journal(journal_path)
     _write_trace_file(run, journal_path, journal)
-    if {*journal.finished, *journal.unfinished} <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
-        journal_path.unlink()
+    samples = {*journal.finished, *journal.unfinished}
+    with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):
+        if samples <= _compacted_ids(run, journal_path, journal) and not journal.bad_lines:
+            journal_path.unlink()
 
 
 def _compact(run: RunFolder) -> int:

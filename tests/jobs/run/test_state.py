@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.after.grading import finish
+from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import Attempt
-from jobs.run.state import compact, read_state
+from jobs.run.state import compact, compact_own, read_state
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids
 
@@ -43,6 +47,44 @@ def test_compacting_beside_a_running_worker_takes_nothing_from_it(tmp_path: Path
     compact(run)
     assert finished_ids(run) == planned_ids(run)
     assert run.journals() == []
+
+
+def test_a_worker_that_ends_during_a_compaction_loses_nothing_to_the_older_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction reads the journal, the worker finishes and compacts it, and the compaction writes what it read."""
+    run = plan(tmp_path)
+    started, proceed = threading.Event(), threading.Event()
+    write = trace_files.write_table
+
+    def write_late(path: Path, schema: Any, rows: Any, metadata: Any = None) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            started.set()
+            proceed.wait(60)
+        write(path, schema, rows, metadata)
+
+    run_shard_without_compaction(run, monkeypatch)
+    [journal] = run.journals()
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: whole.index(b"\n", 2 * len(whole) // 3) + 1])
+    monkeypatch.setattr("jobs.run.state.trace_files.write_table", write_late)
+    with ThreadPoolExecutor(1) as pool:
+        compaction = pool.submit(compact, run)
+        assert started.wait(60)
+        journal.write_bytes(whole)
+        compact_own(run, journal)
+        proceed.set()
+        compaction.result()
+    assert sorted(read_state(run).finished) == planned_ids(run)
+    compact(run)
+    assert run.journals() == []
+    assert finished_ids(run) == planned_ids(run)
+
+
+def run_shard_without_compaction(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.run.state.compact_own", lambda run, path: None)
+        run_shard(str(run.path), 0)
 
 
 @pytest.mark.usefixtures("journals_stay")
