@@ -56,12 +56,13 @@ def has_any_answer(text: str) -> bool:
 def kept_open(text: str, finish: Finish, separator: str = STEP_END) -> str:
     """Return a step's text so that the thought continues after it, unless it holds an answer.
 
-    `</think>` is removed, and the step separator follows a step that its author ended (SpecReason authors' program).
+    `</think>` is removed, and the step separator also follows a step that its author ended or that reached its limit
+    (SpecReason authors' program, which joins all steps with it).
     """
     if has_any_answer(text):
         return text
     text = text.replace(THINK_END, "")
-    return text if finish != "eos" or text.endswith(separator) else text + separator
+    return text if finish == "stop" or text.endswith(separator) else text + separator
 
 
 def is_repeat(step: Step, previous: Step) -> bool:

@@ -17,6 +17,7 @@ from grading import grade as grade_one
 from grading.pool import GradeOne
 from harness import environment
 from harness.problems.problem import Problem
+from harness.prompts import THINK_END
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
@@ -79,11 +80,16 @@ def finished_samples(run: RunFolder) -> Iterator[dict[str, Any]]:
 
 
 def _submission(sample: dict[str, Any], answers_in_thought: bool) -> Submission:
-    """Return what is graded of a sample; `answers_in_thought`: a chain may end with an answer inside its thought."""
+    """Return what is graded of a sample; `answers_in_thought`: a chain may end with an answer inside its thought.
+
+    There the last step often closes the thought right behind its answer, which must not hide the answer.
+    """
     prompts = (sample["draft_prompt"], sample["target_prompt"])
     starts_thinking = any(prompt.rstrip().endswith("<think>") for prompt in prompts)
     return Submission(
-        text=sample["text"], stop_reason=sample["stop_reason"], thinks=starts_thinking and not answers_in_thought
+        text=sample["text"].replace(THINK_END, "") if answers_in_thought else sample["text"],
+        stop_reason=sample["stop_reason"],
+        thinks=starts_thinking and not answers_in_thought,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from grading import Gold, grade
 from harness.ending import kept_open
+from jobs.after.grading import _submission
 from tests.harness.scripts import Script, solve
 
 
@@ -56,3 +58,21 @@ async def test_a_thought_that_closes_without_an_answer_continues() -> None:
 
 def test_a_step_with_an_answer_is_kept_as_it_is() -> None:
     assert kept_open("</think>\n\n\\boxed{5}", "eos") == "</think>\n\n\\boxed{5}"
+
+
+async def test_every_step_ends_with_the_separator_also_one_that_was_cut() -> None:
+    draft = Script([["so it is\n\n"], ["\\boxed"]])
+    target = Script([], decides=["9"] * 2)
+    engines = {"draft": draft.engine(thinks=True), "target": target.engine(thinks=True)}
+    trace = await solve("specreason", engines, ends_at="boxed", step_tokens=6)
+    assert [step.finish for step in trace.steps] == ["length", "length"]
+    assert trace.output_text == "so it \n\n\\boxed"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\n</think>\n\n"])
+def test_an_answer_inside_the_thought_is_graded_also_where_its_step_closes_the_thought(end: str) -> None:
+    sample = {"text": "2 + 3\n\n\\boxed{5}" + end, "stop_reason": "answered"}
+    sample |= {"draft_prompt": "<think>\n", "target_prompt": "<think>\n"}
+    gold = Gold("5")
+    assert grade(_submission(sample, answers_in_thought=True), gold).verdict == "correct"
+    assert grade(_submission(sample, answers_in_thought=False), gold).verdict == "no_answer"
