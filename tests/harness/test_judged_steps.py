@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from harness import prompts
-from harness.engines.scripted import ByteTokenizer
+from harness.context import required_context_tokens
+from harness.engine import Sampling
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.methods import METHODS
 from harness.model_context import ModelContext
 from harness.prompts import prompt_hash, step_choice_question
 from harness.recording import Model
@@ -65,6 +68,21 @@ async def test_an_unfinished_step_may_span_several_pieces() -> None:
     trace, _ = await speccot("2 ", drafts, ["1", "1", "1"], step_tokens=14)
     assert trace.steps[2].verdict is not None
     assert "[1]\n2 plus three is 5" in trace.steps[2].verdict.question
+
+
+async def test_a_chain_without_blank_lines_reaches_its_budget_as_the_context_is_planned() -> None:
+    def write(prompt: str, sampling: Sampling) -> list[str]:
+        return [f"line {len(prompt)} of draft {i}\n" * 9 for i in range(sampling.n)]
+
+    budget = 1024
+    params: dict[str, Any] = {"drafts": 2, "step_tokens": 64, "guidance_tokens": 0}
+    room = required_context_tokens([PROBLEM], budget, METHODS["speccot"](**params).verdict_tokens(budget))
+    draft, target = (ScriptedEngine(write, lambda _, labels: [1.0] * len(labels), context_tokens=room) for _ in "dt")
+    trace = await solve("speccot", {"draft": draft, "target": target}, budget=budget, **params)
+    assert trace.stop_reason == "budget"
+    questions = [step.verdict.question for step in trace.steps if step.verdict]
+    assert questions[3].count(trace.steps[0].text) == 2, "each candidate is shown with the beginning of its step"
+    assert questions[-1].count(trace.steps[0].text) == 0, "where it fits, and else without"
 
 
 async def test_a_resumed_sample_is_judged_as_an_undisturbed_one() -> None:
