@@ -230,6 +230,14 @@ def test_what_holds_for_everybody_is_a_reason_against_the_metrics_that_it_names(
     assert found == {"wall": [told], "rate": [], "speed_up": []}
 
 
+@pytest.mark.parametrize("name", [name for name in suite.names() if name.startswith("specreason")])
+def test_options_that_the_authors_program_never_shuffles_make_gpqas_accuracies_not_comparable(name: str) -> None:
+    for table, plan, launch in planned(name):
+        if "accuracy" in table.metrics:
+            told = [why for why in why_not(table, plan, launch, faithful(table, launch), "accuracy") if "(A)" in why]
+            assert len(told) == (plan.column == "gpqa"), (plan.row.label, plan.column)
+
+
 def test_a_row_with_models_that_the_paper_had_trained_says_which_are_not() -> None:
     table = suite.load("scot-table3")
     plan = next(plan for plan in suite.planned(table) if plan.row.trained)
