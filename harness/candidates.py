@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.engine import Completion
+from harness.prompts import THINK_END
 from harness.trace import Candidate, Verdict
 
 
@@ -12,19 +13,24 @@ def as_candidates(completions: Sequence[Completion]) -> list[Candidate]:
     """Return the record of each completion as a candidate.
 
     Texts that are equal up to surrounding whitespace share an option, so that a verdict never splits its probability
-    between them.
+    between them. The whitespace before `</think>`, which no judge is shown, counts as such.
     """
-    options: dict[str, int] = {}
+    options: dict[tuple[str, bool], int] = {}
     return [
         Candidate(
             text=c.text,
             num_tokens=c.num_tokens,
             finish=c.finish,
             mean_logprob=c.mean_logprob,
-            option=options.setdefault(c.text.strip(), len(options)),
+            option=options.setdefault(_as_shown(c.text), len(options)),
         )
         for c in completions
     ]
+
+
+def _as_shown(text: str) -> tuple[str, bool]:
+    """Return what a verdict's question shows of a text, and whether the text closes the thought."""
+    return text.replace(THINK_END, "").strip(), THINK_END in text
 
 
 def offered_texts(candidates: Sequence[Candidate]) -> list[str]:

@@ -4,6 +4,9 @@ The small model (draft) speculates one step and the base model (target) scores i
 At or above the threshold the step is accepted, below it the base model rewrites the step. Both models keep taking turns
 until the reply holds an answer, the part after the thought included, whichever model wrote it. The paper does not say
 where a chain ends; the authors' program ends it at the first answer, also one inside the thought (`ends_at`).
+
+With `ends_at` "boxed" two edges still differ from that program: here the step that reaches the token budget is cut
+there, and a second step that repeats the first one ends the chain, as the program does from the third step on.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class SpecReason(Method):
     )
     score: Literal["greedy", "average"] = parameter(
         "greedy",
-        help="greedy: the most probable digit. "
+        help="greedy: the most probable digit (the authors' code gives 0 if another token is more probable). "
         "average: the probability-weighted mean of the digits (second mode of the SpecReason authors' code).",
     )
     first_steps: int = parameter(

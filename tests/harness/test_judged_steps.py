@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from harness import prompts
+from harness.candidates import as_candidates, offered_texts
 from harness.context import required_context_tokens
-from harness.engine import Sampling
+from harness.engine import Completion, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
 from harness.model_context import ModelContext
@@ -151,6 +152,13 @@ def test_two_options_never_look_equal() -> None:
     assert "[1]\nSo 5.\n\n[2]\nSo 5.\n(the solution ends here)" in question.text
     question = step_choice_question(ByteTokenizer(thinks=True), ["So 6.\n\n", "So 5.\n</think>\n\n"])
     assert "(the solution ends here)" not in question.text, "a last step that nothing equals is shown as it is"
+
+
+def test_candidates_that_close_the_thought_behind_different_whitespace_are_one_option() -> None:
+    texts = ["So 5.</think>\n\n", "So 5.\n</think>\n\n", "So 5.\n\n"]
+    candidates = as_candidates([Completion((1,), text, "stop", 1, 0.0) for text in texts])
+    assert [candidate.option for candidate in candidates] == [0, 0, 1]
+    assert offered_texts(candidates) == [texts[0], texts[2]]
 
 
 def test_how_candidates_are_shown_is_part_of_the_prompt_hash_where_they_are() -> None:
