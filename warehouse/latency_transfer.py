@@ -19,7 +19,7 @@ from warehouse.formatting import fixed, signed
 from warehouse.latency_fit import TimedSample, fit
 
 _KINDS = """
-SELECT run_id, run.concurrency, hash(method, params, dataset, draft_fingerprint, target_fingerprint,
+SELECT run_id, samples_in_flight AS concurrency, hash(method, params, dataset, draft_fingerprint, target_fingerprint,
     selection_fingerprint, temperature, top_p, token_budget, engine_kind, engine_dtype, engine_draft_tensor_parallel,
     engine_target_tensor_parallel, engine_spec_decode, engine_spec_tokens, engine_spec_sampling,
     speculator_fingerprint, engine_take_turns, devices) AS kind

@@ -13,6 +13,7 @@ _ALIKE = (
     "dataset_hash",
     "devices",
     "concurrency",
+    "samples_in_flight",
     "top_p",
     "token_budget",
     "engine_kind",
@@ -21,7 +22,7 @@ _ALIKE = (
 )
 """Not the temperature: SCoT's baseline is greedy."""
 _PAIRS = f"""
-WITH conditions AS (SELECT run.*, devices FROM run JOIN run_conditions USING (run_id))
+WITH conditions AS (SELECT run.*, devices, samples_in_flight FROM run JOIN run_conditions USING (run_id))
 SELECT own.x AS own_x, own.y AS own_y, base.x AS base_x, base.y AS base_y
 FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (problem_id)
 JOIN conditions AS own_run ON own_run.run_id = own.run_id
@@ -52,13 +53,17 @@ def latencies(
     return Fractions(own_x, own_y), Fractions(base_x, base_y)
 
 
-def unlike_baseline(run: Mapping[str, object], baseline: Mapping[str, object]) -> list[str]:
+def unlike_baseline(
+    run: Mapping[str, object], baseline: Mapping[str, object], *, across_concurrencies: bool = False
+) -> list[str]:
     """Return why the latencies of two runs have no ratio, e.g. `its baseline has concurrency 8, not 1`.
 
-    Both are rows of `warehouse.measures.runs_like`.
+    Both are rows of `warehouse.measures.runs_like`. across_concurrencies: whether the ratio is to be that of two
+    numbers of samples in flight.
     """
+    expected = ("concurrency", "samples_in_flight") if across_concurrencies else ()
     return [
         f"its baseline has {name.removeprefix('engine_').replace('_', ' ')} {baseline[name]}, not {run[name]}"
         for name in _ALIKE
-        if run[name] != baseline[name]
+        if run[name] != baseline[name] and name not in expected
     ]

@@ -20,8 +20,10 @@ WITH attempts AS (
 ), grader AS (
     SELECT run_id, any_value(grader_version) AS grader_version FROM grader_versions WHERE counts GROUP BY run_id
 )
-SELECT run.* EXCLUDE (folder, created_at, loaded_at, spec_id, num_problems, limited), grader_version, attempts
-FROM run LEFT JOIN attempts USING (run_id) LEFT JOIN grader USING (run_id)
+SELECT run.* EXCLUDE (folder, created_at, loaded_at, spec_id, num_problems, limited), grader_version, attempts,
+    samples_in_flight
+FROM run JOIN (SELECT run_id, samples_in_flight FROM run_conditions) USING (run_id)
+LEFT JOIN attempts USING (run_id) LEFT JOIN grader USING (run_id)
 WHERE run_id IN (SELECT unnest($run_ids))
 """
 
@@ -111,6 +113,8 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
         if column in _MODEL_BY_COLUMN and row[f"{_MODEL_BY_COLUMN[column]}_fingerprint"] is None:
             continue
         values[name], matters[name] = "none" if row[column] is None else str(row[column]), matter
+    if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
+        values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     wording, _, shown = str(row["prompt_hash"]).partition("-")
     values[_RUN_FIELDS["prompt_hash"][0]] = wording
     if shown or _judges_jointly(row):

@@ -232,7 +232,8 @@ def _entries(
                 if baseline is not None and baseline.paper is not None and base_row is not None and base_row != row:
                     against = conditions.why_not(chosen, baseline.plan, baseline.paper, base_row, name)
                     reasons[name] += [f"its baseline: {r}" for r in against if r not in reasons[name]]
-                    reasons[name] += unlike_baseline(row, base_row)
+                    across = baseline.paper.concurrency != run.paper.concurrency
+                    reasons[name] += unlike_baseline(row, base_row, across_concurrencies=across)
         yield key, Entry(str(row["run_id"]), cells, reasons, conditions.choices(chosen, run.plan, run.paper, row))
 
 

@@ -7,11 +7,15 @@ WITH node AS (
         string_agg(DISTINCT num_devices || ' × ' || device, ', ' ORDER BY num_devices || ' × ' || device) AS devices,
         list_sort(list(DISTINCT versions::VARCHAR)) AS versions
     FROM attempt GROUP BY run_id
+), planned AS (
+    SELECT run_id, max(num_samples) AS num_samples
+    FROM (SELECT run_id, shard, count(*) AS num_samples FROM sample GROUP BY ALL) GROUP BY run_id
 )
 SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'throughput' END AS regime,
-    run.concurrency, node.num_workers, node.devices, node.versions
-FROM run LEFT JOIN node USING (run_id);
-COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions';
+    run.concurrency, node.num_workers, node.devices, node.versions,
+    least(run.concurrency, planned.num_samples) AS samples_in_flight
+FROM run LEFT JOIN node USING (run_id) LEFT JOIN planned USING (run_id);
+COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many';
 
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,

@@ -1,0 +1,69 @@
+"""Times of runs whose workers did not have as many samples in flight are not comparable, whatever the flag says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.warehouse import cells
+from warehouse.compare import main
+from warehouse.database import Connection, reader
+from warehouse.load import load_run
+from warehouse.measures import measure
+from warehouse.pairs import unlike_baseline
+
+FEW = replace(cells.VANILLA, concurrency=24, samples=2)
+MANY = replace(cells.SPEC, concurrency=24, samples=6)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight samples of the target alone beside 24 of a method, both with --concurrency 24."""
+    where = tmp_path_factory.mktemp("in-flight")
+    for spec in (FEW, MANY):
+        load_run(cells.finished(where, spec, [2] * 4), where / "w.duckdb")
+    return where / "w.duckdb"
+
+
+@pytest.fixture
+def run_ids(connection: Connection) -> list[str]:
+    return [run_id for (run_id,) in connection.execute("SELECT run_id FROM run ORDER BY samples").fetchall()]
+
+
+@pytest.fixture
+def connection(database: Path) -> Iterator[Connection]:
+    with reader(database) as connection:
+        yield connection
+
+
+def test_the_views_know_how_many_samples_a_worker_had(connection: Connection) -> None:
+    in_flight = connection.execute("SELECT samples_in_flight, concurrency FROM run_conditions ORDER BY ALL").fetchall()
+    assert in_flight == [(8, 24), (24, 24)]
+    assert connection.execute("SELECT count(*) FROM speed_up").fetchall() == [(0,)]
+
+
+def test_a_table_has_no_ratio_of_their_latencies(connection: Connection, run_ids: list[str]) -> None:
+    few, many = run_ids
+    assert measure(connection, "ratio_of_means", many, few) is None
+    assert measure(connection, "ratio_of_means", many, many) is not None
+
+
+def test_compare_refuses_their_latency_and_says_why(database: Path, run_ids: list[str]) -> None:
+    result = CliRunner().invoke(main, [*run_ids, "--database", str(database)])
+    assert result.exit_code == 0
+    assert "samples in flight: 24 against 8 (at most 24)" in " ".join(result.output.split())
+
+
+def test_a_published_ratio_of_two_concurrencies_is_not_refused_for_them() -> None:
+    """As in SpecCoT's table 6, where the baseline has one sample in flight."""
+    alike = dict.fromkeys(("dataset_hash", "devices", "top_p", "token_budget"), "same")
+    alike |= dict.fromkeys(("engine_kind", "engine_dtype", "engine_target_tensor_parallel"), "same")
+    run = {**alike, "concurrency": 8, "samples_in_flight": 8}
+    baseline = {**alike, "concurrency": 1, "samples_in_flight": 1}
+    assert len(unlike_baseline(run, baseline)) == 2
+    assert unlike_baseline(run, baseline, across_concurrencies=True) == []
+    assert len(unlike_baseline(run, {**baseline, "devices": "other"}, across_concurrencies=True)) == 1
