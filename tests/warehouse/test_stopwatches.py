@@ -15,6 +15,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import units
 from tests.warehouse import runs
 from tests.warehouse.conftest import LATENCIES, Ask, Loaded
+from warehouse.comparison.stopwatches import read_times
 from warehouse.database import reader
 from warehouse.load import load_run
 
@@ -118,6 +119,10 @@ def test_glimprouter_adds_nothing_for_what_an_earlier_attempt_finished(tmp_path:
     assert outcome["glimprouter"] == pytest.approx(0 + 30 + 20 + 20)
     assert outcome["measured"] == pytest.approx(20)  # the first and the third
     assert "rsd" not in outcome  # the second was resumed
+    with reader(tmp_path / "w.duckdb") as connection:
+        times = read_times(connection, folder.path.name)
+    assert (times.samples, times.num_earlier) == (4, 1)
+    assert [set(samples) for samples in times.timed.values()] == [{first.sample_index, third.sample_index}]
 
 
 def test_an_unfinished_run_has_no_serial_and_no_batch_time(loaded: Loaded, ask: Ask) -> None:

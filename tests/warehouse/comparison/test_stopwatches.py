@@ -151,3 +151,42 @@ def test_runs_whose_times_are_refused_are_not_ranked_unless_forced(tmp_path: Pat
     assert {run["run_id"] for run in ranked} == set(names[:2])
     forced = by_name(compare(tmp_path, *names, "--stopwatches", "--force", "--format", "json"))["measured"]["ranking"]
     assert {run["run_id"] for run in forced} == set(names)
+
+
+SUM = Definition("measured", "Sum", "s/problem", False, "", "", "")
+
+
+def test_a_definition_that_adds_up_samples_has_no_value_for_a_run_with_fewer_of_them() -> None:
+    """Twice as many samples of a problem take twice as long."""
+    target, method = replace(times(BASE, BASE), samples=4), replace(times(BASE / 2, BASE), samples=2)
+    runs = {"target": target, "method": method, "third": replace(times(BASE / 3, BASE), samples=4)}
+    [ranking] = rankings("sums", "target", runs, [SUM])
+    assert ([run.run_id for run in ranking.ranked], ranking.without_value) == (["third", "target"], ["method"])
+
+
+def test_a_run_that_shares_no_timed_problem_takes_no_value_from_the_others() -> None:
+    elsewhere = Times({"measured": {"q0": (5.0, 1.0)}}, {})
+    idle = Times({"measured": dict.fromkeys(PROBLEMS, (0.0, 1.0)) | {"q0": (5.0, 1.0)}}, {})
+    runs = {"elsewhere": elsewhere, "idle": idle, "target": times(BASE, BASE), "method": times(BASE / 2, BASE)}
+    [ranking] = rankings("sums", "target", runs, [SECONDS])
+    assert [run.run_id for run in ranking.ranked] == ["method", "target"]
+    assert (ranking.n, ranking.without_value) == (12, ["elsewhere", "idle"])
+
+
+def test_rates_that_are_equal_up_to_rounding_are_no_flip() -> None:
+    """1.5 times the time for 1.5 times the tokens."""
+    runs = {"target": times(BASE, 200 / BASE), "method": times(1.5 * BASE, (200 / BASE) * (1 + 1e-13))}
+    [_, rate] = rankings("sums", "target", runs, [SECONDS, TOKENS])
+    assert ([run.run_id for run in rate.ranked], rate.flips) == (["method", "target"], [])
+
+
+def test_only_the_baseline_is_called_the_baseline_and_other_samples_are_named(tmp_path: Path) -> None:
+    """The baseline lacks samples, so it has no serial time; a run that lacks samples differs even from its own copy."""
+    target = cells.finished(tmp_path, cells.VANILLA, [4] * 12, has_run=lambda problem, sample: sample < 2)
+    method = cells.finished(tmp_path, cells.SPEC, [4] * 12)
+    for folder in (target, method):
+        load_run(folder, tmp_path / "w.duckdb")
+    output = compare(tmp_path, target.path.name, method.path.name, "--stopwatches").stdout
+    [serial] = [line for line in output.splitlines() if line.startswith("GlimpRouter ")]
+    assert "baseline" not in serial
+    assert "the runs timed different samples of these problems" in output
