@@ -68,7 +68,9 @@ def ratio_of_means(
     """Return the value of `first` divided by that of `second`, with its interval; both over the same n problems.
 
     The standard error, which is that of the logarithm, is the delta method's (Cochran, Sampling Techniques, 1977,
-    section 6.4); the interval is the studentized bootstrap on logarithms over whole problems. Fewer than 5 problems, or
+    section 6.4). The interval is the symmetric studentized bootstrap (Hall, On symmetric bootstrap confidence
+    intervals, Journal of the Royal Statistical Society B 50, 1988) on logarithms over whole problems: with few problems
+    of log-normal times it misses less often than the equal-tailed one, at the same width. Fewer than 5 problems, or
     values that differ only by rounding, get Student's t with n − 1 degrees of freedom. Raises ValueError if a value is
     not positive.
     """
@@ -85,8 +87,8 @@ def ratio_of_means(
     if n >= 5 and error > 1e-12:
         pivots = _ratio_pivots(sums, log, resamples, np.random.default_rng(seed))
         if len(pivots):
-            upper, lower = np.quantile(pivots, [(1 + level) / 2, (1 - level) / 2])
-            low, high, kind = log - float(upper) * error, log - float(lower) * error, "studentized bootstrap"
+            quantile = float(np.quantile(np.abs(pivots), level))
+            low, high, kind = log - quantile * error, log + quantile * error, "symmetric studentized bootstrap"
     return Interval(ratio, float(np.exp(low)), float(np.exp(high)), error, kind)
 
 
