@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -114,10 +115,11 @@ def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: 
     needed = {work.model for sample in samples for work in sample}
     if missing := sorted(needed - set(model.speeds)):
         raise ValueError(f"{hardware.name}: no table [{missing[0]}], but the run has calls of that model")
-    latencies, in_flight = crowded_latencies(samples, model, hardware.concurrency)
-    mean = sum(latencies) / len(latencies)
     number = len(samples) if num_samples is None else num_samples
-    wall = hardware.start_seconds + number * mean / (hardware.concurrency * hardware.workers)
+    at_once = min(hardware.concurrency, ceil(number / hardware.workers))  # a worker may have fewer samples than that
+    latencies, in_flight = crowded_latencies(samples, model, at_once)
+    mean = sum(latencies) / len(latencies)
+    wall = hardware.start_seconds + max(mean, number * mean / (at_once * hardware.workers))
     return Projection(latencies, wall, wall / 3600 * hardware.gpus * hardware.workers, in_flight)
 
 

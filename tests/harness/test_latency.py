@@ -92,6 +92,15 @@ def test_a_projection_adds_up_calls_samples_and_the_start() -> None:
     assert there.gpu_hours == pytest.approx(2 * there.wall_seconds / 3600)
 
 
+def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
+    slowed = SPEED.model_copy(update={"slower_per_request": 0.5})
+    there = machine(concurrency=64).model_copy(update={"target": slowed})
+    few = hardware.project([[Work("target", 1, 0, 100)]] * 2, there)
+    assert few.in_flight["target"] == pytest.approx(2)
+    assert few.wall_seconds == pytest.approx(10 * 1.5)
+    assert hardware.project([[Work("target", 1, 0, 100)]], there, num_samples=1).wall_seconds == pytest.approx(10)
+
+
 def test_samples_in_flight_share_the_wall_time_and_slow_each_other() -> None:
     samples = [[Work("target", 1, 0, 100)]] * 8
     slowed = SPEED.model_copy(update={"slower_per_request": 0.5})

@@ -81,7 +81,8 @@ def estimate(
     Raises ValueError if the hardware file lacks a model.
     """
     if machine.is_papers and (seconds := _published_seconds(launch, own, published)):
-        hours = (machine.hardware.start_seconds + seconds.number * _num_samples(launch) / launch.concurrency) / 3600
+        at_once = min(launch.concurrency, _num_samples(launch))
+        hours = (machine.hardware.start_seconds + seconds.number * _num_samples(launch) / at_once) / 3600
         return Estimate(hours, hours * machine.gpus(launch), seconds.source)
     return _modelled(launch, own, of_paper, published, machine)
 

@@ -112,6 +112,18 @@ def test_a_run_of_several_samples_in_flight_has_the_published_tokens_and_not_the
     assert estimated(loaded, launch, own).source == "model: 2,054 tokens, speccot-table2"
 
 
+def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
+    loaded, _, launch, own = the_run("speccot-table6", "128", "gsm8k")
+    start = papers_machine(loaded).hardware.start_seconds
+    by_size = {
+        limit: estimated(loaded, launch.model_copy(update={"limit": limit, "samples": 1}), own).worker_hours * 3600
+        - start
+        for limit in (1, 128, 256)
+    }
+    assert by_size[1] == pytest.approx(by_size[128])
+    assert by_size[256] == pytest.approx(2 * by_size[128])
+
+
 def test_token_level_speculation_has_an_estimate_that_says_what_it_leaves_out() -> None:
     loaded, _, launch, own = the_run("specreason-figure3", "SpecDecode", "gpqa")
     source = estimated(loaded, launch, own).source
