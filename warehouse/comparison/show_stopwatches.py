@@ -135,6 +135,7 @@ def record(ranking: Ranking) -> dict[str, object]:
         "leaves_out": definition.leaves_out,
         "baseline_run_id": ranking.baseline,
         "num_problems": ranking.n,
+        "has_other_samples": ranking.has_other_samples,
         "ranking": [
             {"run_id": run.run_id, "place": run.place, "value": run.value, **_interval("speed_up", run.speed_up)}
             for run in ranking.ranked

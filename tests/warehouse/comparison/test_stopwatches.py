@@ -190,3 +190,5 @@ def test_only_the_baseline_is_called_the_baseline_and_other_samples_are_named(tm
     [serial] = [line for line in output.splitlines() if line.startswith("GlimpRouter ")]
     assert "baseline" not in serial
     assert "the runs timed different samples of these problems" in output
+    rankings = by_name(compare(tmp_path, target.path.name, method.path.name, "--stopwatches", "--format", "json"))
+    assert {name for name, row in rankings.items() if not row["has_other_samples"]} == {"glimprouter", "rsd"}
