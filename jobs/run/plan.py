@@ -136,8 +136,9 @@ def _models(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> _Model
     return _Models(specs.get("draft"), specs.get("target"), [chosen.notice] if chosen.notice else [])
 
 
-def _model(name: str, resolve: Callable[[str], models.ModelRef] = models.resolve) -> ModelSpec:
-    reference = resolve(name)
+def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:
+    """Return what a run keeps of a model; `resolve` finds it by name, as `models.resolve` does unless given."""
+    reference = (resolve or models.resolve)(name)
     path = reference.path_or_hub_id
     trained_on = manifest.data_hash(Path(path), reference.identity) if reference.fingerprint else None
     return ModelSpec(reference.name, path, reference.revision, reference.identity, trained_on)
