@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -22,6 +23,7 @@ from harness.cli.toml_file import parse_toml
 MAX_FILE_BYTES = 64 << 10
 MAX_SPEC_BYTES = 1 << 20
 MAX_TEXT_CHARACTERS = 8000
+_MAX_SHOWN_CHARACTERS = 100
 _LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
 """A lower-case word in braces that is no argument of a LaTeX command, and so meant as a placeholder."""
 
@@ -33,7 +35,7 @@ def render(template: str, **values: str) -> str:
 
 
 def _printable(text: str) -> str:
-    if any(ord(character) < 32 and character not in "\n\t\r" for character in text):
+    if any(unicodedata.category(character) == "Cc" and character not in "\n\t\r" for character in text):
         raise ValueError("holds a control character")
     return text
 
@@ -253,7 +255,10 @@ def _of_spec(text: str, label: str) -> dict[str, Any]:
     own = spec.get("prompts") or {}
     if not isinstance(own, dict):
         raise ValueError(f"{label}: prompts is not a table")
-    return {key: _without_nulls(value) for key, value in own.items()}
+    try:
+        return {key: _without_nulls(value) for key, value in own.items()}
+    except RecursionError as error:
+        raise ValueError(f"{label}: nested too deeply") from error
 
 
 def _without_nulls(value: Any) -> Any:
@@ -279,7 +284,8 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any], label: str, at: 
     merged = dict(below)
     for name, value in above.items():
         if name not in below:
-            raise ValueError(f"{label}: unknown key {at + name!r}; valid: {', '.join(at + key for key in below)}")
+            unknown = (at + name)[:_MAX_SHOWN_CHARACTERS]
+            raise ValueError(f"{label}: unknown key {unknown!r}; valid: {', '.join(at + key for key in below)}")
         if isinstance(below[name], Mapping):
             if not isinstance(value, Mapping):
                 raise ValueError(f"{label}: {at + name} is a table of {', '.join(below[name])}")

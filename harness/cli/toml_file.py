@@ -29,7 +29,7 @@ def parse_toml(text: str, label: str) -> dict[str, Any]:
     """Return the contents of a TOML document. Raises ValueError with one line that starts with `label`."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, and Python's limit on the digits of an integer
         raise _unreadable(label, error) from error
     except RecursionError as error:
         raise ValueError(f"{label}: not a readable TOML file: nested too deeply") from error

@@ -87,6 +87,8 @@ def proposer(method: str, spec_decode: str | None) -> Proposer | None:
 
 def check_flags(proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None) -> None:
     """Raise ValueError, in one line that says what is valid, where the flags beside --spec-decode do not fit it."""
+    if spec_model is not None and not spec_model.strip():
+        raise ValueError("--spec-model is empty: give a known name (see --list speculators), a hub id or a folder")
     if proposing is None:
         for flag, value in (("--spec-model", spec_model), ("--spec-sampling", spec_sampling)):
             if value is not None:

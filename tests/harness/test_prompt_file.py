@@ -40,6 +40,10 @@ CHOICE = Problem("demo/1", "demo", "Which is a prime?", "B", "choice", choices=(
         ("step_separator = ''", "step_separator: String should have at least 1 character"),
         ("answer_bridge = ''", "answer_bridge: is empty; this text is needed"),
         ('system = "\\u0000"', "system: holds a control character"),
+        ('system = "\\u009b2J"', "system: holds a control character"),
+        ('system = "\\u007f"', "system: holds a control character"),
+        (f"{'x' * 5000} = 'x'", f"unknown key '{'x' * 100}'; valid: system"),
+        (f"system = {'9' * 5000}", "not a readable TOML file: Exceeds the limit"),
         (f"system = '{'x' * 8001}'", "system: String should have at most 8000 characters"),
         ("system = ", "not a readable TOML file"),
         (f"system = {'[' * 5000}", "not a readable TOML file: nested too deeply"),
@@ -156,3 +160,11 @@ def test_longer_texts_need_a_longer_context() -> None:
     longer = parse(f"system = '{'x' * 4000}'", "f")
     needed = [required_context_tokens([PROBLEM], 100, 0, wording) for wording in (BUILT_IN, longer)]
     assert needed[1] - needed[0] == 2000
+
+
+def test_a_spec_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path: Path) -> None:
+    """At this depth the JSON parser still succeeds, and what walks the tables afterwards does not."""
+    file = tmp_path / "spec.json"
+    file.write_text('{"prompt_hash": "x", "prompts": ' + '{"a":' * 950 + "1" + "}" * 951)
+    with pytest.raises(ValueError, match=r"^--prompts .*spec\.json: (nested too deeply|not readable as JSON|unknown key)"):
+        load(file)

@@ -54,6 +54,8 @@ def test_suffix_is_refused_without_its_package(monkeypatch: pytest.MonkeyPatch) 
     ("proposer", "model", "sampling", "message"),
     [
         ("eagle3", None, None, "eagle3 needs --spec-model"),
+        ("eagle3", "", None, "--spec-model is empty"),
+        (None, " ", None, "--spec-model is empty"),
         ("ngram", "org/head", None, "--spec-model org/head: ngram uses no model"),
         ("suffix", None, "probabilistic", "--spec-sampling probabilistic: suffix copies tokens"),
         (None, "org/head", None, "--spec-model org/head: needs --spec-decode draft, eagle3 or mtp"),
