@@ -166,5 +166,5 @@ def test_a_spec_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path: Path)
     """At this depth the JSON parser still succeeds, and what walks the tables afterwards does not."""
     file = tmp_path / "spec.json"
     file.write_text('{"prompt_hash": "x", "prompts": ' + '{"a":' * 950 + "1" + "}" * 951)
-    with pytest.raises(ValueError, match=r"^--prompts .*spec\.json: (nested too deeply|not readable as JSON|unknown key)"):
+    with pytest.raises(ValueError, match=r"^--prompts .*spec\.json: (nested too deeply|not readable as JSON)$"):
         load(file)

@@ -19,8 +19,7 @@ def cells(comparison: Comparison, names: Mapping[str, str]) -> list[list[str]]:
     table = []
     for ranking in comparison.rankings:
         title = f"{ranking.definition.title} ({ranking.dataset})" if is_several else ranking.definition.title
-        titles = [title] + [""] * len(ranking.ranked)
-        for title, ranked in zip(titles, ranking.ranked, strict=False):
+        for ranked in ranking.ranked:  # each row is named: on a narrow terminal it is a block of its own
             value = f"{number(ranked.value)} {ranking.definition.unit}"
             table.append(
                 [title, str(ranked.place), names[ranked.run_id], value, *_ratio_cells(ranked, ranking.baseline)]

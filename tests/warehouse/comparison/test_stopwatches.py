@@ -134,6 +134,12 @@ def test_every_shape_for_people_has_the_rankings_and_their_legend(tmp_path: Path
         assert words in output
 
 
+def test_every_row_names_its_definition(tmp_path: Path, pair: list[str]) -> None:
+    """On a narrow terminal each row is a block of its own, apart from the rows above it."""
+    output = compare(tmp_path, *pair, "--stopwatches", "--format", "markdown").stdout
+    assert len([line for line in output.splitlines() if line.startswith("| SplitReason")]) == len(pair)
+
+
 def test_csv_is_refused_in_one_line(tmp_path: Path, pair: list[str]) -> None:
     result = compare(tmp_path, *pair, "--stopwatches", "--format", "csv")
     assert result.exit_code == 2
