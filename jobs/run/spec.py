@@ -198,8 +198,16 @@ class RunSpec:
         return replace(self, selection=None)
 
     def to_json(self) -> str:
-        """The specification as indented JSON."""
-        return json.dumps(asdict(self), indent=2, sort_keys=True, default=dict)
+        """The specification as indented JSON.
+
+        Without prompts of its own and without token-level speculation by a model, a run has no key of these, so that
+        versions that do not know them read it too: their workers share the warehouse, and rebuild it from all runs.
+        """
+        record = asdict(self)
+        for table, name in ((record, "prompts"), (record, "speculator"), (record["engine"], "spec_sampling")):
+            if table[name] is None:
+                del table[name]
+        return json.dumps(record, indent=2, sort_keys=True, default=dict)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
