@@ -11,6 +11,7 @@ from jobs.after import warehouse
 from jobs.after.grading import finish
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.wording import OtherPrompts, check_prompts
 from jobs.submission import snapshot
 
 _WAIT_SECONDS = 3600.0
@@ -26,12 +27,19 @@ def conclude(folder: str, database: str | None = None) -> bool:
     num_unfinished = by_shard(run, read_endings(run)).num_unfinished
     if num_unfinished:
         console.print(
-            f"NOT COMPLETE: {counted(num_unfinished, 'sample is', 'samples are')} not finished. "
-            f"To resume:  python -m jobs resume {run.path}",
+            f"NOT COMPLETE: {counted(num_unfinished, 'sample is', 'samples are')} not finished. " + _how_to_resume(run),
             style="bold yellow",
             soft_wrap=True,
         )
     return not num_unfinished
+
+
+def _how_to_resume(run: RunFolder) -> str:
+    try:
+        check_prompts(run.spec())
+    except OtherPrompts as refusal:
+        return str(refusal)
+    return f"To resume:  python -m jobs resume {run.path}"
 
 
 def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:

@@ -180,6 +180,9 @@ def test_an_interrupted_run_goes_on_from_its_last_accepted_steps(tmp_path: Path,
             check_refusal(run, REFUSED[name], jobs, "worker", run.path, str(shard))
         if name in "".join(done(launch, *arguments, "--dry-run").split()):  # else it is another run by now
             check_refusal(run, REFUSED[name], launch, *arguments)
+        advice = " ".join(invoke(jobs, "finalize", run.path).output.split())
+        assert REFUSED[name] in advice
+        assert "To resume:" not in advice
         return
     before = read_state(run)
     go_on(run, door, arguments)
