@@ -89,16 +89,20 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
         f"finish {step['finish']}, at {step['elapsed_seconds']:.2f} s",
         style=f"bold {color}",
     )
+    accepted_options = {row["option"] for row in candidates if row["accepted"]} - {None}
     for candidate in candidates:
         logprob = candidate["mean_logprob"]
+        outcome = "✘ rejected"
+        if candidate["option"] in accepted_options:  # candidates of one option have the same text
+            outcome = "✔ accepted" if candidate["accepted"] else "= same text as the accepted one:"
         yield plain(
-            f"   {'✔ accepted' if candidate['accepted'] else '✘ rejected'} candidate {candidate['candidate_index']}"
+            f"   {outcome} candidate {candidate['candidate_index']}"
             + ("" if candidate["option"] is None else f" (option {candidate['option']})")
             + f", {candidate['num_tokens']} tokens, finish {candidate['finish']}"
             + ("" if logprob is None else f", mean log-probability {logprob:.3f}"),
-            style="green" if candidate["accepted"] else "red",
+            style="red" if outcome == "✘ rejected" else "green",
         )
-        if not candidate["accepted"]:
+        if outcome == "✘ rejected":
             yield _block(candidate["text"], "      ")
     if step["verdict_kind"] is not None:
         yield from _verdict(step)

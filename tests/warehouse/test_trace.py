@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_a_trace_shows_prompt_steps_candidates_verdict_and_calls(loaded: Loaded)
     ):
         assert part in shown
     assert "✔ accepted candidate 0" in trace(loaded.database, loaded.speculative.path.name, "toy/0", "0").output
+
+
+def test_a_candidate_with_the_accepted_text_is_not_called_rejected(tmp_path: Path) -> None:
+    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
+    sample = runs.speculative(runs.planned(folder)[0])
+    sample.steps[1].candidates.append(replace(sample.steps[1].candidates[0], accepted=False))
+    runs.write_part(folder, [sample])
+    load_run(folder, database)
+    shown = trace(database, folder.path.name, "toy/0", "0").output
+    assert "= same text as the accepted one: candidate 2 (option 0)" in shown
+    assert "✘ rejected candidate 1 (option 1)" in shown
 
 
 def test_errors_and_unfinished_samples_say_so(loaded: Loaded) -> None:
