@@ -242,6 +242,11 @@ def read_problems(path: Path) -> list[Problem]:
     return _PROBLEMS.validate_python(trace_files.read_rows(path))
 
 
+_UNKNOWN_FIELD = ("unexpected_keyword_argument", "extra_forbidden")
+"""What pydantic calls a field that the record does not have."""
+_SHOWN_CHARACTERS = 200
+
+
 @contextlib.contextmanager
 def _damage_named(path: Path) -> Iterator[None]:
     """Turn what reading a file of the plan raises into RunDamaged."""
@@ -250,6 +255,10 @@ def _damage_named(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise RunDamaged(f"{path} is missing") from error
     except ValidationError as error:
+        unknown = [str(found["loc"][-1]) for found in error.errors() if found["type"] in _UNKNOWN_FIELD]
+        if len(unknown) == error.error_count():
+            names = ", ".join(unknown)[:_SHOWN_CHARACTERS]
+            raise RunDamaged(f"{path} was written by a newer version: this one does not know {names}") from error
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
         raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error
