@@ -10,36 +10,26 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 import psutil
 from filelock import Timeout
 
-from harness import environment
-from harness.context import required_context_tokens
-from harness.engine import Engine, Role
-from harness.engines import adapter, factory
-from harness.engines.settings import EngineSettings, Kind, pair_settings
-from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
+from harness.engines import factory
 from harness.engines.turns import taking_turns
-from harness.methods import Method, build
+from harness.methods import build
 from harness.plural import counted
-from harness.problems.problem import Problem
-from harness.prompts import THINK_END
 from jobs.run import state as run_state
-from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
-from jobs.run.spec import Attempt, RunSpec, Unit
+from jobs.run.spec import Unit
 from jobs.run.wording import check_prompts
 from jobs.slurm import client
 from jobs.submission import snapshot
+from jobs.work.attempt import new_attempt
+from jobs.work.engine_settings import engine_settings
 from jobs.work.shard_run import ShardRun
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
@@ -127,11 +117,11 @@ class _Worker:
             return
         check_prompts(spec)
         method = build(spec.method, dict(spec.params))
-        settings = _settings(spec, method, problems.values())
+        settings = engine_settings(spec, method, problems.values())
         started = time.monotonic()
         logs = run.logs_dir / f"shard-{self.shards[0]}"
         async with factory.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
-            attempt = _attempt(run, self.shards[0], engines, time.monotonic() - started)
+            attempt = new_attempt(run, self.shards[0], engines, time.monotonic() - started)
             used_engines = taking_turns(engines) if spec.engine.take_turns else engines
             journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
             samples = ShardRun(spec, method, problems, used_engines, journal, state, _ends_at())
@@ -185,96 +175,6 @@ def _requeue(worker: _Worker) -> None:
     client.requeue(job)
     time.sleep(_REQUEUE_SECONDS)  # Slurm ends this process
     raise OutOfTimeError(f"job {job} was requeued, but Slurm did not end this process")
-
-
-def _settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
-    engine = spec.engine
-    verdict_tokens = method.verdict_tokens(spec.token_budget)
-    required_context = required_context_tokens(problems, spec.token_budget, verdict_tokens, spec.wording)
-    return pair_settings(
-        cast(Kind, engine.kind),
-        method.roles,
-        dtype=engine.dtype,
-        max_context=engine.max_context or required_context,
-        tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
-        memory={"draft": engine.draft_memory, "target": engine.target_memory},
-        concurrency=spec.concurrency,
-        candidates=method.parallel,
-        take_turns=engine.take_turns,
-        speculation=_speculation(spec),
-        adapter=_adapter(spec),
-    )
-
-
-def _speculation(spec: RunSpec) -> Speculation | None:
-    """Return the token-level speculation of a run; raises ValueError where this node does not support it."""
-    engine = spec.engine
-    if engine.spec_decode is None or engine.spec_tokens is None:
-        return None
-    if reason := unsupported_reason(engine.kind, environment.accelerator(), spec.temperature, engine.spec_decode):
-        raise ValueError(reason)
-    weights = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
-    return Speculation(
-        cast(Proposer, engine.spec_decode),
-        engine.spec_tokens,
-        weights.path if weights else None,
-        weights.revision if weights else None,
-        cast(DraftSampling, engine.spec_sampling or "greedy"),
-    )
-
-
-def _adapter(spec: RunSpec) -> adapter.Adapter | None:
-    """Return the adapter of a run; raises ValueError where its folder no longer holds what was planned."""
-    if spec.selection is None:
-        return None
-    selection = adapter.read(spec.selection.path)
-    if adapter.fingerprint(Path(selection.path)) != spec.selection.fingerprint:
-        raise ValueError(f"the selection adapter in {selection.path} has changed since this run was planned")
-    return selection
-
-
-def _attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:
-    now = time.time()
-    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    hardware = environment.hardware()
-    gpus = hardware.get("gpus") or []
-    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
-    return Attempt(
-        attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
-        run_id=run.path.name,
-        shard=shard,
-        hostname=socket.gethostname(),
-        pid=os.getpid(),
-        started_at=now,
-        git_commit=environment.git_commit(),
-        slurm_job_id=job,
-        device=gpus[0]["name"] if gpus else "cpu",
-        num_devices=max(1, len(gpus)),
-        versions=environment.versions(),
-        hardware=hardware,
-        engines={
-            role: {
-                "kv_tokens": engine.kv_tokens,
-                "context_tokens": engine.context_tokens,
-                "think_end_id": _single_id(engine, THINK_END),
-                **_drafts(engine),
-            }
-            for role, engine in engines.items()
-        }
-        | {"startup_seconds": startup_seconds},
-    )
-
-
-def _single_id(engine: Engine, text: str) -> int | None:
-    """Return the id of a text that is one token; None if it is several."""
-    ids = engine.tokenizer.encode(text)
-    return ids[0] if len(ids) == 1 else None
-
-
-def _drafts(engine: Engine) -> dict[str, str]:
-    """Return how the engine itself says that proposed tokens are sampled; empty where no model proposes any."""
-    method: str | None = getattr(engine, "draft_sample_method", None)
-    return {} if method is None else {"draft_sample_method": method}
 
 
 def _end_with_launcher() -> None:

@@ -1,0 +1,61 @@
+"""The record of a worker's attempt: where and with what it ran."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from harness import environment
+from harness.engine import Engine, Role
+from harness.prompts import THINK_END
+from jobs.run.endings import attempt_name
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Attempt
+
+
+def new_attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:
+    """Return the record of an attempt that starts now; `shard` is the first of its shards."""
+    now = time.time()
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
+    hardware = environment.hardware()
+    gpus = hardware.get("gpus") or []
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    return Attempt(
+        attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
+        run_id=run.path.name,
+        shard=shard,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        started_at=now,
+        git_commit=environment.git_commit(),
+        slurm_job_id=job,
+        device=gpus[0]["name"] if gpus else "cpu",
+        num_devices=max(1, len(gpus)),
+        versions=environment.versions(),
+        hardware=hardware,
+        engines={
+            role: {
+                "kv_tokens": engine.kv_tokens,
+                "context_tokens": engine.context_tokens,
+                "think_end_id": _single_id(engine, THINK_END),
+                **_drafts(engine),
+            }
+            for role, engine in engines.items()
+        }
+        | {"startup_seconds": startup_seconds},
+    )
+
+
+def _single_id(engine: Engine, text: str) -> int | None:
+    """Return the id of a text that is one token; None if it is several."""
+    ids = engine.tokenizer.encode(text)
+    return ids[0] if len(ids) == 1 else None
+
+
+def _drafts(engine: Engine) -> dict[str, str]:
+    """Return how the engine itself says that proposed tokens are sampled; empty where no model proposes any."""
+    method: str | None = getattr(engine, "draft_sample_method", None)
+    return {} if method is None else {"draft_sample_method": method}

@@ -1,0 +1,67 @@
+"""The settings that a run's engines are started with on this node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+from harness import environment
+from harness.context import required_context_tokens
+from harness.engine import Role
+from harness.engines import adapter
+from harness.engines.settings import EngineSettings, Kind, pair_settings
+from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
+from harness.methods import Method
+from harness.problems.problem import Problem
+from jobs.run.spec import RunSpec
+
+
+def engine_settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
+    """Resolve the settings of a run's engines by role.
+
+    Raises ValueError where this node does not support them, or an adapter has changed since the run was planned.
+    """
+    engine = spec.engine
+    verdict_tokens = method.verdict_tokens(spec.token_budget)
+    required_context = required_context_tokens(problems, spec.token_budget, verdict_tokens, spec.wording)
+    return pair_settings(
+        cast(Kind, engine.kind),
+        method.roles,
+        dtype=engine.dtype,
+        max_context=engine.max_context or required_context,
+        tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
+        memory={"draft": engine.draft_memory, "target": engine.target_memory},
+        concurrency=spec.concurrency,
+        candidates=method.parallel,
+        take_turns=engine.take_turns,
+        speculation=_speculation(spec),
+        adapter=_adapter(spec),
+    )
+
+
+def _speculation(spec: RunSpec) -> Speculation | None:
+    """Return the token-level speculation of a run; raises ValueError where this node does not support it."""
+    engine = spec.engine
+    if engine.spec_decode is None or engine.spec_tokens is None:
+        return None
+    if reason := unsupported_reason(engine.kind, environment.accelerator(), spec.temperature, engine.spec_decode):
+        raise ValueError(reason)
+    weights = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
+    return Speculation(
+        cast(Proposer, engine.spec_decode),
+        engine.spec_tokens,
+        weights.path if weights else None,
+        weights.revision if weights else None,
+        cast(DraftSampling, engine.spec_sampling or "greedy"),
+    )
+
+
+def _adapter(spec: RunSpec) -> adapter.Adapter | None:
+    """Return the adapter of a run; raises ValueError where its folder no longer holds what was planned."""
+    if spec.selection is None:
+        return None
+    selection = adapter.read(spec.selection.path)
+    if adapter.fingerprint(Path(selection.path)) != spec.selection.fingerprint:
+        raise ValueError(f"the selection adapter in {selection.path} has changed since this run was planned")
+    return selection
