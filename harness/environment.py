@@ -7,7 +7,8 @@ Companions of torch (torchvision, torchaudio, torchcodec) that were built agains
 transformers imports them if they are installed. harness.installation leaves them out for CPUs; an environment that was
 built in another way may have them. None of them is needed for text.
 
-Only the standard library is imported, because harness.installation runs before anything is installed.
+Beside harness.gpus only the standard library is imported, because harness.installation runs before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Literal
+
+from harness.gpus import accelerator as usable_accelerator
+from harness.gpus import visible_gpus
 
 DISTRIBUTION = "speculative-reasoning-harness"
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
@@ -74,7 +78,7 @@ def git_commit() -> str | None:
 
 
 def hardware() -> dict[str, Any]:
-    """Return what latencies depend on: CPU, cores, memory in bytes, GPUs."""
+    """Return what latencies depend on: CPU, cores, memory in bytes, and the GPUs that this process may use."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "hostname": socket.gethostname(),
@@ -87,20 +91,21 @@ def hardware() -> dict[str, Any]:
 
 
 def gpus() -> list[dict[str, str]]:
-    """Return name, memory and driver of each GPU as nvidia-smi reports them; empty without nvidia-smi."""
-    fields = ("name", "memory.total", "driver_version")
-    text = _output(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
-    rows = [[cell.strip() for cell in line.split(",")] for line in (text or "").splitlines()]
-    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    """Return name, memory, driver and UUID of each GPU that this process may use; empty where none is found."""
+    return [
+        {
+            "name": card.name,
+            "memory.total": f"{card.memory_bytes >> 20} MiB",
+            "driver_version": card.driver or "",
+            "uuid": card.device,
+        }
+        for card in visible_gpus()
+    ]
 
 
 def accelerator() -> Literal["gpu", "cpu"]:
-    """Return whether this process can use an NVIDIA GPU, without importing torch."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in {"", "-1"}:
-        return "cpu"
-    if any(Path("/dev").glob("nvidia[0-9]*")):
-        return "gpu"
-    return "gpu" if _output(["nvidia-smi", "-L"]) else "cpu"
+    """Return whether this process can use an NVIDIA or AMD GPU, without importing torch."""
+    return usable_accelerator()
 
 
 def unusable_companions(timeout_seconds: float | None = None) -> dict[str, str]:

@@ -95,9 +95,10 @@ def test_fronts_are_commands_and_the_other_exceptions_are_not() -> None:
     assert {module for module in FRONTS | UPWARD if is_command(FILES[module])} == FRONTS
 
 
-def test_what_every_command_is_made_with_needs_no_package_of_the_project() -> None:
+def test_what_every_command_is_made_with_needs_no_other_package_of_the_project() -> None:
     assert GRAPH[COMMANDS].keys() == {"harness.environment"}
-    assert not GRAPH["harness.environment"]
+    assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
+    assert not GRAPH["harness.gpus"]
 
 
 def test_imports_make_no_cycle() -> None:

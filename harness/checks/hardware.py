@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
 
-from harness import environment
+from harness import environment, gpus
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 
-_FIELDS = "name,memory.total,memory.used,driver_version"
-_TIMEOUT_SECONDS = 15.0
 _USED_BY_OTHERS = 0.1
 """Share of a GPU's memory that others may use without a warning."""
 
@@ -44,7 +39,7 @@ def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
         return None
     needed = sum(size / question.tensor_parallel.get(role, 1) for role, size in weights.items())
     if environment.accelerator() == "gpu":
-        memories = [int(gpu["memory.total"].split()[0]) << 20 for gpu in environment.gpus()]
+        memories = [card.memory_bytes for card in gpus.visible_gpus()]
         room, where = min(memories, default=0), "one GPU"
     else:
         needed, room, where = sum(weights.values()), psutil.virtual_memory().available, "memory that is free"
@@ -57,37 +52,34 @@ def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
 
 
 def _gpus(question: Question) -> Iterator[Check]:
-    rows = _nvidia_smi()
-    if isinstance(rows, str):
-        yield failure("gpu", f"there is a GPU, but nvidia-smi fails ({rows}): have the driver repaired")
+    cards = gpus.visible_gpus()
+    if not cards:
+        yield failure("gpu", f"there is a GPU, but {_why_unknown()}: have the driver repaired")
         return
-    for index, (name, total, used, driver) in enumerate(rows):
-        text = f"{name}, {total} MiB, driver {driver}"
-        if total.isdigit() and used.isdigit() and int(used) > _USED_BY_OTHERS * int(total):
-            yield warning(f"gpu {index}", f"{text}; {used} MiB are in use by others: see nvidia-smi")
+    for card in cards:
+        text = f"{card.name}, {card.memory_bytes >> 20} MiB, driver {card.driver or 'unknown'}"
+        if card.used_bytes > _USED_BY_OTHERS * card.memory_bytes > 0:
+            used = card.used_bytes >> 20
+            yield warning(f"gpu {card.index}", f"{text}; {used} MiB are in use by others: see nvidia-smi")
         else:
-            yield ok(f"gpu {index}", text)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = min(len(rows), len(visible.split(","))) if visible else len(rows)
+            yield ok(f"gpu {card.index}", text)
     needed = max(question.tensor_parallel.values(), default=1)
-    if question.workers_run_here and count < needed:
-        yield failure("gpu", f"{count} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs")
+    if question.workers_run_here and len(cards) < needed:
+        text = f"{len(cards)} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs"
+        yield failure("gpu", text)
 
 
-def _nvidia_smi() -> list[list[str]] | str:
-    """Return rows of `_FIELDS`, or the reason why there are none."""
-    if shutil.which("nvidia-smi") is None:
-        return "not installed"
-    command = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return str(problem)
-    rows = [[cell.strip() for cell in row] for row in csv.reader(done.stdout.splitlines())]
-    complete_rows = [row for row in rows if len(row) == len(_FIELDS.split(","))]
-    if done.returncode != 0 or not complete_rows:
-        return f"status {done.returncode}, {done.stdout.strip()[:80]!r}"
-    return complete_rows
+def _why_unknown() -> str:
+    """Return why no card is listed where there is one."""
+    reasons = []
+    for query in (gpus.query_nvidia, gpus.query_amd):
+        try:
+            query()
+        except gpus.QueryFailed as failed:
+            reasons.append(str(failed))
+        else:
+            return "CUDA_VISIBLE_DEVICES (ROCm: ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES) names none that is listed"
+    return "; ".join(reasons)
 
 
 def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:

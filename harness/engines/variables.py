@@ -6,6 +6,7 @@ import os
 import warnings
 from importlib.metadata import entry_points
 
+from harness import gpus
 from harness.engines import parent_watch
 from harness.engines.settings import EngineSettings
 
@@ -27,6 +28,11 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
         if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
+    if settings.device == "gpu":
+        # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
+        environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if (devices := gpus.slurm_devices()) is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
     if parent_watch.ENTRY_POINT not in entry_points(group="vllm.general_plugins").names:

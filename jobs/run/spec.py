@@ -252,8 +252,9 @@ class Attempt:
     git_commit: str | None
     slurm_job_id: str | None = None
     device: str = "cpu"
-    """`cpu`, or the name of the GPU."""
+    """`cpu`, or the name of the first GPU that the engines hold; `gpu` where its name is unknown."""
     num_devices: int = 1
+    """Number of GPUs that the engines hold together."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package versions."""
     hardware: Mapping[str, Any] = field(default_factory=dict)

@@ -8,20 +8,26 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from harness import environment
+from harness import environment, gpus
 from harness.engine import Engine, Role
+from harness.engines.settings import EngineSettings
 from harness.prompts import THINK_END
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
 
 
-def new_attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], startup_seconds: float) -> Attempt:
+def new_attempt(
+    run: RunFolder,
+    shard: int,
+    engines: Mapping[Role, Engine],
+    settings: Mapping[Role, EngineSettings],
+    startup_seconds: float,
+) -> Attempt:
     """Return the record of an attempt that starts now; `shard` is the first of its shards."""
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    hardware = environment.hardware()
-    gpus = hardware.get("gpus") or []
+    cards = gpus.held_gpus((None, engine.tensor_parallel) for engine in settings.values())
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
         attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
@@ -32,10 +38,10 @@ def new_attempt(run: RunFolder, shard: int, engines: Mapping[Role, Engine], star
         started_at=now,
         git_commit=environment.git_commit(),
         slurm_job_id=job,
-        device=gpus[0]["name"] if gpus else "cpu",
-        num_devices=max(1, len(gpus)),
+        device=cards[0].name if cards else environment.accelerator(),
+        num_devices=max(1, len(cards)),
         versions=environment.versions(),
-        hardware=hardware,
+        hardware=environment.hardware(),
         engines={
             role: {
                 "kv_tokens": engine.kv_tokens,

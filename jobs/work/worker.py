@@ -121,7 +121,7 @@ class _Worker:
         started = time.monotonic()
         logs = run.logs_dir / f"shard-{self.shards[0]}"
         async with factory.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
-            attempt = new_attempt(run, self.shards[0], engines, time.monotonic() - started)
+            attempt = new_attempt(run, self.shards[0], engines, settings, time.monotonic() - started)
             used_engines = taking_turns(engines) if spec.engine.take_turns else engines
             journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
             samples = ShardRun(spec, method, problems, used_engines, journal, state, _ends_at())

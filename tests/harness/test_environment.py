@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import venv
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import environment
+from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,23 +79,18 @@ def test_versions_and_hardware_are_plain_data_and_import_nothing_heavy() -> None
     assert not torch
 
 
-def test_nvidia_smi_is_believed_unless_no_device_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X" || echo "NVIDIA H200, 143771 MiB, 570.1"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_the_recorded_gpus_are_those_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i, "NVIDIA H200", 143771) for i in range(8)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    [gpu] = environment.hardware()["gpus"]
+    assert (gpu["name"], gpu["memory.total"], gpu["driver_version"]) == ("NVIDIA H200", "143771 MiB", "570.86.15")
+    assert gpu["uuid"].startswith("GPU-00000003")
     assert environment.accelerator() == "gpu"
-    assert environment.gpus() == [{"name": "NVIDIA H200", "memory.total": "143771 MiB", "driver_version": "570.1"}]
-    for hidden in ("", "-1"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-        assert environment.accelerator() == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert (environment.hardware()["gpus"], environment.accelerator()) == ([], "cpu")
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found'; exit 6"])
 def test_an_nvidia_smi_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    put_tool(tmp_path, monkeypatch, "nvidia-smi", f"#!/bin/sh\n{script}\n")
     assert environment.gpus() == []

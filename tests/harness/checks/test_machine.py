@@ -17,6 +17,7 @@ from harness import environment, installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm.checks import check_slurm
+from tests.harness.cards import card, put_nvidia_smi, put_tool
 from tests.harness.checks.question import QUESTION, ROOT, problem_texts, worst_status
 from tests.requirements import require_tool, skip_by_design
 
@@ -187,30 +188,39 @@ def test_a_vllm_that_cannot_be_used_is_detected(
     assert (worst_status(checks), message in problem_texts(checks)) == (status, True), checks
 
 
-def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    tool = folder / "nvidia-smi"
-    tool.write_text(f'#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X" && exit\n{answer}\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
 @pytest.mark.parametrize(
-    ("answer", "ranks", "status", "message"),
+    ("visible", "used", "ranks", "status", "message"),
     [
-        ("echo 'NVIDIA H200, 143771, 0, 570.1'", 1, "ok", ""),
-        ("echo 'NVIDIA H200, 143771, 90000, 570.1'", 1, "warning", "90000 MiB are in use by others"),
-        ("echo 'NVIDIA H200, 143771, 0, 570.1'", 2, "failure", "1 of the 2 that --target-tensor-parallel"),
-        ("echo 'Failed to initialize NVML'; exit 18", 1, "failure", "Failed to initialize NVML"),
+        (None, 0, 2, "ok", ""),
+        (None, 90000, 1, "warning", "90000 MiB are in use by others"),
+        (None, 0, 4, "failure", "2 of the 4 that --target-tensor-parallel"),
+        ("1", 0, 2, "failure", "1 of the 2 that --target-tensor-parallel"),
+        ("7", 0, 1, "failure", "names none that is listed"),
     ],
 )
 def test_gpus_are_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, ranks: int, status: Status, message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    used: int,
+    ranks: int,
+    status: Status,
+    message: str,
 ) -> None:
-    nvidia_smi(tmp_path, monkeypatch, answer)
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i, "NVIDIA H200", 143771, used) for i in range(2)])
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     checks = list(hardware.check_devices(replace(QUESTION, tensor_parallel={"target": ranks})))
     assert worst_status(checks) == status
     assert message in problem_texts(checks)
+
+
+def test_a_driver_that_fails_is_a_failure_with_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = '#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X" && exit\necho "Failed to initialize NVML"; exit 18\n'
+    put_tool(tmp_path, monkeypatch, "nvidia-smi", script)
+    [check] = hardware.check_devices(QUESTION)
+    assert check.status == "failure"
+    assert "Failed to initialize NVML" in check.text
 
 
 def test_a_job_that_requested_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

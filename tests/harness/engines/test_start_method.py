@@ -14,6 +14,7 @@ import pytest
 from harness.engine import Role
 from harness.engines.settings import EngineSettings
 from harness.engines.variables import variables
+from tests.harness.cards import card, put_nvidia_smi
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 needs_vllm = pytest.mark.needs_tool("vllm")
@@ -64,6 +65,16 @@ def test_the_start_method_is_spawn_in_any_environment(monkeypatch: pytest.Monkey
     if outside is not None:
         monkeypatch.setenv(METHOD, outside)
     assert variables(EngineSettings(kind="vllm", device="gpu"))[METHOD] == "spawn"
+
+
+def test_an_engine_sees_only_the_cards_that_slurm_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i) for i in range(8)])
+    gpu = EngineSettings(kind="vllm", device="gpu")
+    assert "CUDA_VISIBLE_DEVICES" not in variables(gpu)
+    monkeypatch.setenv("SLURM_JOB_GPUS", "6,7")
+    devices = (variables(gpu)["CUDA_VISIBLE_DEVICES"] or "").split(",")
+    assert [device[:12] for device in devices] == ["GPU-00000006", "GPU-00000007"]
+    assert "CUDA_VISIBLE_DEVICES" not in variables(EngineSettings(kind="vllm", device="cpu"))
 
 
 @pytest.mark.vllm

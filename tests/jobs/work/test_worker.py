@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,8 +20,10 @@ from harness.engines.settings import EngineSettings
 from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.shards import assign_to_shards
+from jobs.run.spec import EngineSpec
 from jobs.run.state import compact, read_state
 from jobs.work.worker import ShardBusyError, run_shard
+from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
 
 
@@ -117,3 +120,13 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
     attempts = Counter(row["num_attempts"] for row in trace_files.read_rows(part))
     assert 1 <= attempts[2] <= 8, "those in flight at the restart"
     assert attempts[1] == 24 - attempts[2]
+
+
+def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i, "NVIDIA H100") for i in range(8)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
+    run = plan(tmp_path, engine=EngineSpec("scripted", target_tensor_parallel=2), samples=1)
+    run_shard(str(run.path), 0)
+    attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
+    assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
+    assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
