@@ -28,7 +28,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo train-demo test test-slurm coverage check bench bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo train-demo test test-slurm coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ check: $(STAMP) ## Check lint, formatting and types
 
 bench: $(SMOLLM_STAMP) ## Measure the harness around bare vLLM
 	$(RUN) -m harness.bench
+
+bench-loop: $(SMOLLM_STAMP) ## Measure what a step costs the worker's event loop
+	$(RUN) -m harness.bench.loop
 
 bench-grading: $(STAMP) ## Measure the grader; needs MATH-500 (local or hub)
 	$(RUN) -m grading.bench

@@ -46,6 +46,7 @@ DOORS = {
         "harness/engines/vllm_process.py",
         "harness/engines/vllm_arguments.py",
         "harness/bench/bare_vllm.py",
+        "harness/bench/instant_core.py",
     },
     "submitit": {"jobs/submission/submit.py"},
     "duckdb": {"warehouse/database.py"},
