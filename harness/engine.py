@@ -196,5 +196,11 @@ class Engine(Protocol):
         Raises EngineError.
         """
 
+    async def reset_prefix_cache(self) -> bool:
+        """Forget the prompts of earlier requests, so that none of their tokens counts as cached from now on.
+
+        Returns False where requests are still running, which keep what they use. Raises EngineDied.
+        """
+
     async def close(self) -> None:
         """End the engine and all of its processes. May be called more than once."""

@@ -41,7 +41,3 @@ class BareVLLM(EngineWrapper):
         ):
             output = latest
         return output.num_cached_tokens or 0
-
-    async def reset_prefix_cache(self) -> None:
-        """Empty the prefix cache."""
-        await self._process.llm.reset_prefix_cache()

@@ -25,9 +25,6 @@ class BareEngine(Engine, Protocol):
     async def generate_bare(self, prompt: list[int], sampling: Sampling) -> int:
         """Generate exactly `max_tokens`; returns the cached prompt tokens."""
 
-    async def reset_prefix_cache(self) -> None:
-        """Empty the prefix cache."""
-
 
 Engines = Mapping[Role, BareEngine]
 

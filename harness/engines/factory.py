@@ -49,7 +49,7 @@ async def open_engines(
                 continue
             if source is None and settings[role].kind != "scripted":
                 raise ValueError(f"this method needs a {role} model")
-            engines[role] = await _start(source, role, settings[role], log_dir / f"{role}.log")
+            engines[role] = await start(source, role, settings[role], log_dir / f"{role}.log")
         yield engines
     finally:
         outcomes = await asyncio.gather(*(engine.close() for engine in engines.values()), return_exceptions=True)
@@ -58,7 +58,8 @@ async def open_engines(
                 raise outcome
 
 
-async def _start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:
+async def start(source: ModelSource | None, role: Role, settings: EngineSettings, log_path: Path) -> Engine:
+    """Start one engine, whose output goes to `log_path`. Raises EngineDied."""
     if settings.kind == "scripted" or source is None:
         return _scripted(role, settings)
     revision = None if Path(source.path).is_dir() else source.revision

@@ -133,6 +133,13 @@ class ScriptedEngine:
         self.counters.output_tokens += 1
         return Choice(logprobs, len(prompt), cached, timing)
 
+    async def reset_prefix_cache(self) -> bool:
+        """See Engine.reset_prefix_cache."""
+        if self.counters.in_flight:
+            return False
+        self._cache.clear()
+        return True
+
     async def close(self) -> None:
         """See Engine.close."""
         self.closed = True

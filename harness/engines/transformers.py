@@ -89,6 +89,10 @@ class TransformersEngine:
             raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
         return Choice(logprobs, len(prompt), 0, clock.timing())
 
+    async def reset_prefix_cache(self) -> bool:
+        """See Engine.reset_prefix_cache; there is no such cache here."""
+        return self._in_flight == 0
+
     async def close(self) -> None:
         """See Engine.close."""
         async with self._lock:

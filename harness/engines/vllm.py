@@ -76,6 +76,16 @@ class VLLMEngine:
         """See Engine.restarts."""
         return self.process.restarts
 
+    async def reset_prefix_cache(self) -> bool:
+        """See Engine.reset_prefix_cache."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        llm = self.process.llm
+        try:
+            return llm is not None and bool(await llm.reset_prefix_cache())
+        except EngineDeadError as error:
+            raise EngineDied(f"the {self.role} engine has died") from error
+
     async def close(self) -> None:
         """See Engine.close."""
         await self.process.close()

@@ -142,17 +142,23 @@ def _checked(make: Any, **parameters: Any) -> Any:
         raise RequestRefused(str(rejection)) from rejection
 
 
+def batched_tokens(settings: EngineSettings, context: int | None) -> int | None:
+    """Return the most tokens that one batch computes, with a context of this many tokens; None: vLLM's default."""
+    if settings.device == "gpu":
+        return settings.max_num_batched_tokens
+    return max(settings.max_num_batched_tokens or _CPU_BATCHED_TOKENS, context or 0)
+
+
 def _batching(settings: EngineSettings, context: int | None) -> dict[str, Any]:
     """Return the arguments on batching. On a CPU no prompt may be split over two batches.
 
     vLLM 0.32 rewinds the generator of a seeded request whose prompt was split. CPU generators do not support that, and
     the engine dies ("CPU Generator does not use offset").
     """
-    tokens = settings.max_num_batched_tokens
+    tokens = batched_tokens(settings, context)
     if settings.device == "gpu":
         return {"max_num_batched_tokens": tokens}
-    whole_prompt = max(tokens or _CPU_BATCHED_TOKENS, context or 0)
-    return {"enable_chunked_prefill": False, "max_num_batched_tokens": whole_prompt}
+    return {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
 
 
 def _speculative_config(model_path: str, revision: str | None, speculation: Speculation) -> dict[str, object]:

@@ -42,6 +42,10 @@ class EngineWrapper:
         """See Engine."""
         return await self._engine.choose(prompt, options)
 
+    async def reset_prefix_cache(self) -> bool:
+        """See Engine."""
+        return await self._engine.reset_prefix_cache()
+
     async def close(self) -> None:
         """See Engine."""
         await self._engine.close()

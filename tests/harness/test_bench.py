@@ -41,8 +41,9 @@ class BareScripted(ScriptedEngine):
         self._now -= 1
         return len(prompt) // 2
 
-    async def reset_prefix_cache(self) -> None:
+    async def reset_prefix_cache(self) -> bool:
         self.forgotten += 1
+        return True
 
 
 def bench(**changes: float) -> Bench:

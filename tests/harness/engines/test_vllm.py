@@ -160,6 +160,18 @@ async def test_the_prefix_cache_grows_with_the_chain(target: VLLMEngine) -> None
     assert cached == sorted(set(cached))
 
 
+async def test_a_reset_forgets_prompts_and_is_refused_while_a_request_runs(target: VLLMEngine) -> None:
+    prompt, sampling = [302, *PROMPT], Sampling(2)
+    cached = [(await target.generate(prompt, sampling)).cached_tokens for _ in range(2)]
+    assert cached[0] == 0 < cached[1]
+    running = asyncio.create_task(target.generate([303, *PROMPT], Sampling(350)))
+    await asyncio.sleep(0.1)
+    assert not await target.reset_prefix_cache()
+    await running
+    assert await target.reset_prefix_cache()
+    assert (await target.generate(prompt, sampling)).cached_tokens == 0
+
+
 async def test_candidates_of_a_new_prompt_report_no_cache_hits(draft: VLLMEngine) -> None:
     assert (await draft.generate([301, *PROMPT], Sampling(4, 1.0, n=4))).cached_tokens == 0
 

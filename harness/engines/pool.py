@@ -1,0 +1,182 @@
+"""The engines of one worker over several runs: each is opened when a run needs it and kept while the next one does.
+
+While a run is worked on, only its own engines are open: one that idles beside them would keep memory and cores that the
+run has alone. Engines are kept in the order in which they start, the target first, because a later one is measured
+against what the earlier ones have left of the memory: where a target is started anew, so is the draft behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.engine import Engine, EngineDied, Role
+from harness.engines import factory
+from harness.engines.settings import EngineSettings
+from harness.engines.sharing import EngineNeed, EngineStart, LeasedEngine, may_share, serving_all
+
+START_ORDER: tuple[Role, ...] = ("target", "draft")
+"""The large engine first: engines that start together misjudge each other's memory."""
+_RESET_SECONDS = 10.0
+"""How long to wait for the last requests of the run before to leave the engine."""
+_RESET_POLL_SECONDS = 0.05
+_MAX_FAILED_STARTS = 2
+"""Number of failed starts with the same settings after which they are not tried again."""
+
+
+@dataclass(frozen=True, eq=False)
+class _OpenEngine:
+    need: EngineNeed
+    """The need with the settings that the engine was opened with."""
+    engine: Engine
+    start: EngineStart
+
+
+class EnginePool:
+    """Opens engines for one run after the other; use it as an asynchronous context manager, which closes them."""
+
+    def __init__(self) -> None:
+        self._planned: list[EngineNeed] = []
+        self._open: list[_OpenEngine] = []
+        """In the order of their starts."""
+        self._failed: list[tuple[EngineNeed, EngineDied]] = []
+
+    def plan(self, needs: Iterable[EngineNeed]) -> None:
+        """Add needs of runs to come: an engine is opened with the settings that serve all needs that may share it."""
+        self._planned += needs
+
+    async def __aenter__(self) -> EnginePool:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def lease(self, needs: Iterable[EngineNeed], log_dir: Path) -> dict[Role, LeasedEngine]:
+        """Return the engines of the next run by role; those that it does not need are closed first.
+
+        Engines that were used before have forgotten their prompts. Raises EngineDied where one does not start.
+        """
+        ordered = _in_start_order(needs)
+        kept = await self._usable(ordered)
+        await self._close(self._open[len(kept) :])
+        leased = [self._leased(need, opened, is_warm=True) for need, opened in zip(ordered, kept, strict=False)]
+        for need in ordered[len(kept) :]:
+            opened = await self._start(need, log_dir / f"{need.role}.log")
+            leased.append(self._leased(need, opened, is_warm=False))
+        return {need.role: engine for need, engine in zip(ordered, leased, strict=True)}
+
+    async def close(self) -> None:
+        """Close all engines, after the last run or after one that failed: what it has left in them is not known."""
+        await self._close(list(self._open))
+
+    def _leased(self, need: EngineNeed, opened: _OpenEngine, *, is_warm: bool) -> LeasedEngine:
+        return LeasedEngine(opened.engine, need.role, need.settings.max_context, opened.start, is_warm=is_warm)
+
+    async def _usable(self, needs: Sequence[EngineNeed]) -> list[_OpenEngine]:
+        """Return the open engines, from the first one on, that these needs would start just so."""
+        usable: list[_OpenEngine] = []
+        for need, opened in zip(needs, self._open, strict=False):
+            if opened.need != self._serving(need) or not await _is_as_new(opened.engine):
+                break
+            usable.append(opened)
+        return usable
+
+    def _serving(self, need: EngineNeed) -> EngineNeed:
+        """Return the need with the settings to open its engine with: its own, once those for all have failed."""
+        together = [need, *(planned for planned in self._planned if may_share(need, planned))]
+        shared = _with(need, serving_all(together))
+        return need if self._failures(shared) else shared
+
+    def _failures(self, need: EngineNeed) -> list[EngineDied]:
+        return [error for failed, error in self._failed if failed == need]
+
+    async def _start(self, need: EngineNeed, log_path: Path) -> _OpenEngine:
+        while True:
+            wanted = self._serving(need)
+            failures = self._failures(wanted)
+            if len(failures) >= _MAX_FAILED_STARTS:
+                raise EngineDied(f"not started again after {len(failures)} failed starts: {failures[-1]}")
+            started, started_at = time.monotonic(), time.time()
+            try:
+                engine = await factory.start(wanted, need.role, wanted.settings, log_path)
+            except EngineDied as error:
+                self._failed.append((wanted, error))
+                if wanted == need:
+                    raise
+            else:
+                break
+        opened = _OpenEngine(wanted, engine, EngineStart(_start_id(started_at, need.role), time.monotonic() - started))
+        self._open.append(opened)
+        return opened
+
+    async def _close(self, engines: Sequence[_OpenEngine]) -> None:
+        self._open = [opened for opened in self._open if opened not in engines]
+        outcomes = await asyncio.gather(*(opened.engine.close() for opened in engines), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+async def _is_as_new(engine: Engine) -> bool:
+    """Let an engine forget the prompts of the run before; False where it cannot be used like one just started.
+
+    An engine that died and was replaced is not used again: every run has its own replacement in reserve.
+    """
+    if engine.restarts:
+        return False
+    try:
+        async with asyncio.timeout(_RESET_SECONDS):  # a dying engine may not answer
+            while not await engine.reset_prefix_cache():
+                await asyncio.sleep(_RESET_POLL_SECONDS)
+    except (EngineDied, TimeoutError):
+        return False
+    return not engine.restarts
+
+
+def in_engine_order(runs: Sequence[Sequence[EngineNeed]]) -> list[int]:
+    """Return the numbers of the runs in an order in which few engines are started, given the needs of each.
+
+    Runs that may share the engine that starts first follow each other, and among these those that may share all;
+    otherwise the order stays.
+    """
+    distinct: list[EngineNeed] = []
+
+    def place(need: EngineNeed) -> int:
+        known = (number for number, other in enumerate(distinct) if may_share(need, other))
+        number = next(known, len(distinct))
+        if number == len(distinct):
+            distinct.append(need)
+        return number
+
+    places = [[place(need) for need in _in_start_order(needs)] for needs in runs]
+    return sorted(range(len(runs)), key=places.__getitem__)
+
+
+def num_starts(runs: Sequence[Sequence[EngineNeed]]) -> int:
+    """Return how many engines are started for these runs in this order, where none fails."""
+    number, open_engines = 0, list[EngineNeed]()
+    for needs in map(_in_start_order, runs):
+        pairs = itertools.takewhile(lambda pair: may_share(*pair), zip(open_engines, needs, strict=False))
+        number += len(needs) - sum(1 for _ in pairs)
+        open_engines = needs
+    return number
+
+
+def _in_start_order(needs: Iterable[EngineNeed]) -> list[EngineNeed]:
+    return sorted(needs, key=lambda need: START_ORDER.index(need.role))
+
+
+def _with(need: EngineNeed, settings: EngineSettings) -> EngineNeed:
+    return EngineNeed(need.role, need.path, need.revision, settings)
+
+
+def _start_id(started_at: float, role: Role) -> str:
+    stamp = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%S.%f")
+    return f"{stamp}-{socket.gethostname()}-{os.getpid()}-{role}"

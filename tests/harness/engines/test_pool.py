@@ -1,0 +1,169 @@
+"""Engines over several runs: which are shared, which are closed, and what a run sees of the run before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engine import EngineDied, RequestRefused, Role, Sampling
+from harness.engines import factory
+from harness.engines.pool import EnginePool, in_engine_order, num_starts
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.sharing import EngineNeed, may_share
+from harness.engines.speculation import Speculation
+
+pytestmark = pytest.mark.asyncio
+PROMPT = list(b"a prompt that is longer than two blocks of the prefix cache")
+
+
+def needs(
+    *roles: Role, device: Any = "cpu", draft: str = "small", target: str = "large", **options: Any
+) -> list[EngineNeed]:
+    settings = pair_settings("scripted", roles, device=device, **{"max_context": 1024, "concurrency": 4, **options})
+    models = {"draft": draft, "target": target}
+    return [EngineNeed(role, models[role], None, settings[role]) for role in roles]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Role, EngineSettings, ScriptedEngine]]]:
+    """Every engine that was started, in order."""
+    monkeypatch.setattr("harness.engines.settings.cpu_kv_bytes", lambda: 1 << 30)
+    scripted, starts = factory._scripted, []
+
+    def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:
+        engine = scripted(role, settings)
+        assert isinstance(engine, ScriptedEngine)
+        starts.append((role, settings, engine))
+        return engine
+
+    monkeypatch.setattr(factory, "_scripted", recorded)
+    yield starts
+    assert all(engine.closed for _, _, engine in starts), "the pool closes whatever it has opened"
+
+
+async def test_runs_with_equal_needs_share_one_start_and_say_which(started: list[Any], tmp_path: Path) -> None:
+    async with EnginePool() as pool:
+        first = await pool.lease(needs("draft", "target"), tmp_path)
+        second = await pool.lease(needs("draft", "target"), tmp_path)
+    assert [role for role, _, _ in started] == ["target", "draft"]
+    assert first["target"].start == second["target"].start != first["draft"].start
+    assert not first["target"].is_warm
+    assert second["target"].is_warm
+
+
+async def test_a_target_alone_never_shares_the_target_beside_a_draft(started: list[Any], tmp_path: Path) -> None:
+    """Alone it has the whole memory and all cores, and it must not idle beside a draft."""
+    for device in ("cpu", "gpu"):
+        alone, beside = needs("target", device=device)[0], needs("draft", "target", device=device)[1]
+        assert not may_share(alone, beside)
+    async with EnginePool() as pool:
+        await pool.lease(needs("draft", "target"), tmp_path)
+        await pool.lease(needs("target"), tmp_path)
+        assert [engine.closed for _, _, engine in started] == [True, True, False]
+
+
+async def test_another_draft_keeps_the_target_and_another_target_keeps_nothing(
+    started: list[Any], tmp_path: Path
+) -> None:
+    async with EnginePool() as pool:
+        await pool.lease(needs("draft", "target"), tmp_path)
+        await pool.lease(needs("draft", "target", draft="other"), tmp_path)
+        assert [(role, engine.closed) for role, _, engine in started] == [
+            ("target", False),
+            ("draft", True),
+            ("draft", False),
+        ]
+        await pool.lease(needs("draft", "target", draft="other", target="other"), tmp_path)
+        assert [engine.closed for _, _, engine in started] == [True, True, True, False, False]
+
+
+async def test_a_run_finds_nothing_of_the_run_before_it_in_the_prefix_cache(started: list[Any], tmp_path: Path) -> None:
+    cached: list[int] = []
+    async with EnginePool() as pool:
+        for _ in range(2):
+            engine = (await pool.lease(needs("target"), tmp_path))["target"]
+            cached += [(await engine.generate(PROMPT, Sampling(4))).cached_tokens for _ in range(2)]
+    assert cached == [0, 48, 0, 48], "each run's own repetition is cached, the other run's prompt is not"
+
+
+async def test_a_shared_engine_is_opened_for_the_longest_context_and_each_run_keeps_its_own(
+    started: list[Any], tmp_path: Path
+) -> None:
+    short, long = needs("target", max_context=80), needs("target", max_context=200)
+    async with EnginePool() as pool:
+        pool.plan([*short, *long])
+        engine = (await pool.lease(short, tmp_path))["target"]
+        assert engine.context_tokens == 80
+        reply = await engine.generate(PROMPT, Sampling(max_tokens=500))
+        assert reply.completions[0].num_tokens <= 80 - len(PROMPT)
+        with pytest.raises(RequestRefused, match="a prompt of 80 tokens in a context of 80"):
+            await engine.choose([*PROMPT, *PROMPT][:80], [1, 2])
+        assert (await pool.lease(long, tmp_path))["target"].context_tokens == 200
+    assert [settings.max_context for _, settings, _ in started] == [200]
+
+
+@pytest.mark.parametrize(
+    ("change", "on_cpu", "on_gpu"),
+    [
+        ({"max_context": 2000}, True, True),
+        ({"max_context": 9000}, False, True),  # on a CPU a batch is as large as the context
+        ({"concurrency": 8}, True, False),
+        ({"dtype": "float16"}, False, False),
+        ({"tensor_parallel": {"target": 2}}, False, False),
+        ({"memory": {"target": 0.5}}, False, False),
+        ({"target": "other"}, False, False),
+        ({"speculation": Speculation("ngram", 3, None, None)}, False, False),
+    ],
+)
+async def test_what_two_runs_must_have_in_common(
+    started: list[Any], change: dict[str, Any], on_cpu: bool, on_gpu: bool
+) -> None:
+    for device, expected in (("cpu", on_cpu), ("gpu", on_gpu)):
+        [one], [other] = needs("target", device=device), needs("target", device=device, **change)
+        assert may_share(one, other) is expected, device
+
+
+async def test_an_engine_that_has_died_is_not_handed_on(started: list[Any], tmp_path: Path) -> None:
+    """Each run has its own replacement in reserve, as it would have alone."""
+    async with EnginePool() as pool:
+        await pool.lease(needs("target"), tmp_path)
+        started[0][2].restarts = 1
+        assert (await pool.lease(needs("target"), tmp_path))["target"].restarts == 0
+    assert len(started) == 2
+
+
+async def test_an_engine_that_does_not_start_for_all_runs_starts_for_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scripted, tried = factory._scripted, []
+
+    def small_only(role: Role, settings: EngineSettings) -> Any:
+        tried.append(settings.max_context)
+        if settings.max_context == 200:
+            raise EngineDied("no room for 200 tokens")
+        return scripted(role, settings)
+
+    monkeypatch.setattr(factory, "_scripted", small_only)
+    short, long = needs("target", max_context=80), needs("target", max_context=200)
+    long = [replace(long[0], settings=replace(long[0].settings, kv_cache_bytes=short[0].settings.kv_cache_bytes))]
+    async with EnginePool() as pool:
+        pool.plan([*short, *long])
+        await pool.lease(short, tmp_path)
+        for _ in range(3):
+            with pytest.raises(EngineDied, match="no room for 200 tokens"):
+                await pool.lease(long, tmp_path)
+    assert tried == [200, 80, 200], "not tried again for ever"
+
+
+async def test_runs_are_ordered_so_that_those_with_one_target_follow_each_other(started: list[Any]) -> None:
+    pair, other_draft = needs("draft", "target"), needs("draft", "target", draft="other")
+    runs = [pair, needs("target"), other_draft, pair, needs("target"), needs("draft")]
+    order = in_engine_order(runs)
+    assert order == [0, 3, 2, 1, 4, 5]
+    assert num_starts([runs[number] for number in order]) == 2 + 0 + 1 + 1 + 0 + 1
+    assert num_starts(runs) == 2 + 1 + 2 + 1 + 1 + 1
