@@ -1,70 +1,220 @@
-"""Admission of samples by room in the KV cache, besides their number.
+"""Admission of samples by room in the KV caches, besides their number.
 
-An engine with more contexts than its KV cache holds evicts and recomputes them, which costs more than waiting. The
-tokens that a sample needs are not known when it starts, so they are estimated from the samples that have ended.
+An engine with more contexts than its KV cache holds evicts some and computes them again. A method that goes step by
+step reads every chain again at every step, so that a cache that is only a little too small misses almost always. Too
+few samples in flight leave the engine idle. The principle: a sample is admitted while the highest total that is
+expected from then on, with a margin, stays within every cache (harness/cache_forecast.py).
+
+What a sample holds in a cache: its prompt (samples of one problem share it), its chain so far, and what a step adds for
+a while: parallel candidates and the verdict's question. They are counted all the time, although a sample holds them for
+part of a step only, because what is left of them pushes other samples' chains out of the cache before those are read
+again.
+
+`python -m tests.harness.simulated_cache` compares this policy with the one before it, which reserved the 90th
+percentile of the lengths that had ended; harness/engines/README.md has the table.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+import numpy as np
+
+from harness.cache_forecast import Array, CacheUse, Forecast, Later, Lengths
+
+BLOCK_TOKENS = 32
+"""The largest block of a KV cache that engines are started with; each sequence leaves part of its last one unused."""
+_CAUTION = 1.5
+"""Standard deviations between the expected total and the capacity."""
+_PACE = 0.7
+"""Share of the rate of starts that fills the cache, for which room is kept."""
+_FORECAST_SECONDS = 0.25
+"""Age from which a forecast is computed again."""
+_WAIT_SECONDS = 1.0
+"""How long a sample waits until room is looked for again if no other sample has ended."""
 _HISTORY = 256
-"""Number of ended samples that the estimate is based on."""
-_FIRST_GUESS = 0.25
-"""Share of the token budget that a sample is expected to emit while no sample has ended yet."""
+"""Number of latest steps and ended samples that averages are based on."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One engine's KV cache as a method uses it."""
+
+    capacity_tokens: int | None
+    """None: no limit."""
+    width: int = 1
+    """Number of sequences of a sample that grow at the same time; above 1 where a method drafts whole chains."""
+    step_tokens: float = 0.0
+    """Tokens besides prompt and chain, until some are observed: candidates of a step, a verdict's question."""
+
+
+@dataclass(eq=False)
+class Admitted:
+    """A sample in flight."""
+
+    problem: str
+    prompt_tokens: Mapping[str, int]
+    """Tokens of its prompt by cache."""
+    emitted_tokens: int
+    started_with: int
+    """Tokens that it had emitted when it was admitted; above 0 for a resumed sample."""
+    admitted_at: float
+    updated_at: float
 
 
 class Admission:
     """Admits samples first come, first served, while they fit."""
 
-    def __init__(self, capacity_tokens: int | None, concurrency: int, token_budget: int) -> None:
-        """`capacity_tokens` is the size of the KV cache (None: no limit), `concurrency` the most samples in flight."""
-        self._capacity = capacity_tokens
+    def __init__(
+        self,
+        caches: Mapping[str, Cache],
+        concurrency: int,
+        token_budget: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`caches` has every engine's, by its role; `concurrency` is the most samples in flight."""
+        self._caches = {role: cache for role, cache in caches.items() if cache.capacity_tokens is not None}
         self._concurrency = concurrency
         self._budget = token_budget
-        self._lengths: deque[int] = deque(maxlen=_HISTORY)
-        self._held = 0
-        self._running = 0
-        self._changed = asyncio.Condition()
-
-    @property
-    def expected_tokens(self) -> int:
-        """Tokens that a sample is likely to emit: the 90th percentile of ended samples, at most the token budget."""
-        if not self._lengths:
-            return int(self._budget * _FIRST_GUESS)
-        ordered = sorted(self._lengths)
-        return min(self._budget, ordered[int(0.9 * (len(ordered) - 1))])
+        self._clock = clock
+        self._lengths = Lengths(token_budget)
+        self._running: set[Admitted] = set()
+        self._of_problem: Counter[str] = Counter()
+        self._prompts = dict.fromkeys(self._caches, 0)
+        """Tokens of the prompts of all problems in flight, by cache."""
+        self._step_tokens = {role: _Average(cache.step_tokens) for role, cache in self._caches.items()}
+        self._ended: deque[tuple[int, float]] = deque(maxlen=_HISTORY)
+        """Tokens and seconds of ended samples."""
+        self._forecast: Forecast | None = None
+        self._forecast_at = 0.0
+        self._turn = asyncio.Lock()
+        self._released = asyncio.Event()
 
     @property
     def running(self) -> int:
         """Number of samples that were admitted and have not ended."""
-        return self._running
+        return len(self._running)
 
-    async def admit(self, prompt_tokens: int) -> int:
-        """Wait for room for one sample and return the tokens that it holds, for `release`.
+    async def admit(
+        self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
+    ) -> Admitted:
+        """Wait for room for one sample and return it, for `grew` and `release`.
 
-        A sample that is larger than the whole cache runs alone.
+        `prompt_tokens` has the length of its prompt by role, `emitted_tokens` what a resumed sample has emitted before,
+        `num_later` how many samples will ask after this one. One sample always runs: one that is larger than a whole
+        cache runs alone.
         """
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._fits(prompt_tokens))
-            held = prompt_tokens + self.expected_tokens
-            self._held += held
-            self._running += 1
-            return held
+        async with self._turn:  # locks are first come, first served
+            while (sample := self.try_admit(problem, prompt_tokens, emitted_tokens, num_later)) is None:
+                self._released.clear()
+                # Other samples grow meanwhile, and room may come without any end: each is closer to its own.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._released.wait(), _WAIT_SECONDS)
+            return sample
 
-    async def release(self, held: int, emitted_tokens: int | None) -> None:
+    def try_admit(
+        self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20
+    ) -> Admitted | None:
+        """Return what `admit` returns, or None where the sample does not fit now."""
+        if not self._fits(problem, prompt_tokens, emitted_tokens, num_later):
+            return None
+        return self._start(problem, prompt_tokens, emitted_tokens)
+
+    def grew(self, sample: Admitted, emitted_tokens: int, step_tokens: Mapping[str, int] | None = None) -> None:
+        """Report a step of a sample: the length of its chain now, and by role what the step held besides the chain."""
+        sample.emitted_tokens, sample.updated_at = emitted_tokens, self._clock()
+        for role, tokens in (step_tokens or {}).items():
+            if role in self._step_tokens:
+                self._step_tokens[role].add(tokens)
+
+    def release(self, sample: Admitted, emitted_tokens: int | None) -> None:
         """Give a sample's room back. `emitted_tokens` is its length, or None where it did not end by itself."""
-        async with self._changed:
-            self._held -= held
-            self._running -= 1
-            if emitted_tokens is not None:
-                self._lengths.append(emitted_tokens)
-            self._changed.notify_all()
+        self._running.discard(sample)
+        self._of_problem[sample.problem] -= 1
+        if not self._of_problem[sample.problem]:
+            del self._of_problem[sample.problem]
+            for role in self._prompts:
+                self._prompts[role] -= sample.prompt_tokens.get(role, 0)
+        if emitted_tokens is not None:
+            self._lengths.add(emitted_tokens)
+            self._ended.append((emitted_tokens - sample.started_with, self._clock() - sample.admitted_at))
+        self._forecast = None
+        self._released.set()
 
-    def _fits(self, prompt_tokens: int) -> bool:
-        if self._running >= self._concurrency:
-            return False
-        if self._capacity is None or self._running == 0:
+    def held_tokens(self, role: str) -> float:
+        """Return an estimate of the tokens that the samples in flight hold in a cache now."""
+        use, chains = self._use(role), self._emitted_now()
+        return self._prompts[role] + use.width * float(chains.sum()) + use.extra_tokens * len(chains)
+
+    def _start(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int) -> Admitted:
+        now = self._clock()
+        sample = Admitted(problem, prompt_tokens, emitted_tokens, emitted_tokens, now, now)
+        self._running.add(sample)
+        self._of_problem[problem] += 1
+        if self._of_problem[problem] == 1:
+            for role in self._prompts:
+                self._prompts[role] += prompt_tokens.get(role, 0)
+        if self._forecast is not None:
+            self._forecast.add(np.array([float(emitted_tokens)]))
+        return sample
+
+    def _fits(self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int, num_later: int) -> bool:
+        if not self._running:
             return True
-        return self._held + prompt_tokens + self.expected_tokens <= self._capacity
+        if len(self._running) >= self._concurrency:
+            return False
+        if not self._caches:
+            return True
+        own = np.array([0.0 if problem in self._of_problem else prompt_tokens.get(r, 0) for r in self._caches])
+        prompts = np.array([float(self._prompts[role]) for role in self._caches]) + own
+        later = Later(num_later, self._concurrency, _PACE)
+        return self._current_forecast().has_room(emitted_tokens, prompts, own, _CAUTION, later)
+
+    def _current_forecast(self) -> Forecast:
+        now = self._clock()
+        if self._forecast is None or now - self._forecast_at > _FORECAST_SECONDS:
+            emitted = self._emitted_now()
+            uses = [self._use(role) for role in self._caches]
+            self._forecast = Forecast(self._lengths.survival(emitted), uses)
+            self._forecast.add(emitted)
+            self._forecast_at = now
+        return self._forecast
+
+    def _emitted_now(self) -> Array:
+        """Return the lengths of the chains in flight: at the last step, and what was probably written since."""
+        tokens, seconds = (sum(column) for column in zip(*self._ended, strict=True)) if self._ended else (0, 0.0)
+        speed, now = tokens / seconds if seconds > 0 else 0.0, self._clock()
+        lengths = [sample.emitted_tokens + speed * (now - sample.updated_at) for sample in self._running]
+        emitted: Array = np.minimum(np.array(lengths, dtype=float), self._budget)
+        return emitted
+
+    def _use(self, role: str) -> CacheUse:
+        cache = self._caches[role]
+        assert cache.capacity_tokens is not None
+        return CacheUse(
+            cache.capacity_tokens, cache.width, self._step_tokens[role].value + (1 + cache.width) * BLOCK_TOKENS / 2
+        )
+
+
+class _Average:
+    """The mean of the latest values, and a guess before there is any."""
+
+    def __init__(self, guess: float) -> None:
+        self._guess = guess
+        self._values: deque[float] = deque(maxlen=_HISTORY)
+        self._sum = 0.0
+
+    @property
+    def value(self) -> float:
+        return self._sum / len(self._values) if self._values else self._guess
+
+    def add(self, value: float) -> None:
+        if len(self._values) == self._values.maxlen:
+            self._sum -= self._values[0]
+        self._values.append(value)
+        self._sum += value

@@ -35,6 +35,11 @@ class Method(Protocol):
         return False
 
     @property
+    def drafts_whole_chains(self) -> bool:
+        """True where the parallel completions are whole chains, which grow for most of a sample's time."""
+        return False
+
+    @property
     def ends_at_box(self) -> bool:
         """True where the chain ends with the first step that holds an answer, also inside the thought."""
         return False

@@ -58,6 +58,11 @@ class SCoT(Method):
         """See Method.parallel."""
         return self.drafts
 
+    @property
+    def drafts_whole_chains(self) -> bool:
+        """See Method.drafts_whole_chains."""
+        return True
+
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""
         return self.drafts * min(self.draft_tokens, token_budget) + SELECTION_RESERVE

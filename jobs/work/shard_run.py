@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from harness.admission import Admission
+from harness.admission import Admission, Admitted
 from harness.chain import Limits
 from harness.engine import Engine, Role
 from harness.methods import Method
@@ -19,6 +19,7 @@ from harness.trace import Step, Trace
 from jobs.run.journal import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
+from jobs.work import cache_room
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
@@ -44,8 +45,10 @@ class ShardRun:
         self.num_ended = self.num_steps = 0
         self.ends_at = ends_at
         self._durations: deque[float] = deque(maxlen=_DURATIONS)
-        cache_sizes = [engine.kv_tokens for engine in engines.values() if engine.kv_tokens is not None]
-        self.admission = Admission(min(cache_sizes, default=None), spec.concurrency, spec.token_budget)
+        self._prompts: dict[str, dict[str, int]] = {}
+        self.admission = Admission(
+            cache_room.caches(method, engines, spec.token_budget), spec.concurrency, spec.token_budget
+        )
 
     async def run_all(self, units: list[Unit]) -> None:
         """Run samples as memory and time allow. The first failure of machinery cancels the rest.
@@ -53,15 +56,29 @@ class ShardRun:
         Returns once all samples have ended or, where the remaining time becomes shorter than a sample is likely to
         take, once those have ended that had begun by then.
         """
-        tokenizer = next(iter(self.engines.values())).tokenizer
         async with asyncio.TaskGroup() as group:
-            for unit in units:
-                prompt_tokens = len(opening(tokenizer, self.problems[unit.problem_id], self.spec.wording)[0])
-                admitted_tokens = await self.admission.admit(prompt_tokens)
+            for number, unit in enumerate(units, 1):
+                begun = self.state.unfinished.get(unit.sample_id)
+                admitted = await self.admission.admit(
+                    unit.problem_id,
+                    self._prompt_tokens(unit.problem_id),
+                    begun.emitted_tokens if begun else 0,
+                    num_later=len(units) - number,
+                )
                 if not self._has_time_for_another():
-                    await self.admission.release(admitted_tokens, None)
+                    self.admission.release(admitted, None)
                     break
-                group.create_task(self._run_sample(unit, admitted_tokens))
+                group.create_task(self._run_sample(unit, admitted))
+
+    def _prompt_tokens(self, problem_id: str) -> dict[str, int]:
+        """Return the length of a problem's prompt by role."""
+        if problem_id not in self._prompts:
+            problem, lengths = self.problems[problem_id], dict[str, int]()
+            for role, engine in self.engines.items():
+                rubric = self.method.rubric and role == "target"
+                lengths[role] = len(opening(engine.tokenizer, problem, self.spec.wording, rubric=rubric)[0])
+            self._prompts[problem_id] = lengths
+        return self._prompts[problem_id]
 
     def _has_time_for_another(self) -> bool:
         """True if the remaining time is longer than 90% of the latest samples took."""
@@ -70,7 +87,7 @@ class ShardRun:
         likely = sorted(self._durations)[int(0.9 * (len(self._durations) - 1))]
         return time.time() + likely < self.ends_at
 
-    async def _run_sample(self, unit: Unit, admitted_tokens: int) -> None:
+    async def _run_sample(self, unit: Unit, admitted: Admitted) -> None:
         trace = self.state.unfinished.get(unit.sample_id) or Trace(
             unit.sample_id, unit.problem_id, unit.sample_index, seed=self._seed(unit)
         )
@@ -84,7 +101,7 @@ class ShardRun:
                 self.engines,
                 trace,
                 self.limits,
-                on_step=lambda step: self._record_step(trace, step),
+                on_step=lambda step: self._record_step(trace, step, admitted),
                 on_start=lambda: self.journal.start(trace),
                 wording=self.spec.wording,
             )
@@ -94,10 +111,12 @@ class ShardRun:
             self._durations.append(time.monotonic() - started_at)
             emitted = trace.emitted_tokens
         finally:
-            await self.admission.release(admitted_tokens, emitted)
+            self.admission.release(admitted, emitted)
 
-    def _record_step(self, trace: Trace, step: Step) -> None:
+    def _record_step(self, trace: Trace, step: Step, admitted: Admitted) -> None:
         self.journal.step(trace, step)
+        held = cache_room.step_tokens(self.method, trace, admitted.prompt_tokens)
+        self.admission.grew(admitted, trace.emitted_tokens, held)
         self.num_steps += 1
 
     def _restarts(self) -> int:
