@@ -48,6 +48,10 @@ class Method(Protocol):
         """Return the tokens that the longest verdict prompt holds beyond problem and chain."""
         return 0
 
+    def cached_tokens(self, role: Role, token_budget: int) -> int:
+        """Return the most tokens of one sample that a model's cache holds at a time beyond the prompt."""
+        return token_budget + (self.verdict_tokens(token_budget) if role == "target" else 0)
+
     async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
         """Fill the chain. `draft` and `target` are Models, or None where `roles` lacks them."""
 

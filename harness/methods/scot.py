@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.candidates import as_candidates, mark_accepted, offered_texts
 from harness.chain import Chain, Stop
-from harness.engine import Completion
+from harness.engine import Completion, Role
 from harness.methods.method import Method, parameter
 from harness.methods.ranges import check_range
 from harness.prompts import THINK_END
@@ -66,6 +66,12 @@ class SCoT(Method):
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""
         return self.drafts * min(self.draft_tokens, token_budget) + SELECTION_RESERVE
+
+    def cached_tokens(self, role: Role, token_budget: int) -> int:
+        """See Method.cached_tokens. The draft writes no answer; the target selects first and answers then."""
+        if role == "draft":
+            return self.drafts * min(self.draft_tokens, token_budget)
+        return max(token_budget, self.verdict_tokens(token_budget))
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         """See Method.__call__."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 from harness.candidates import as_candidates, mark_accepted, mean_score, offered_texts
 from harness.chain import Chain
-from harness.engine import Completion
+from harness.engine import Completion, Role
 from harness.methods.method import Method, parameter
 from harness.methods.ranges import check_range
 from harness.recording import Model
@@ -86,6 +86,11 @@ class SpecCoT(Method):
     def verdict_tokens(self, token_budget: int) -> int:
         """See Method.verdict_tokens."""
         return {"joint": self.drafts, "separate": 1, "none": 0}[self.verdict] * min(self.step_tokens, token_budget)
+
+    def cached_tokens(self, role: Role, token_budget: int) -> int:
+        """See Method.cached_tokens. The draft's candidates for a step share everything before it."""
+        candidates = (self.drafts - 1) * min(self.step_tokens, token_budget) if role == "draft" else 0
+        return super().cached_tokens(role, token_budget) + candidates
 
     async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
         """See Method.__call__."""

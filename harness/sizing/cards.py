@@ -1,0 +1,138 @@
+"""The cards of a worker: as the node sees them, or as a login node can tell from the name of their type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_MEBIBYTE = 1 << 20
+_DRIVER_BYTES = 300 * _MEBIBYTE
+_DRIVER_SHARE = 0.0075
+"""What nvidia-smi lists and CUDA does not offer. Total memory by nvidia-smi and by CUDA, in GiB: 80.00 and 79.25
+(A100-80), 79.65 and 79.19 (H100), 44.99 and 44.42 (L40S, vllm-project/vllm#15815), 40.00 and 39.56 (A100-40,
+vllm-project/vllm#8731), 31.86 and 31.38 (RTX PRO 4500, vllm-project/vllm#51590), 22.49 and 22.05 (L4,
+pytorch/pytorch#175666). Shares are shares of CUDA's figure; for these cards this one is at most 0.5 GiB below it."""
+
+_KNOWN_MEBIBYTES = {
+    "a10": 23028, "a10g": 23028, "a30": 24576, "a40": 46068, "a100-40": 40960, "a100-80": 81920, "a800-80": 81920,
+    "a6000": 49140, "b200": 183359, "gh200": 97871, "h20": 97871, "h100": 81559, "h100-80": 81559, "h100-nvl": 95830,
+    "h200": 143771, "h800": 81559, "l4": 23034, "l40": 46068, "l40s": 46068, "l40s-48": 46068, "mi210": 65536,
+    "mi250x": 65536, "mi300x": 196592, "rtx3090": 24576, "rtx4090": 24564, "rtx5090": 32607, "rtx6000ada": 49140,
+    "t4": 15360, "v100-16": 16384, "v100-32": 32768,
+}  # fmt: skip
+"""Total memory as nvidia-smi or rocm-smi lists it, by type."""
+_SMALLEST_OF_ITS_NAME = {"a100": "a100-40", "v100": "v100-16", "a800": "a100-40"}
+"""Types that are sold with two sizes of memory, and the smaller one."""
+_SOLD_AS_MEBIBYTES = {16: 15360, 24: 23028, 32: 32607, 40: 40960, 48: 46068, 80: 81559, 94: 95830, 141: 143771}
+"""Total memory as listed, by the gigabytes that a card is sold with; of several cards the smallest."""
+_LISTED_SHARE = 0.93
+"""The smallest of these, over as many GiB as a card is sold with gigabytes, for other sizes."""
+_MOST_GPUS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU, as far as planning needs it."""
+
+    name: str
+    total_bytes: int
+    """As CUDA reports it to an engine."""
+    used_bytes: int = 0
+    """Taken by other processes."""
+    is_assumed: bool = False
+    """True where the type has cards of another size too, and the smaller one is assumed."""
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the engines of this worker may take together."""
+        return max(0, self.total_bytes - self.used_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CardType:
+    """What is known of a job's cards before it runs."""
+
+    count: int
+    card: Card | None
+    """None where the type's memory is not known."""
+
+    def cards(self) -> list[Card]:
+        """Return the cards; empty where their memory is not known."""
+        return [self.card] * self.count if self.card is not None else []
+
+
+def card(name: str, memory_bytes: int, used_bytes: int = 0, *, is_assumed: bool = False) -> Card:
+    """Return a card of which nvidia-smi or rocm-smi lists so much memory."""
+    driver = _DRIVER_BYTES + int(memory_bytes * _DRIVER_SHARE)
+    return Card(name, max(0, memory_bytes - driver), used_bytes, is_assumed)
+
+
+def known_card(type_name: str) -> Card | None:
+    """Return the card of a type, as sites call it (`h100`, `A100-80`, `nvidia_a100_80gb_pcie`); None for others."""
+    for name in _candidates(type_name):
+        if name in _KNOWN_MEBIBYTES:
+            return card(name.upper(), _KNOWN_MEBIBYTES[name] * _MEBIBYTE)
+        if name in _SMALLEST_OF_ITS_NAME:
+            smallest = _SMALLEST_OF_ITS_NAME[name]
+            return card(smallest.upper(), _KNOWN_MEBIBYTES[smallest] * _MEBIBYTE, is_assumed=True)
+    return None
+
+
+def of_memory(text: str) -> Card:
+    """Return a card by its memory: `80` or `80GB` as it is sold, or `81559MiB` as nvidia-smi lists it.
+
+    Raises ValueError.
+    """
+    match = re.fullmatch(r"\s*(\d{1,6})\s*(gb|gib|mib)?\s*", text, re.IGNORECASE)
+    if match is None or int(match[1]) == 0:
+        raise ValueError(f"--gpu-memory {text}: expected the memory of one GPU, e.g. 80GB or 81559MiB")
+    number, unit = int(match[1]), (match[2] or "gb").lower()
+    if unit != "gb":
+        return card(f"GPU-{text.strip()}", number << (20 if unit == "mib" else 30))
+    listed = _SOLD_AS_MEBIBYTES.get(number, int(number * 1024 * _LISTED_SHARE))
+    return card(f"GPU-{number}GB", listed * _MEBIBYTE)
+
+
+def parse_type(text: str) -> CardType | None:
+    """Return what an option such as `4`, `h100:4`, `gpu:a100:2` or `gpu:4(S:0-1)` says; None where it names no GPU."""
+    is_generic = "gpu" in text.lower()
+    for part in text.split(","):
+        words = re.sub(r"\(.*?\)", "", part).strip().split(":")
+        words[0] = words[0].removeprefix("gres/")
+        if words[0].lower() == "gpu":
+            words = words[1:] or ["1"]
+        elif is_generic:
+            continue  # another resource beside GPUs
+        count = words.pop() if words[-1].isdecimal() else "1"
+        if len(words) <= 1 and 0 < int(count) <= _MOST_GPUS:
+            return CardType(int(count), known_card(words[0]) if words else None)
+    return None
+
+
+def parse_cards(text: str) -> list[Card]:
+    """Return the cards of `4xH100-80`. Raises ValueError."""
+    count, cross, type_name = text.partition("x")
+    found = known_card(type_name) if cross and count.isdecimal() else None
+    if found is None or not 0 < int(count) <= _MOST_GPUS:
+        known = ", ".join(sorted(_KNOWN_MEBIBYTES)).upper()
+        raise ValueError(f"--gpus {text}: expected a number and a type, e.g. 4xH100-80; known: {known}")
+    return [found] * int(count)
+
+
+def _candidates(type_name: str) -> Iterable[str]:
+    """Yield a type's name without the words that sites and drivers add to it, the most exact first."""
+    text = re.sub(r"[\s_]+", "-", type_name.strip().lower()).replace("rtx-", "rtx")
+    words = [w for w in text.split("-") if w and w not in {"nvidia", "amd", "geforce", "tesla", "instinct", "quadro"}]
+    head = words[0] if words else ""
+    yield "-".join(words)
+    if "nvl" in words:
+        yield f"{head}-nvl"
+    if "ada" in words:
+        yield f"{head}ada"
+    for word in words[1:]:
+        if (size := re.fullmatch(r"(\d{2,3})(gb?)?", word)) is not None:
+            yield f"{head}-{size[1]}"
+    if (glued := re.fullmatch(r"([a-z]+\d{3})l?(\d{2})g?b?", head)) is not None:  # a100l40, a10080gb
+        yield f"{glued[1]}-{glued[2]}"
+    yield head

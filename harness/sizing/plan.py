@@ -1,0 +1,266 @@
+"""Chooses the width (tensor parallel size), the cards and the memory share of every engine of a worker.
+
+The widths are those with which the caches hold the most samples; of equal ones the smallest. Engines on the same cards
+get room for equally many samples at the full token budget, so that none waits for the other's cache. An engine has one
+share on all of its cards: the fullest of them decides, so that an engine on some of the cards costs the others nothing.
+Any number of engines; nothing here knows what they are for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+from harness.plural import counted
+from harness.sizing.cards import Card
+from harness.sizing.memory_model import GIB, EngineMemory, engine_memory
+from harness.sizing.model_shape import ModelShape
+
+BLOCK_TOKENS = 16
+"""vLLM's block on a GPU; one block of a cache holds nothing (its pool keeps a null block)."""
+_UNASSIGNED_SHARE = 0.01
+"""Share of a card that no engine gets, for what nobody counts: other contexts, fragments, an estimate that is off."""
+_WORTH_A_CARD_BYTES = GIB // 2
+"""Weights that a card must hold for a wider split to be chosen: reading them takes an H100 0.15 ms a token, and the two
+all-reduces of every layer, 10 µs each, cost 28 layers 0.5 ms."""
+_SHARE_DIGITS = 1_000_000
+_MOST_CARDS = 64
+
+
+class DoesNotFit(ValueError):
+    """The engines do not fit on the cards; one line with the numbers and the next larger choice."""
+
+
+class NotPlannable(ValueError):
+    """Nothing can be calculated for a model; one line with the reason."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one engine has to hold."""
+
+    name: str
+    """What messages and flags call it: `draft` or `target`."""
+    shape: ModelShape
+    context_tokens: int
+    """Longest prompt plus output; vLLM does not start with a smaller cache."""
+    sample_tokens: int
+    """Most tokens of one sample in this engine (harness.sizing.need)."""
+    num_logits: int
+    """Most rows of logits in one batch: sequences, times the tokens that each may confirm at once."""
+    dtype: str = "auto"
+    companions: tuple[ModelShape, ...] = ()
+    """Models that this engine loads to propose tokens."""
+    adapter_rank: int = 0
+    width: int | None = None
+    """Tensor parallel size that the user asked for."""
+    share: float | None = None
+    """Memory share that the user asked for."""
+    cards: tuple[int, ...] | None = None
+    """Positions of the cards that it may use; None: all of the worker's."""
+
+    def memory(self, width: int) -> EngineMemory:
+        """Return what the engine takes on each of `width` cards."""
+        return engine_memory(
+            self.shape,
+            width,
+            num_logits=self.num_logits,
+            dtype=self.dtype,
+            companions=self.companions,
+            adapter_rank=self.adapter_rank,
+        )
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """The choice for one engine."""
+
+    name: str
+    model: str
+    width: int
+    cards: tuple[int, ...]
+    """Positions among the worker's cards."""
+    share: float
+    """Of the memory of each of its cards."""
+    kv_tokens: int
+    """Tokens that its cache holds, as estimated; the engine says the real number."""
+    sample_tokens: int
+    memory: EngineMemory
+
+    @property
+    def num_samples(self) -> int:
+        """Samples at the full token budget that the cache holds at once."""
+        return self.kv_tokens // self.sample_tokens
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choice for all engines of a worker."""
+
+    engines: Mapping[str, EnginePlan]
+    cards: tuple[Card, ...]
+
+    @property
+    def num_samples(self) -> int:
+        """Samples at the full token budget that all caches hold at once."""
+        return min(engine.num_samples for engine in self.engines.values())
+
+
+def fits(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
+    """Return the plan; None where the engines do not fit."""
+    best = largest(cards, demands)
+    return None if best is None or lacking(demands, best) else best
+
+
+def check_known(demand: Demand) -> None:
+    """Raise NotPlannable where a cache or the weights cannot be calculated."""
+    for shape in (demand.shape, *demand.companions):
+        if shape.kv_unknown is not None:
+            raise NotPlannable(f"the KV cache of {shape.name} is unknown: {shape.kv_unknown}")
+        if shape.weights_unknown is not None and shape.file_bytes is None:
+            raise NotPlannable(f"the weights of {shape.name} are unknown: {shape.weights_unknown}")
+        if shape.is_quantized and shape.file_bytes is None:
+            raise NotPlannable(f"the weights of {shape.name} are quantized, and its files are not on this machine")
+
+
+def check_width(demand: Demand, num_cards: int | None = None) -> None:
+    """Raise ValueError where the width that the user asked for is not possible. `num_cards` is None where unknown."""
+    if demand.width is None:
+        return
+    flag = f"--{demand.name}-tensor-parallel {demand.width}"
+    allowed = num_cards if demand.cards is None else len(demand.cards)
+    if allowed is not None and demand.width > allowed:
+        raise ValueError(f"{flag}: this engine has {counted(allowed, 'GPU')}")
+    for shape in (demand.shape, *demand.companions):
+        if (reason := shape.refusal(demand.width)) is not None:
+            valid = ", ".join(map(str, _widths(demand, allowed or _MOST_CARDS)))
+            raise ValueError(f"{flag}: {shape.name} cannot be split so, because {reason}; valid: {valid}")
+
+
+def check_shares(demands: Sequence[Demand]) -> None:
+    """Raise ValueError where shares that the user asked for add up to more than 1 on the same cards."""
+    for demand in demands:
+        together = [d for d in demands if d.share is not None and _may_meet(demand, d)]
+        if sum(d.share or 0 for d in together) > 1:
+            flags = " and ".join(f"--{d.name}-memory {d.share:g}" for d in together)
+            raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
+
+
+def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
+    """Return the engines whose cache would not hold one request of the longest length.
+
+    Engines with a share that the user asked for are left out: that is for vLLM to say.
+    """
+    return [d for d in demands if d.share is None and candidate.engines[d.name].kv_tokens < d.context_tokens]
+
+
+def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
+    """Return the plan that holds the most samples, be it none; None where not even the weights fit."""
+    cards = _as_the_smallest(cards)
+    options = [list(_placements(demand, len(cards))) for demand in demands]
+    plans = (_filled(cards, demands, placement) for placement in product(*options))
+    return max((candidate for candidate in plans if candidate is not None), key=partial(_worth, demands), default=None)
+
+
+def _as_the_smallest(cards: Sequence[Card]) -> list[Card]:
+    """Return the cards with the memory of the smallest: an engine has one share on all of its cards."""
+    smallest = min((card.total_bytes for card in cards), default=0)
+    return [replace(card, total_bytes=smallest) for card in cards]
+
+
+def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, float, int]:
+    engines = candidate.engines.values()
+    samples = min(engine.kv_tokens / engine.sample_tokens for engine in engines)
+    return not lacking(demands, candidate), samples, -sum(engine.width for engine in engines)
+
+
+def _may_meet(first: Demand, second: Demand) -> bool:
+    return first.cards is None or second.cards is None or bool(set(first.cards) & set(second.cards))
+
+
+def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
+    """Yield the sets of cards that an engine could have: the first ones, as vLLM takes them, for every width."""
+    allowed = demand.cards if demand.cards is not None else tuple(range(num_cards))
+    for width in [demand.width] if demand.width is not None else _worthwhile(demand, len(allowed)):
+        yield allowed[:width]
+
+
+def _widths(demand: Demand, most: int) -> list[int]:
+    """Return the widths that all models of the engine can be split over."""
+    kinds = [set(shape.widths(most)) for shape in (demand.shape, *demand.companions)]
+    return sorted(set.intersection(*kinds))
+
+
+def _worthwhile(demand: Demand, most: int) -> list[int]:
+    widths = _widths(demand, most)
+    return [w for w in widths if w == 1 or demand.shape.weight_bytes(w, demand.dtype) >= _WORTH_A_CARD_BYTES]
+
+
+@dataclass(frozen=True)
+class _Seat:
+    """An engine on cards."""
+
+    demand: Demand
+    cards: tuple[int, ...]
+    memory: EngineMemory
+
+    @property
+    def sample_bytes(self) -> int:
+        return self.memory.kv_per_token * self.demand.sample_tokens
+
+    def samples_of_share(self, share: float, cards: Sequence[Card]) -> float:
+        """Return the samples in a share that the user asked for; below 0 where it does not even hold the weights.
+
+        Where it holds them, what else it has to hold is an estimate, and vLLM's own measurement decides.
+        """
+        samples = (share * self.total(cards) - self.memory.fixed) / self.sample_bytes
+        return samples if self.memory.weights > share * self.total(cards) else max(0.0, samples)
+
+    def total(self, cards: Sequence[Card]) -> int:
+        return min(cards[card].total_bytes for card in self.cards)
+
+
+def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
+    """Give every engine its share; None where what it needs beside the cache does not fit.
+
+    The cards are filled evenly: all engines get room for equally many samples until a card is full; then the engines on
+    that card are settled, and the others go on.
+    """
+    seats = [_Seat(d, on, d.memory(len(on))) for d, on in zip(demands, placement, strict=True)]
+    samples = {s.demand.name: s.samples_of_share(s.demand.share, cards) for s in seats if s.demand.share is not None}
+    while waiting := [seat for seat in seats if seat.demand.name not in samples]:
+        levels = {s.demand.name: min(_level(c, cards[c], seats, samples) for c in s.cards) for s in waiting}
+        samples |= {name: level for name, level in levels.items() if level <= min(levels.values())}
+    if min(samples.values()) < 0:
+        return None
+    return Plan({s.demand.name: _engine(s, cards, samples[s.demand.name]) for s in seats}, tuple(cards))
+
+
+def _level(position: int, card: Card, seats: Sequence[_Seat], samples: Mapping[str, float]) -> float:
+    """Return the samples for which a card has room in each of the engines on it that are not settled yet."""
+    here = [seat for seat in seats if position in seat.cards]
+    room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
+    room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)
+    settled = sum(samples[s.demand.name] * s.sample_bytes for s in here if s.demand.name in samples)
+    return (room - settled) / sum(s.sample_bytes for s in here if s.demand.name not in samples)
+
+
+def _engine(seat: _Seat, cards: Sequence[Card], samples: float) -> EnginePlan:
+    demand, memory, total = seat.demand, seat.memory, seat.total(cards)
+    share = demand.share
+    if share is None:
+        share = math.floor((memory.fixed + samples * seat.sample_bytes) / total * _SHARE_DIGITS) / _SHARE_DIGITS
+    blocks = max(0, int(share * total) - memory.fixed) // (memory.kv_per_token * BLOCK_TOKENS)
+    return EnginePlan(
+        name=demand.name,
+        model=demand.shape.name,
+        width=len(seat.cards),
+        cards=seat.cards,
+        share=share,
+        kv_tokens=max(0, blocks - 1) * BLOCK_TOKENS,
+        sample_tokens=demand.sample_tokens,
+        memory=memory,
+    )

@@ -1,0 +1,143 @@
+"""What planning needs to know about a run: its models, its longest request, its samples in flight, the user's flags.
+
+A login node, doctor and the worker fill it in, and get the same plan for the same cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.engine import Role
+from harness.methods import Method
+from harness.sizing.cards import Card
+from harness.sizing.choice import choose
+from harness.sizing.model_files import KnownShape, shape_of
+from harness.sizing.model_shape import ModelShape
+from harness.sizing.plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width
+
+MOST_SEQUENCES = 1024
+"""Most requests of one batch (`max_num_seqs`), as vLLM's server on large cards."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model by name, and where its files are."""
+
+    name: str
+    path: str
+    """A local folder, or a hub id."""
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class RunSizing:
+    """A run, as far as its engines' sizes depend on it."""
+
+    models: Mapping[Role, ModelFiles]
+    """Of the engines that the worker starts."""
+    context_tokens: int
+    """Longest prompt plus output; the models' own limits apply as well."""
+    sample_tokens: Mapping[Role, int]
+    """Most tokens of one sample in each engine; see `most_tokens`."""
+    concurrency: int
+    candidates: int = 1
+    dtype: str = "auto"
+    widths: Mapping[Role, int | None] = field(default_factory=dict)
+    """Tensor parallel sizes that the user asked for."""
+    shares: Mapping[Role, float | None] = field(default_factory=dict)
+    """Memory shares that the user asked for."""
+    cards: Mapping[Role, tuple[int, ...] | None] = field(default_factory=dict)
+    """Positions of the cards that an engine may use; without an entry, all of the worker's."""
+    speculator: ModelFiles | None = None
+    """Weights that the target's engine loads to propose tokens."""
+    speculative_tokens: int = 0
+    adapter_rank: int = 0
+    """Rank that the target's engine serves LoRA weights with; 0 without."""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The engines that the worker starts."""
+        return tuple(self.models)
+
+
+def most_tokens(method: Method, prompt_tokens: int, token_budget: int) -> dict[Role, int]:
+    """Return the most tokens that one sample holds in the cache of each of the method's models.
+
+    Planning calls it with an upper estimate of the prompt, admission with a sample's own prompt.
+    """
+    return {role: prompt_tokens + method.cached_tokens(role, token_budget) for role in method.roles}
+
+
+def most_sequences(role: Role, roles: Collection[Role], concurrency: int, candidates: int) -> int:
+    """Return the most requests in one batch of an engine; only the draft, or a lone engine, writes candidates."""
+    return max(1, min(concurrency * (candidates if role == "draft" or len(roles) == 1 else 1), MOST_SEQUENCES))
+
+
+def planned(sizing: RunSizing, cards: Sequence[Card]) -> Plan:
+    """Return the plan for these cards.
+
+    Raises DoesNotFit, NotPlannable, and ValueError where a flag or a model's configuration is not valid.
+    """
+    return choose(cards, demands(sizing))
+
+
+def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
+    """Raise ValueError where widths or shares that the user asked for are impossible, as far as can be told.
+
+    `num_cards` is None where their number is not known. A model of which nothing is known is not checked.
+    """
+    try:
+        wanted = demands(sizing)
+    except NotPlannable:
+        wanted = []
+    check_shares(wanted)
+    for demand in wanted:
+        check_width(demand, num_cards)
+
+
+def assumed_models(sizing: RunSizing) -> Iterator[str]:
+    """Yield the names of models whose sizes are this project's figures, because their files are not here."""
+    files = (*sizing.models.values(), *([sizing.speculator] if sizing.speculator else ()))
+    for model in files:
+        known = shape_of(model.name, model.path, model.revision)
+        if known is not None and known.is_assumed:
+            yield model.name
+
+
+def demands(sizing: RunSizing) -> list[Demand]:
+    """Return what every engine has to hold. Raises NotPlannable where nothing is known of a model."""
+    return [_demand(sizing, role) for role in sizing.roles]
+
+
+def check_plannable(sizing: RunSizing) -> None:
+    """Raise NotPlannable where a model's size cannot be calculated."""
+    for demand in demands(sizing):
+        check_known(demand)
+
+
+def _demand(sizing: RunSizing, role: Role) -> Demand:
+    shape = _shape(sizing.models[role])
+    context = min(sizing.context_tokens, shape.max_positions or sizing.context_tokens)
+    loads = role == "target" and sizing.speculator is not None
+    sequences = most_sequences(role, sizing.roles, sizing.concurrency, sizing.candidates)
+    return Demand(
+        name=role,
+        shape=shape,
+        context_tokens=context,
+        sample_tokens=sizing.sample_tokens[role],
+        num_logits=sequences * (1 + (sizing.speculative_tokens if role == "target" else 0)),
+        dtype=sizing.dtype,
+        companions=(_shape(sizing.speculator),) if loads and sizing.speculator is not None else (),
+        adapter_rank=sizing.adapter_rank if role == "target" else 0,
+        width=sizing.widths.get(role),
+        share=sizing.shares.get(role),
+        cards=sizing.cards.get(role),
+    )
+
+
+def _shape(model: ModelFiles) -> ModelShape:
+    known: KnownShape | None = shape_of(model.name, model.path, model.revision)
+    if known is None:
+        raise NotPlannable(f"the size of {model.name} is unknown: its config.json is not on this machine")
+    return known.shape
