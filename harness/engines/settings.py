@@ -79,12 +79,14 @@ def pair_settings(
     device: Device | None = None,
     speculation: Speculation | None = None,
     adapter: Adapter | None = None,
+    kv_bytes: int | None = None,
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU. `candidates` is the number of
     completions of one sample that the draft writes in parallel. `adapter` is for the target's verdicts. Engines that
-    take turns share all cores. Raises ValueError where the shares add up to more than 1.
+    take turns share all cores. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is
+    free now). Raises ValueError where the shares add up to more than 1.
     """
     device = device or accelerator()
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
@@ -94,7 +96,8 @@ def pair_settings(
     if sum(shares.values()) > 1:
         raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
     cores = core_lists(roles, ranks, 1 if take_turns else concurrency) if device == "cpu" else {}
-    kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
+    if kv_bytes is None:
+        kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
         max_requests = concurrency * (candidates if role == "draft" or len(roles) == 1 else 1)

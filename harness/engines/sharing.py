@@ -3,7 +3,7 @@
 An engine serves two runs where nothing but these settings differs from what each would have alone:
 
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest. On
-  a CPU a context beyond one batch also sets the size of a batch, so there it must be equal;
+  a CPU a context beyond one batch of vLLM also sets the size of a batch, so there it must be equal;
 - the number of sequences, on a CPU: it only limits how many requests run at once, a run never sends more than its own
   number, and memory is set separately. On a GPU vLLM also sizes its CUDA graphs and buffers by it, so there it must be
   equal.
@@ -51,10 +51,11 @@ def serving_all(needs: Sequence[EngineNeed]) -> EngineSettings:
 def _in_common(need: EngineNeed) -> EngineNeed:
     """Return the need without what may differ."""
     settings = need.settings
+    batched = batched_tokens(settings, settings.max_context) if settings.kind == "vllm" else None
     common = replace(
         settings,
         max_context=None,
-        max_num_batched_tokens=batched_tokens(settings, settings.max_context),
+        max_num_batched_tokens=batched,
         max_num_seqs=1 if settings.device == "cpu" else settings.max_num_seqs,
     )
     return replace(need, settings=common)

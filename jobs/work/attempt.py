@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from harness import environment, gpus
 from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
+from harness.engines.sharing import LeasedEngine
 from harness.prompts import THINK_END
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
@@ -20,11 +21,14 @@ from jobs.run.spec import Attempt
 def new_attempt(
     run: RunFolder,
     shard: int,
-    engines: Mapping[Role, Engine],
+    engines: Mapping[Role, LeasedEngine],
     settings: Mapping[Role, EngineSettings],
-    startup_seconds: float,
 ) -> Attempt:
-    """Return the record of an attempt that starts now; `shard` is the first of its shards."""
+    """Return the record of an attempt that starts now; `shard` is the first of its shards.
+
+    A start of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in
+    every one.
+    """
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
     cards = gpus.held_gpus((None, engine.tensor_parallel) for engine in settings.values())
@@ -47,11 +51,13 @@ def new_attempt(
                 "kv_tokens": engine.kv_tokens,
                 "context_tokens": engine.context_tokens,
                 "think_end_id": _single_id(engine, THINK_END),
+                "engine_start": engine.start.start_id,
+                "engine_start_seconds": engine.start.seconds,
                 **_drafts(engine),
             }
             for role, engine in engines.items()
         }
-        | {"startup_seconds": startup_seconds},
+        | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
     )
 
 

@@ -17,8 +17,10 @@ from harness.problems.problem import Problem
 from jobs.run.spec import RunSpec
 
 
-def engine_settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> dict[Role, EngineSettings]:
-    """Resolve the settings of a run's engines by role.
+def engine_settings(
+    spec: RunSpec, method: Method, problems: Iterable[Problem], kv_bytes: int | None = None
+) -> dict[Role, EngineSettings]:
+    """Resolve the settings of a run's engines by role. `kv_bytes`: see `pair_settings`.
 
     Raises ValueError where this node does not support them, or an adapter has changed since the run was planned.
     """
@@ -37,6 +39,7 @@ def engine_settings(spec: RunSpec, method: Method, problems: Iterable[Problem]) 
         take_turns=engine.take_turns,
         speculation=_speculation(spec),
         adapter=_adapter(spec),
+        kv_bytes=kv_bytes,
     )
 
 

@@ -1,7 +1,8 @@
-"""A worker: one shard, or several, on one node. Plain asyncio over many samples; the engines batch them.
+"""A worker: shards of one run, or of several, on one node. Plain asyncio over many samples; the engines batch them.
 
-A worker gets the path of a run folder and shard numbers, and reads everything else there. Killed at any moment, it
-loses only the steps in flight; started again, it resumes from the journals.
+A worker gets the paths of run folders and shard numbers, and reads everything else there. It works on one run after the
+other, and engines that the next run would start with the same settings stay open. Killed at any moment, it loses only
+the steps in flight; started again, it resumes from the journals.
 """
 
 from __future__ import annotations
@@ -10,33 +11,26 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
-from pathlib import Path
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 
 import psutil
-from filelock import Timeout
 
-from harness.engines import factory
-from harness.engines.turns import taking_turns
-from harness.methods import build
-from harness.plural import counted
-from jobs.run import state as run_state
-from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter
-from jobs.run.spec import Unit
-from jobs.run.wording import check_prompts
+from harness.engines.pool import EnginePool, in_engine_order
+from harness.engines.settings import cpu_kv_bytes
+from harness.engines.sharing import EngineNeed
 from jobs.slurm import client
 from jobs.submission import snapshot
-from jobs.work.attempt import new_attempt
-from jobs.work.engine_settings import engine_settings
-from jobs.work.shard_run import ShardRun
+from jobs.work.run_part import RunPart, ShardBusyError
+
+__all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard", "run_shards"]
 
 LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 """Environment variable: the process that the worker must not outlive, because it started it (local runs)."""
 
-_LOCK_SECONDS = 3.0
-"""How long to wait for a shard's lock: longer than a compaction holds it."""
 _SHUTDOWN_SECONDS = 60.0
 """Time before a long limit after which no sample is started: Slurm may send its signal up to a minute early."""
 _MAX_RESTARTS = 100
@@ -44,12 +38,12 @@ _REQUEUE_SECONDS = 120.0
 """How long to wait for Slurm to end this process after a requeue."""
 
 
-class ShardBusyError(RuntimeError):
-    """Another process holds the lock of this shard."""
-
-
 class OutOfTimeError(RuntimeError):
     """The time limit was reached before all samples had ended, and the job could not be requeued."""
+
+
+class RunsFailed(RuntimeError):
+    """Some of a worker's runs were stopped by an error; its other runs were worked on. The message is one line."""
 
 
 def run_shard(folder: str, shard: int) -> int:
@@ -66,84 +60,149 @@ def run_shards(folder: str, shards: list[int]) -> int:
     Where Slurm's time limit comes first, the steps under way are recorded and the job is requeued. Raises the error
     that stopped it, after a clean shutdown.
     """
+    return run_parts([(folder, shards)])
+
+
+def run_parts(parts: Sequence[tuple[str, list[int]]]) -> int:
+    """Run the unfinished samples of shards of several runs, given by run folder; returns how many samples ended.
+
+    The runs are worked on one after the other, those that can share engines together. An error stops only the run that
+    it comes from; RunsFailed is raised after the last run. A single run raises its error itself.
+    """
     snapshot.require()
-    run = RunFolder(Path(folder))
     _end_with_launcher()
-    with contextlib.ExitStack() as locks:
-        for shard in shards:
-            try:
-                locks.enter_context(run.shard_lock(shard, _LOCK_SECONDS))
-            except Timeout as timeout:
-                raise ShardBusyError(f"shard {shard} of {run.path.name} is locked by another process") from timeout
-        worker = _Worker(run, shards)
-        asyncio.run(worker.work())
-    if worker.out_of_time:
-        _requeue(worker)
+    worker = Worker([RunPart(folder, shards) for folder, shards in parts])
+    asyncio.run(worker.work_on_all())
+    worker.requeue_if_out_of_time()
+    worker.raise_failures()
     return worker.num_ended
 
 
-class _Worker:
-    """One start of a worker."""
+class Worker:
+    """One start of a worker: its parts of runs, and the engines that stay open between them."""
 
-    def __init__(self, run: RunFolder, shards: list[int]) -> None:
-        self.run, self.shards = run, shards
-        self.num_ended = self.num_steps = 0
+    def __init__(self, parts: Sequence[RunPart]) -> None:
+        self.parts = parts
+        self.pool = EnginePool()
         self.out_of_time = False
+        self.failures: list[tuple[RunPart, Exception]] = []
+        self._order: list[RunPart] | None = None
 
-    async def work(self) -> None:
-        """Run the unfinished samples; ends early where Slurm's signal before the time limit arrives."""
+    @property
+    def num_ended(self) -> int:
+        """Number of samples that ended."""
+        return sum(part.num_ended for part in self.parts)
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps that were accepted."""
+        return sum(part.num_steps for part in self.parts)
+
+    def in_order(self) -> list[RunPart]:
+        """Return the parts in the order of work. What each needs is resolved now, before any engine is open.
+
+        The free memory is read once for all: it changes from moment to moment, and engines are shared only where their
+        settings are equal.
+        """
+        if self._order is None:
+            kv_bytes = cpu_kv_bytes()
+            for part in self.parts:
+                part.kv_bytes = kv_bytes
+            needs = [_needs(part) for part in self.parts]
+            self.pool.plan(need for of_part in needs for need in of_part)
+            self._order = [self.parts[number] for number in in_engine_order(needs)]
+        return self._order
+
+    async def work_on_all(self) -> None:
+        """Run what is unfinished of all parts, and close the engines.
+
+        Ends early where Slurm's signal before the time limit arrives, or that limit is near.
+        """
+        with self._until_signals():
+            async with self.pool:
+                ends_at = _ends_at()
+                for number, part in enumerate(self.in_order()):
+                    if number and ends_at is not None and time.time() >= ends_at:
+                        self.out_of_time = True
+                    if self.out_of_time:
+                        return
+                    try:
+                        await self._work_on(part, ends_at)
+                    except Exception as error:
+                        if len(self.parts) == 1:
+                            raise
+                        self._note_failure(part, error)
+
+    async def work_on(self, part: RunPart) -> None:
+        """Run what is unfinished of one part and keep its engines open; raises the error that stopped it."""
+        self.in_order()
+        with self._until_signals():
+            await self._work_on(part, _ends_at())
+
+    def raise_failures(self) -> None:
+        """Raise RunsFailed where runs were stopped by errors."""
+        if self.failures:
+            reasons = "; ".join(f"{part.run.path.name}: {_reason(error)}" for part, error in self.failures)
+            message = f"{len(self.failures)} of {len(self.parts)} runs failed: {reasons}"
+            raise RunsFailed(message) from self.failures[0][1]
+
+    def requeue_if_out_of_time(self) -> None:
+        """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
+        if self.out_of_time:
+            _requeue(self)
+
+    async def _work_on(self, part: RunPart, ends_at: float | None) -> None:
+        try:
+            await part.work(self.pool, ends_at)
+        except Exception:
+            await self.pool.close()
+            raise
+        self.out_of_time |= part.is_cut_short
+
+    def _note_failure(self, part: RunPart, error: Exception) -> None:
+        self.failures.append((part, error))
+        traceback.print_exception(error)
+        print(f"{part.run.path.name} stopped with an error; the other runs go on", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def _until_signals(self) -> Iterator[None]:
+        """Cancel what this task does when a signal asks for the end; before the time limit that is no error."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
-        loop.add_signal_handler(signal.SIGUSR2, self._stop_in_time, task)
+        handlers: dict[signal.Signals, Callable[[], object]] = {
+            signal.SIGTERM: task.cancel,
+            signal.SIGINT: task.cancel,
+            signal.SIGUSR2: lambda: self._stop_in_time(task),
+        }
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
-            await self._work()
+            yield
         except asyncio.CancelledError:
             if not self.out_of_time:
                 raise
+        finally:
+            for number in handlers:
+                loop.remove_signal_handler(number)
 
     def _stop_in_time(self, task: asyncio.Task[None]) -> None:
         self.out_of_time = True
         task.cancel()
 
-    async def _work(self) -> None:
-        run, spec = self.run, self.run.spec()
-        problems = {p.id: p for p in run.problems()}
-        state = run_state.read_state(run, self.shards)
-        todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
-        if not todo:
-            return
-        check_prompts(spec)
-        method = build(spec.method, dict(spec.params))
-        settings = engine_settings(spec, method, problems.values())
-        started = time.monotonic()
-        logs = run.logs_dir / f"shard-{self.shards[0]}"
-        async with factory.open_engines(spec.draft, spec.target, method.roles, settings, logs) as engines:
-            attempt = new_attempt(run, self.shards[0], engines, settings, time.monotonic() - started)
-            used_engines = taking_turns(engines) if spec.engine.take_turns else engines
-            journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-            samples = ShardRun(spec, method, problems, used_engines, journal, state, _ends_at())
-            try:
-                await samples.run_all(todo)
-            finally:
-                journal.close()
-                run_state.compact_own(run, journal.path)
-                self.num_ended, self.num_steps = samples.num_ended, samples.num_steps
-        self.out_of_time |= self.num_ended < len(todo)
+
+def _needs(part: RunPart) -> list[EngineNeed]:
+    """Return what a part needs; nothing where that cannot be resolved, which is raised when its turn comes."""
+    try:
+        return part.needs
+    except Exception:  # noqa: BLE001 whatever is wrong with one run does not concern the others
+        return []
 
 
-def _units(run: RunFolder, shards: list[int]) -> list[Unit]:
-    num_shards = run.num_shards()
-    for shard in shards:
-        if not 0 <= shard < num_shards:
-            raise ValueError(
-                f"{run.path.name} has {counted(num_shards, 'shard')} and no shard {shard}: "
-                "its samples were assigned again"
-            )
-    # Over several shards too: a run cut short has seen every problem about equally often.
-    return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _ends_at() -> float | None:
@@ -163,7 +222,7 @@ def _ends_at() -> float | None:
     return None if end is None else end - min(_SHUTDOWN_SECONDS, 0.1 * max(0.0, end - now))
 
 
-def _requeue(worker: _Worker) -> None:
+def _requeue(worker: Worker) -> None:
     """Requeue this job, as often as it makes progress; raises OutOfTimeError where that cannot be done."""
     job = client.this_job()
     if not worker.num_steps + worker.num_ended:

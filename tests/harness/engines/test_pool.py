@@ -22,9 +22,14 @@ PROMPT = list(b"a prompt that is longer than two blocks of the prefix cache")
 
 
 def needs(
-    *roles: Role, device: Any = "cpu", draft: str = "small", target: str = "large", **options: Any
+    *roles: Role,
+    kind: Any = "scripted",
+    device: Any = "cpu",
+    draft: str = "small",
+    target: str = "large",
+    **options: Any,
 ) -> list[EngineNeed]:
-    settings = pair_settings("scripted", roles, device=device, **{"max_context": 1024, "concurrency": 4, **options})
+    settings = pair_settings(kind, roles, device=device, **{"max_context": 1024, "concurrency": 4, **options})
     models = {"draft": draft, "target": target}
     return [EngineNeed(role, models[role], None, settings[role]) for role in roles]
 
@@ -124,7 +129,7 @@ async def test_what_two_runs_must_have_in_common(
     started: list[Any], change: dict[str, Any], on_cpu: bool, on_gpu: bool
 ) -> None:
     for device, expected in (("cpu", on_cpu), ("gpu", on_gpu)):
-        [one], [other] = needs("target", device=device), needs("target", device=device, **change)
+        [one], [other] = (needs("target", kind="vllm", device=device, **options) for options in ({}, change))
         assert may_share(one, other) is expected, device
 
 

@@ -1,0 +1,122 @@
+"""A run's part in the work of one worker: the unfinished samples of some of its shards, over engines from a pool."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from filelock import Timeout
+
+from harness.engines.pool import EnginePool
+from harness.engines.sharing import EngineNeed
+from harness.engines.turns import taking_turns
+from harness.methods import Method, build
+from harness.plural import counted
+from harness.problems.problem import Problem
+from jobs.run import state as run_state
+from jobs.run.folder import RunFolder
+from jobs.run.journal import JournalWriter
+from jobs.run.spec import RunSpec, Unit
+from jobs.run.wording import check_prompts
+from jobs.work.attempt import new_attempt
+from jobs.work.engine_settings import engine_settings
+from jobs.work.shard_run import ShardRun
+
+_LOCK_SECONDS = 3.0
+"""How long to wait for a shard's lock: longer than a compaction holds it."""
+
+
+class ShardBusyError(RuntimeError):
+    """Another process holds the lock of this shard."""
+
+
+class RunPart:
+    """Some shards of one run, as one worker runs them."""
+
+    def __init__(self, folder: str | Path, shards: Sequence[int]) -> None:
+        """Nothing is read or locked yet."""
+        self.run, self.shards = RunFolder(Path(folder)), list(shards)
+        self.num_ended = self.num_steps = 0
+        self.is_cut_short = False
+        """True if samples were not started because the time left was too short."""
+        self.kv_bytes: int | None = None
+        """Size of the KV caches on a CPU, for `needs`; None: by the memory that is free when they are resolved."""
+
+    @cached_property
+    def spec(self) -> RunSpec:
+        """The run's specification."""
+        return self.run.spec()
+
+    @cached_property
+    def problems(self) -> dict[str, Problem]:
+        """The run's problems by id."""
+        return {problem.id: problem for problem in self.run.problems()}
+
+    @cached_property
+    def method(self) -> Method:
+        """The run's method."""
+        return build(self.spec.method, dict(self.spec.params))
+
+    @cached_property
+    def needs(self) -> list[EngineNeed]:
+        """The engines that the run would start alone on this node; resolved at the first use.
+
+        Raises ValueError where this node cannot start them.
+        """
+        settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes)
+        models = {"draft": self.spec.draft, "target": self.spec.target}
+        needs = []
+        for role in self.method.roles:
+            if (model := models[role]) is None:
+                raise ValueError(f"this method needs a {role} model")
+            needs.append(EngineNeed(role, model.path, model.revision, settings[role]))
+        return needs
+
+    async def work(self, pool: EnginePool, ends_at: float | None) -> None:
+        """Run what is unfinished of the shards, while this worker holds their locks.
+
+        `ends_at`: when to start no more samples, in seconds since the epoch. Raises ShardBusyError and the error that
+        stopped it, after a clean shutdown.
+        """
+        with contextlib.ExitStack() as locks:
+            for shard in self.shards:
+                try:
+                    locks.enter_context(self.run.shard_lock(shard, _LOCK_SECONDS))
+                except Timeout as timeout:
+                    message = f"shard {shard} of {self.run.path.name} is locked by another process"
+                    raise ShardBusyError(message) from timeout
+            await self._work(pool, ends_at)
+
+    async def _work(self, pool: EnginePool, ends_at: float | None) -> None:
+        run = self.run
+        state = run_state.read_state(run, self.shards)
+        todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
+        if not todo:
+            return
+        check_prompts(self.spec)
+        engines = await pool.lease(self.needs, run.logs_dir / f"shard-{self.shards[0]}")
+        attempt = new_attempt(run, self.shards[0], engines, {need.role: need.settings for need in self.needs})
+        used_engines = taking_turns(engines) if self.spec.engine.take_turns else engines
+        journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+        samples = ShardRun(self.spec, self.method, self.problems, used_engines, journal, state, ends_at)
+        try:
+            await samples.run_all(todo)
+        finally:
+            journal.close()
+            run_state.compact_own(run, journal.path)
+            self.num_ended, self.num_steps = samples.num_ended, samples.num_steps
+        self.is_cut_short = self.num_ended < len(todo)
+
+
+def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
+    num_shards = run.num_shards()
+    for shard in shards:
+        if not 0 <= shard < num_shards:
+            raise ValueError(
+                f"{run.path.name} has {counted(num_shards, 'shard')} and no shard {shard}: "
+                "its samples were assigned again"
+            )
+    # Over several shards too: a run cut short has seen every problem about equally often.
+    return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)

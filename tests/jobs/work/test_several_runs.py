@@ -1,0 +1,202 @@
+"""A worker with shards of several runs: engines stay open between them, and each run is what it would be alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engine import EngineDied, Role
+from harness.engines import factory
+from harness.engines.pool import EnginePool
+from harness.engines.scripted import ScriptedEngine
+from harness.engines.settings import EngineSettings
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import EngineSpec
+from jobs.slurm import client
+from jobs.work import worker
+from jobs.work.in_process_worker import InProcessWorker
+from jobs.work.run_part import RunPart
+from jobs.work.worker import run_parts, run_shard
+from tests.jobs.runs import finished_ids, plan, planned_ids
+
+ROLES = ("draft", "target")
+
+
+def three_runs(folder: Path, **options: Any) -> list[RunFolder]:
+    """Return two methods with the pair and between them the target alone."""
+    runs = [plan(folder, drafts=2, **options), plan(folder, method="vanilla", **options)]
+    return [*runs, plan(folder, method="specreason", **options)]
+
+
+def parts(*runs: RunFolder) -> list[tuple[str, list[int]]]:
+    return [(str(run.path), list(range(run.num_shards()))) for run in runs]
+
+
+def attempts(run: RunFolder) -> list[dict[str, Any]]:
+    return [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedEngine]:
+    """Every engine that is started, in order."""
+    scripted, engines = factory._scripted, []
+
+    def recorded(role: Role, settings: EngineSettings) -> ScriptedEngine:
+        engine = scripted(role, settings)
+        assert isinstance(engine, ScriptedEngine)
+        engines.append(engine)
+        return engine
+
+    monkeypatch.setattr(factory, "_scripted", recorded)
+    return engines
+
+
+def breaking(engine: ScriptedEngine, after: int, act: Callable[[], None]) -> None:
+    """Let an engine act at each text it writes from its call with this number on."""
+    write = engine.write
+
+    def written(*arguments: Any) -> Any:
+        if engine.counters.calls >= after:
+            act()
+        return write(*arguments)
+
+    engine.write = written
+
+
+def test_every_run_is_finished_and_a_start_is_counted_once(tmp_path: Path, started: list[ScriptedEngine]) -> None:
+    runs = three_runs(tmp_path)
+    assert run_parts(parts(*runs)) == 3 * 24
+    assert len(started) == 3, "the pair once for both methods, the target alone once"
+    assert all(engine.closed for engine in started)
+    assert [finished_ids(run) == planned_ids(run) for run in runs] == [True] * 3
+    [first], [alone], [second] = map(attempts, runs)
+    for role in ROLES:
+        assert first["engines"][role]["engine_start"] == second["engines"][role]["engine_start"]
+    assert alone["engines"]["target"]["engine_start"] != first["engines"]["target"]["engine_start"]
+    starts = {
+        a["engines"][r]["engine_start"]: a["engines"][r] for a in (first, alone) for r in a["engines"] if r in ROLES
+    }
+    total = sum(a["engines"]["startup_seconds"] for a in (first, alone, second))
+    assert total == pytest.approx(sum(start["engine_start_seconds"] for start in starts.values()))
+    assert second["engines"]["startup_seconds"] == 0
+
+
+def test_a_run_behind_another_one_records_what_it_records_alone(tmp_path: Path) -> None:
+    """Text, cached tokens and restarts: nothing of the run before it can be seen."""
+
+    def recorded(run: RunFolder) -> dict[str, Any]:
+        rows = [row for part in run.trace_files() for row in trace_files.read_rows(part)]
+        counts = ("purpose", "prompt_tokens", "cached_tokens", "output_tokens", "in_flight")
+        return {
+            row["sample_id"]: (
+                [step["text"] for step in row["steps"]],
+                [[call[name] for name in counts] for call in row["calls"]],
+                row["num_attempts"],
+            )
+            for row in rows
+        }
+
+    # The same texts with another tag would be other samples: the runs differ only in what is judged.
+    before, behind = plan(tmp_path / "shared", drafts=2), plan(tmp_path / "shared", drafts=3)
+    alone = plan(tmp_path / "alone", drafts=3)
+    run_parts(parts(before, behind))
+    run_shard(str(alone.path), 0)
+    assert recorded(behind) == recorded(alone)
+
+
+def test_a_run_that_fails_does_not_take_the_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[ScriptedEngine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, broken, last = plan(tmp_path, drafts=2), plan(tmp_path, drafts=3), plan(tmp_path, method="specreason")
+    lease = EnginePool.lease
+
+    async def dying(pool: Any, *arguments: Any) -> Any:
+        engines = await lease(pool, *arguments)
+        if broken.path in arguments[1].parents:
+
+            def die() -> None:
+                raise EngineDied("out of memory")
+
+            breaking(started[0], started[0].counters.calls + 30, die)
+        return engines
+
+    monkeypatch.setattr(EnginePool, "lease", dying)
+    with pytest.raises(worker.RunsFailed, match=f"^1 of 3 runs failed: {broken.path.name}: EngineDied: out of memory$"):
+        run_parts(parts(first, broken, last))
+    assert "the other runs go on" in capsys.readouterr().err
+    assert finished_ids(first) == planned_ids(first)
+    assert finished_ids(last) == planned_ids(last)
+    assert len(started) == 4, "what a failed run leaves behind is not handed on"
+    monkeypatch.undo()
+    run_parts(parts(first, broken, last))
+    assert finished_ids(broken) == planned_ids(broken)
+
+
+def test_a_run_that_cannot_start_here_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    impossible = plan(tmp_path, engine=EngineSpec("scripted", draft_memory=0.9, target_memory=0.9))
+    possible = plan(tmp_path, drafts=2)
+    with pytest.raises(worker.RunsFailed, match=r"1 of 2 runs failed: .*: ValueError: .*add up to more than 1"):
+        run_parts(parts(impossible, possible))
+    assert finished_ids(possible) == planned_ids(possible)
+
+
+def test_every_run_has_its_own_replacement_of_an_engine_in_reserve(
+    tmp_path: Path, started: list[ScriptedEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = plan(tmp_path, drafts=2), plan(tmp_path, drafts=3)
+    scripted = factory._scripted
+
+    def restarting(role: Role, settings: EngineSettings) -> ScriptedEngine:
+        engine = scripted(role, settings)
+        assert isinstance(engine, ScriptedEngine)
+        if len(started) == 1:
+            breaking(engine, 3, lambda: setattr(engine, "restarts", 1))
+        return engine
+
+    monkeypatch.setattr(factory, "_scripted", restarting)
+    run_parts(parts(first, second))
+    assert len(started) == 4, "an engine that has died once is not handed on"
+    tried = [row["num_attempts"] for part in second.trace_files() for row in trace_files.read_rows(part)]
+    assert set(tried) == {1}, "no sample of the second run lived through the restart"
+
+
+def test_the_time_limit_ends_the_run_under_way_and_leaves_the_rest_to_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = three_runs(tmp_path)
+    requeued: list[str] = []
+
+    class SlurmEnds(BaseException):
+        """Slurm ends the process some time after the requeue."""
+
+    def requeue(job: str) -> None:
+        requeued.append(job)
+        raise SlurmEnds
+
+    monkeypatch.setattr(worker, "_ends_at", time.time)
+    monkeypatch.setattr(client, "this_job", lambda: "7_0")
+    monkeypatch.setattr(client, "requeue", requeue)
+    with pytest.raises(SlurmEnds):
+        run_parts(parts(*runs))
+    assert requeued == ["7_0"]
+    assert 1 <= sum(len(finished_ids(run)) for run in runs) < 24
+    assert [run.trace_files() for run in runs[1:]] == [[], []], "no further run was started"
+    monkeypatch.setattr(worker, "_ends_at", lambda: None)
+    run_parts(parts(*runs))
+    assert [finished_ids(run) == planned_ids(run) for run in runs] == [True] * 3
+
+
+def test_in_one_process_the_engines_stay_open_between_calls(tmp_path: Path, started: list[ScriptedEngine]) -> None:
+    runs = [plan(tmp_path, drafts=2, shards=2), plan(tmp_path, method="specreason")]
+    with InProcessWorker([RunPart(run.path, [shard]) for run in runs for shard in range(run.num_shards())]) as shared:
+        ended = [shared.run(part) for part in shared.in_order()]
+        assert not any(engine.closed for engine in started)
+    assert ended == [12, 12, 24]
+    assert len(started) == 2
+    assert all(engine.closed for engine in started)
