@@ -82,11 +82,9 @@ def visible_gpus() -> list[Gpu]:
         return []
     if cards[0].vendor == "amd":
         # ROCm's lower layer applies its variable first; the upper one then counts what is left.
-        if (names := _names(_ROCR)) is not None:
-            cards = select(names, cards)
         if (names := _names(_HIP, _CUDA)) is not None:
-            return select(names, cards, by_position=True)
-        return cards if _names(_ROCR) is not None else _of_slurm_job(cards)
+            return select(names, _left_by_rocr(cards), by_position=True)
+        return _left_by_rocr(cards) if _names(_ROCR) is not None else _of_slurm_job(cards)
     if (names := _names(_CUDA)) is not None:
         return _usable_together(select(names, cards))
     return _usable_together(_of_slurm_job(cards))
@@ -110,6 +108,29 @@ def select(names: Iterable[str], cards: Sequence[Gpu], *, by_position: bool = Fa
     return chosen
 
 
+def visible_names() -> list[str]:
+    """Return a name for each visible card, in order; CUDA_VISIBLE_DEVICES takes them (ROCm: HIP_VISIBLE_DEVICES)."""
+    visible = visible_gpus()
+    if not visible or visible[0].vendor == "nvidia":
+        return [card.device for card in visible]
+    counted = _left_by_rocr(node_gpus())
+    return [str(counted.index(card)) for card in visible]
+
+
+def named(names: Iterable[str]) -> list[Gpu]:
+    """Return the cards that names of `visible_names` stand for."""
+    cards = node_gpus()
+    if cards and cards[0].vendor == "amd":
+        return select(names, _left_by_rocr(cards), by_position=True)
+    return select(names, cards)
+
+
+def _left_by_rocr(cards: list[Gpu]) -> list[Gpu]:
+    """Return the cards that the lower layer of ROCm leaves to the upper one, which numbers them from 0."""
+    names = _names(_ROCR)
+    return cards if names is None else select(names, cards)
+
+
 def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
     """Return the cards that engines hold together, from each one's visible devices and tensor parallel size.
 
@@ -119,7 +140,7 @@ def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
     visible = visible_gpus()
     held: list[Gpu] = []
     for devices, width in engines:
-        cards = visible if devices is None else select(devices, visible)
+        cards = visible if devices is None else named(devices)
         held += [card for card in cards[:width] if card not in held]
     return held
 

@@ -25,9 +25,11 @@ from pydantic import (
 )
 
 from harness.cli.presets import presets
+from harness.engines import placement
 from harness.methods import METHODS
 from harness.methods.ranges import flag
 from harness.methods.values import Parameter, method_parameters, parameter_names, switch_names
+from harness.plural import counted
 from harness.problems.benchmarks import DATASETS
 
 Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
@@ -73,6 +75,14 @@ SBATCH: Mapping[str, str] = {
 
 def _words(value: object) -> object:
     return (value,) if isinstance(value, str) else value
+
+
+def _joined(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _card_numbers(text: str | None) -> str | None:
+    return None if text in (None, placement.ALL) else placement.written(placement.parse(text))
 
 
 def _existing(path: Path) -> Path:
@@ -183,6 +193,23 @@ class PartialLaunch(BaseModel):
     ] = None
     draft_tensor_parallel: Annotated[int, Flag("engine", "GPUs that the draft is split over."), Field(ge=1)] = 1
     target_tensor_parallel: Annotated[int, Flag("engine", "GPUs that the target is split over."), Field(ge=1)] = 1
+    draft_gpus: Annotated[
+        str | None,
+        Flag(
+            "engine",
+            "The draft's GPUs, by their numbers among the worker's: 0 or 0,1 or 0-3.",
+            metavar="NUMBERS",
+            default="all, so that both engines share them",
+        ),
+        BeforeValidator(_joined),
+        AfterValidator(_card_numbers),
+    ] = None
+    target_gpus: Annotated[
+        str | None,
+        Flag("engine", "The target's GPUs, such as 1,2,3,4.", metavar="NUMBERS", default="all"),
+        BeforeValidator(_joined),
+        AfterValidator(_card_numbers),
+    ] = None
     draft_memory: Annotated[
         float | None, Flag("engine", "Share of the memory that the draft's engine may use."), Field(gt=0, le=1)
     ] = None
@@ -236,6 +263,24 @@ class PartialLaunch(BaseModel):
         if isinstance(values, Mapping) and values.get("method") is not None:
             return {**values, "parameters": method_parameters(str(values["method"]), values.get("parameters") or {})}
         return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _widths_of_named_gpus(cls, values: Any) -> Any:
+        """An engine with GPUs of its own is split over all of them."""
+        widths = {}
+        for role in ("draft", "target") if isinstance(values, Mapping) else ():
+            text, name = _joined(values.get(f"{role}_gpus")), f"{role}_tensor_parallel"
+            if text in (None, placement.ALL) or not placement.is_valid(str(text)):
+                continue  # what is not valid is reported with its flag
+            number, asked = len(placement.parse(str(text))), values.get(name)
+            if str(asked if asked is not None else number) != str(number):
+                raise ValueError(
+                    f"{flag(f'{role}_gpus')} {text} names {counted(number, 'GPU')}, but {flag(name)} is {asked}: "
+                    "leave one of them out"
+                )
+            widths[name] = number
+        return {**values, **widths} if widths else values
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Self:

@@ -16,8 +16,10 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.engines import placement
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
+from harness.sizing import job_cards
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.run import shards
@@ -70,6 +72,8 @@ def prepare(launch: Launch) -> PreparedLaunch:
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     prepared = PreparedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+    if cluster == "slurm" and (of_job := job_cards.cards_of_job(sbatch)) is not None:
+        placement.check(prepared.plan.spec.engine.cards, of_job.count, "a worker has")
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)
@@ -206,6 +210,12 @@ def _token_speculation(spec: RunSpec) -> list[str]:
     return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
 
 
+def _placement(spec: RunSpec) -> list[str]:
+    cards = {role: numbers for role, numbers in spec.engine.cards.items() if numbers is not None}
+    places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
+    return [f"{places}, of those of a worker"] if places else []
+
+
 def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
     spec = prepared.plan.spec
     for notice in prepared.plan.notices:
@@ -222,6 +232,7 @@ def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
         f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
         f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
         *_token_speculation(spec),
+        *_placement(spec),
     ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

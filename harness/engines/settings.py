@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from harness.engine import Role
+from harness.engines import placement
 from harness.engines.adapter import Adapter
+from harness.engines.placement import Placement
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 
@@ -40,6 +42,8 @@ class EngineSettings:
     dtype: str = "auto"
     """`auto`: as the weights are stored (pair_settings decides it on a CPU)."""
     tensor_parallel: int = 1
+    visible_devices: tuple[str, ...] | None = None
+    """Names of the cards that only this engine's processes see; None: all of the worker's."""
     memory_fraction: float = 0.9
     """This engine's share of each GPU's memory."""
     kv_cache_bytes: int | None = None
@@ -73,6 +77,7 @@ def pair_settings(
     max_context: int | None = None,
     tensor_parallel: Mapping[Role, int] | None = None,
     memory: Mapping[Role, float | None] | None = None,
+    cards: Placement | None = None,
     concurrency: int = 64,
     candidates: int = 1,
     take_turns: bool = False,
@@ -85,15 +90,19 @@ def pair_settings(
 
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU. `candidates` is the number of
     completions of one sample that the draft writes in parallel. `adapter` is for the target's verdicts. Engines that
-    take turns share all cores. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is
-    free now). Raises ValueError where the shares add up to more than 1.
+    take turns share all cores. `cards` are the numbers of each engine's cards. `kv_bytes` is the size of both KV caches
+    together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on the same
+    cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
+    placed: Placement = {role: (cards or {}).get(role) for role in roles}
+    names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
     shares: dict[Role, float] = {
-        role: (memory or {}).get(role) or _default_share(device, role, alone=len(roles) == 1) for role in roles
+        role: (memory or {}).get(role) or _default_share(device, role, alone=not placement.shares_a_card(role, placed))
+        for role in roles
     }
-    if sum(shares.values()) > 1:
+    if sum(shares.values()) > 1 and any(placement.shares_a_card(role, placed) for role in roles):
         raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
     cores = core_lists(roles, ranks, 1 if take_turns else concurrency) if device == "cpu" else {}
     if kv_bytes is None:
@@ -106,6 +115,7 @@ def pair_settings(
             device=device,
             dtype=dtype,
             tensor_parallel=ranks[role],
+            visible_devices=names[role],
             memory_fraction=shares[role],
             max_context=max_context,
             max_num_seqs=max(1, min(max_requests, 1024)),
@@ -115,6 +125,15 @@ def pair_settings(
         )
         settings[role] = _on_cpu(common, int(kv_bytes * shares[role]), cores[role]) if device == "cpu" else common
     return settings
+
+
+def _device_names(kind: Kind, device: Device, placed: Placement) -> dict[Role, tuple[str, ...] | None]:
+    """Return the names of each engine's cards. Raises ValueError where this node has none."""
+    if device == "gpu":
+        return placement.devices(placed)
+    if kind != "scripted":
+        placement.check(placed, 0, "this node has")
+    return dict.fromkeys(placed)
 
 
 def core_lists(

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from harness import gpus
 from harness.engine import (
     Choice,
     Completion,
@@ -49,7 +50,7 @@ class TransformersEngine:
         if settings.adapter is not None:
             model.load_adapter(settings.adapter.path)
             model.disable_adapters()
-        self._model: Any = model.to("cuda" if settings.device == "gpu" else "cpu").eval()
+        self._model: Any = model.to(_device(settings)).eval()
         text_config = model.config.get_text_config()
         self.context_tokens = int(text_config.max_position_embeddings)
         if settings.max_context is not None:
@@ -242,3 +243,11 @@ def _eos_ids(model: Any, tokenizer: HFTokenizer) -> set[int]:
     configured = model.generation_config.eos_token_id
     ids = {configured} if isinstance(configured, int) else set(configured or ())
     return ids | ({tokenizer.eos_token_id} if tokenizer.eos_token_id is not None else set())
+
+
+def _device(settings: EngineSettings) -> str:
+    """Return torch's name of the engine's device. The worker itself computes, so it sees all of its cards."""
+    if settings.device == "cpu":
+        return "cpu"
+    names = gpus.visible_names()
+    return f"cuda:{names.index(settings.visible_devices[0])}" if settings.visible_devices else "cuda"

@@ -31,7 +31,10 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     if settings.device == "gpu":
         # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
         environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-        if (devices := gpus.slurm_devices()) is not None:
+        if (devices := settings.visible_devices) is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+            environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same
+        elif (devices := gpus.slurm_devices()) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))

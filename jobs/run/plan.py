@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness import environment, prompt_file
+from harness import environment, gpus, prompt_file
 from harness.engine import Role
-from harness.engines import adapter, speculators
+from harness.engines import adapter, placement, speculators
 from harness.engines.speculation import (
     check_flags,
     draft_sampling,
@@ -57,8 +57,8 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
     wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     problems = benchmarks.select(dataset, launch.limit, launch.problems)
-    engine = _engine(launch, cluster)
     roles = build(launch.method, dict(launch.parameters)).roles
+    engine = _engine(launch, cluster, roles)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine)
@@ -96,8 +96,8 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
     return RunPlan(spec, problems, notices)
 
 
-def _engine(launch: Launch, cluster: Cluster) -> EngineSpec:
-    """Raises ValueError where the engine cannot speculate as the launch asks."""
+def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> EngineSpec:
+    """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
     kind = _engine_kind(launch.engine)
     proposing = proposer(launch.method, launch.spec_decode)
     check_flags(proposing, launch.spec_model, launch.spec_sampling)
@@ -117,7 +117,23 @@ def _engine(launch: Launch, cluster: Cluster) -> EngineSpec:
         spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
         spec_sampling=draft_sampling(proposing, launch.spec_sampling),
         take_turns=launch.take_turns,
+        **_cards(launch, kind, cluster, roles),
     )
+
+
+def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, tuple[int, ...] | None]:
+    """Return the cards of each engine of the method, by the specification's field. Raises ValueError."""
+    named = {"draft": launch.draft_gpus, "target": launch.target_gpus}
+    cards: dict[Role, tuple[int, ...] | None] = {
+        role: placement.parse(text) if (text := named[role]) else None for role in roles
+    }
+    if cluster != "slurm" and kind != "scripted":
+        number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
+        placement.check(cards, number, "this machine has")
+    for role, numbers in cards.items():
+        if kind == "transformers" and len(numbers or ()) > 1:
+            raise ValueError(f"--{role}-gpus {named[role]}: the engine transformers runs on one GPU; vllm on several")
+    return {f"{role}_gpus": numbers for role, numbers in cards.items()}
 
 
 def _engine_kind(engine: str) -> str:

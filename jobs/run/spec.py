@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from harness.engine import Role
 from harness.methods import run_identity, sample_identity
 from harness.methods.values import Parameter
 from harness.problems.problem import Problem
@@ -23,6 +24,9 @@ from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS
 
 SPEC_VERSION = 1
+
+_LEFT_OUT, _LEFT_OUT_OF_ENGINE = ("prompts", "speculator"), ("spec_sampling", "draft_gpus", "target_gpus")
+"""Fields that are not written where they are None, because versions that do not know them read the file too."""
 
 _T = TypeVar("_T")
 
@@ -103,6 +107,14 @@ class EngineSpec:
     is older than this field, and then it is greedy."""
     take_turns: bool = _added_later(False)
     """True if draft and target never run at the same time."""
+    draft_gpus: tuple[int, ...] | None = _added_later(None)
+    """Numbers of the draft's cards among the worker's; None: both engines on the same cards."""
+    target_gpus: tuple[int, ...] | None = _added_later(None)
+
+    @property
+    def cards(self) -> dict[Role, tuple[int, ...] | None]:
+        """Numbers of each engine's cards."""
+        return {"draft": self.draft_gpus, "target": self.target_gpus}
 
 
 @dataclass(frozen=True)
@@ -204,7 +216,7 @@ class RunSpec:
         versions that do not know them read it too: their workers share the warehouse, and rebuild it from all runs.
         """
         record = asdict(self)
-        for table, name in ((record, "prompts"), (record, "speculator"), (record["engine"], "spec_sampling")):
+        for table, name in [*((record, n) for n in _LEFT_OUT), *((record["engine"], n) for n in _LEFT_OUT_OF_ENGINE)]:
             if table[name] is None:
                 del table[name]
         return json.dumps(record, indent=2, sort_keys=True, default=dict)

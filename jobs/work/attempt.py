@@ -31,7 +31,7 @@ def new_attempt(
     """
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    cards = gpus.held_gpus((None, engine.tensor_parallel) for engine in settings.values())
+    cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in settings.values())
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
         attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
@@ -54,6 +54,7 @@ def new_attempt(
                 "engine_start": engine.start.start_id,
                 "engine_start_seconds": engine.start.seconds,
                 **_drafts(engine),
+                **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
             }
             for role, engine in engines.items()
         }

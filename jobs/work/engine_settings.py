@@ -34,6 +34,7 @@ def engine_settings(
         max_context=engine.max_context or required_context,
         tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
         memory={"draft": engine.draft_memory, "target": engine.target_memory},
+        cards=engine.cards,
         concurrency=spec.concurrency,
         candidates=method.parallel,
         take_turns=engine.take_turns,

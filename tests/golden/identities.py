@@ -30,7 +30,7 @@ _LISTED = 100
 """Samples up to which every id is listed; of larger runs the first three, and a digest of all."""
 _DEMO = benchmarks.BUNDLED / "demo.toml"
 _FORMER_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "scot-*": {"token-budget": 32768, "offer-cut-drafts": None},
+    "scot-*": {"token-budget": 32768, "offer-cut-drafts": None, "draft-gpus": None, "target-gpus": None},
     "scot-*/math500": {"dataset": "math500"},
     "scot-*/olympiadbench": {"dataset": "olympiadbench"},
     "specreason-figure5/SpecReason/*": {"threshold": 7.0},

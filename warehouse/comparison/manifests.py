@@ -57,6 +57,8 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "speculator_name": ("model that proposes tokens", "latency"),
     "speculator_fingerprint": ("files of the model that proposes tokens", "latency"),
     "engine_take_turns": ("engines take turns", "latency"),
+    "engine_draft_gpus": ("GPUs of the draft", "latency"),
+    "engine_target_gpus": ("GPUs of the target", "latency"),
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),
@@ -70,7 +72,7 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "git_commit": ("commit", "note"),
 }
 _MODEL_BY_COLUMN = {
-    f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory")
+    f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory", "gpus")
 }
 """Settings that apply only to runs with that model."""
 _SHOWN = "candidates as shown to the judge"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
@@ -34,6 +35,8 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         row |= {f"{prefix}_{field.name}": getattr(nested_spec, field.name, None) for field in fields(kind)}
     return row | {
         "engine_spec_sampling": draft_sampling(spec.engine.spec_decode, spec.engine.spec_sampling),
+        "engine_draft_gpus": _numbers(spec.engine.draft_gpus),
+        "engine_target_gpus": _numbers(spec.engine.target_gpus),
         "run_id": folder.path.name,
         "spec_id": spec.run_id,
         "folder": str(folder.path.resolve()),
@@ -44,6 +47,10 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "created_at": utc(folder.spec_path.stat().st_mtime),
         "loaded_at": loaded_at,
     }
+
+
+def _numbers(cards: tuple[int, ...] | None) -> str | None:
+    return None if cards is None else placement.written(cards)
 
 
 def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> Row:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import prompt_file, published_prompts
-from harness.engines import adapter, speculators
+from harness.engine import Role
+from harness.engines import adapter, placement, speculators
 from harness.engines.speculation import draft_sampling, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, defaults, speed_only_parameters
@@ -192,13 +193,33 @@ def _machine(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> Iterator[Co
     for role, theirs in (("draft", paper.draft_tensor_parallel), ("target", paper.target_tensor_parallel)):
         if run[f"{role}_name"]:
             yield _compared(f"{role}-tensor-parallel", run[f"engine_{role}_tensor_parallel"], theirs, times_only=True)
+    if len(_roles(run)) > 1:
+        named = {"engine_draft_gpus": paper.draft_gpus, "engine_target_gpus": paper.target_gpus}
+        yield _compared("placement", _placed({**run}), _placed({**run, **named}), times_only=True)
+
+
+def _roles(run: Mapping[str, Any]) -> list[Role]:
+    roles: tuple[Role, ...] = ("draft", "target")
+    return [role for role in roles if run[f"{role}_name"]]
+
+
+def _cards(run: Mapping[str, Any]) -> dict[Role, tuple[int, ...] | None]:
+    texts = {role: run[f"engine_{role}_gpus"] for role in _roles(run)}
+    return {role: placement.parse(text) if text else None for role, text in texts.items()}
+
+
+def _placed(run: Mapping[str, Any]) -> str:
+    """Return in words whether the engines of a run share GPUs."""
+    cards = _cards(run)
+    return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
 
 
 def _same_devices(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> bool:
     """Return whether every worker had the paper's kind of GPU, at least as many of them, and used no more."""
     words = re.findall(r"[AH]\d{2,4}[\w-]*", suite.devices)[0].lower().split("-")
     count = int(paper.sbatch.get("gpus-per-node", 1))
-    used = max(int(run[f"engine_{role}_tensor_parallel"]) for role in ("draft", "target") if run[f"{role}_name"])
+    widths = {role: int(run[f"engine_{role}_tensor_parallel"]) for role in _roles(run)}
+    used = placement.num_cards(_cards(run), widths)
     workers = [worker.partition(" × ") for worker in str(run["devices"] or "").split(", ")]
     return used <= count and all(
         number.isdigit() and int(number) >= count and all(word in device.lower() for word in words)

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
@@ -175,7 +176,13 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
         launch.concurrency,
         frozenset({} if alone else changed.items()),
         (proposing, tokens_at_a_time(proposing, launch.spec_tokens), launch.spec_model, launch.take_turns),
-        (num_gpus(launch), *(parallel[role] for role in roles), frozenset(re.findall(r"[AH]\d{2,4}", loaded.devices))),
+        (
+            num_gpus(launch),
+            launch.draft_gpus,
+            launch.target_gpus,
+            *(parallel[role] for role in roles),
+            frozenset(re.findall(r"[AH]\d{2,4}", loaded.devices)),
+        ),
     )
     return Setting(text, speed)
 
@@ -185,7 +192,11 @@ def num_gpus(launch: Launch) -> int:
     roles = build(launch.method, dict(launch.parameters)).roles
     parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     asked = launch.sbatch.get("gpus-per-node", "")
-    return int(asked) if asked.isdigit() else max(parallel[role] for role in roles)
+    if asked.isdigit():
+        return int(asked)
+    cards = {"draft": launch.draft_gpus, "target": launch.target_gpus}
+    named = {role: placement.parse(text) if (text := cards[role]) else None for role in roles}
+    return placement.num_cards(named, {role: parallel[role] for role in roles})
 
 
 def _models(launch: Launch) -> dict[str, str | None]:

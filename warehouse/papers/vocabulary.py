@@ -86,6 +86,7 @@ CONDITIONS: frozenset[str] = frozenset(
         "draft",
         "draft-tensor-parallel",
         "engine",
+        "placement",
         "problems",
         "prompts",
         "samples",

@@ -53,6 +53,8 @@ CREATE TABLE run (
     engine_spec_tokens INTEGER,
     engine_spec_sampling VARCHAR,
     engine_take_turns BOOLEAN NOT NULL,
+    engine_draft_gpus VARCHAR,
+    engine_target_gpus VARCHAR,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     prompts JSON,
@@ -109,6 +111,8 @@ COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: 
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
 COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; greedy for runs from before this was recorded; NULL: no model proposes';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
+COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by their numbers among the worker''s; NULL: all';
+COMMENT ON COLUMN run.engine_target_gpus IS 'GPUs of the target''s engine; NULL: all';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';

@@ -47,6 +47,8 @@ def faithful(table: suite.Suite, launch: Launch, **changes: Any) -> dict[str, An
         "samples": launch.samples,
         "devices": f"{launch.sbatch.get('gpus-per-node', 1)} × NVIDIA {gpu}",
         "engine_kind": "vllm" if "vLLM" in table.engine else "transformers",
+        "engine_draft_gpus": launch.draft_gpus,
+        "engine_target_gpus": launch.target_gpus,
         "engine_draft_tensor_parallel": launch.draft_tensor_parallel,
         "engine_target_tensor_parallel": launch.target_tensor_parallel,
         "engine_spec_tokens": tokens_at_a_time(proposer(launch.method, launch.spec_decode), launch.spec_tokens),

@@ -1,0 +1,91 @@
+"""Which of a worker's cards each engine gets (`--draft-gpus 0 --target-gpus 1,2,3,4`).
+
+Cards are numbered from 0 among those that the worker may use, in the order of CUDA_VISIBLE_DEVICES or of Slurm's
+allocation. On the node each number becomes a name that stays the same in every process (harness.gpus). Light: a login
+node without cards checks what it can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from harness import gpus
+from harness.engine import Role
+from harness.plural import counted
+
+Placement = Mapping[Role, tuple[int, ...] | None]
+"""Numbers of each engine's cards; None: any of the worker's."""
+
+ALL = "all"
+"""What a flag says instead of numbers where an engine may use any of the worker's cards."""
+_ITEM = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """Read card numbers such as `0`, `1,2,3,4` or `1-4`. Raises ValueError."""
+    numbers: list[int] = []
+    for item in text.split(","):
+        found = _ITEM.fullmatch(item.strip())
+        if found is None:
+            raise ValueError("expected numbers of the worker's GPUs from 0 on, such as 0 or 1,2,3,4 or 1-4")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise ValueError(f"{item.strip()} is no range; write {last}-{first}")
+        numbers += range(first, last + 1)
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("a GPU is named twice")
+    return tuple(numbers)
+
+
+def written(numbers: Iterable[int]) -> str:
+    """Return card numbers as a flag takes them."""
+    return ",".join(map(str, numbers))
+
+
+def is_valid(text: str) -> bool:
+    """Return True if `parse` takes the text."""
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def num_cards(placement: Placement, widths: Mapping[Role, int]) -> int:
+    """Return how many cards engines of these widths use together; engines without cards of their own share theirs."""
+    named = {number for numbers in placement.values() for number in numbers or ()}
+    unnamed = max((width for role, width in widths.items() if placement.get(role) is None), default=0)
+    return max(len(named | set(range(unnamed))), 1)
+
+
+def check(placement: Placement, num_available: int | None, where: str) -> None:
+    """Raise ValueError where a number is higher than the cards of a worker go; `num_available` is None if unknown."""
+    for role, numbers in placement.items():
+        if numbers is not None and num_available is not None and max(numbers) >= num_available:
+            valid = {0: "", 1: "0, "}.get(num_available, f"0 to {num_available - 1}, ")
+            raise ValueError(
+                f"--{role}-gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
+            )
+
+
+def shares_a_card(role: Role, placement: Placement) -> bool:
+    """Return True if another engine may be on one of this engine's cards."""
+    own = placement.get(role)
+    others = [numbers for other, numbers in placement.items() if other != role]
+    return any(own is None or numbers is None or not set(own).isdisjoint(numbers) for numbers in others)
+
+
+def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:
+    """Return the names of each engine's cards for the variable that makes them visible; None: all of the worker's.
+
+    Raises ValueError where this worker has fewer cards.
+    """
+    if all(numbers is None for numbers in placement.values()):
+        return dict.fromkeys(placement)
+    names = gpus.visible_names()
+    check(placement, len(names), "this worker has")
+    return {
+        role: None if numbers is None else tuple(names[number] for number in numbers)
+        for role, numbers in placement.items()
+    }

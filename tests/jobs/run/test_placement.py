@@ -1,0 +1,57 @@
+"""Where engines are placed is part of the run; a run that does not say is the run that it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.launch_options import Launch
+from jobs import launching
+from jobs.run.plan import plan
+from jobs.run.spec import EngineSpec, RunSpec
+from tests.jobs.runs import plan as planned_run
+
+
+def launch(tmp_path: Path, **flags: object) -> Launch:
+    common = {"method": "speccot", "dataset": "demo", "engine": "scripted", "output": str(tmp_path)}
+    return Launch.from_flags({**common, **flags})
+
+
+def test_placement_is_part_of_the_run_and_of_no_sample(tmp_path: Path) -> None:
+    together = planned_run(tmp_path).spec()
+    apart = replace(together, engine=replace(together.engine, draft_gpus=(0,), target_gpus=(1, 2, 3, 4)))
+    assert together.run_id != apart.run_id
+    problem = planned_run(tmp_path / "other").problems()[0]
+    assert together.sample_ids(problem) == apart.sample_ids(problem)
+
+
+def test_a_run_without_placement_writes_no_key_of_it_and_one_with_it_is_read_as_it_was(tmp_path: Path) -> None:
+    spec = planned_run(tmp_path).spec()
+    assert not {"draft_gpus", "target_gpus"} & json.loads(spec.to_json())["engine"].keys()
+    apart = replace(spec, engine=EngineSpec("scripted", draft_gpus=(0,), target_gpus=(1, 2)))
+    assert RunSpec.from_json(apart.to_json()) == apart
+
+
+def test_the_cards_of_an_engine_that_the_method_does_not_have_are_left_out(tmp_path: Path) -> None:
+    alone = plan(launch(tmp_path, method="vanilla", draft_gpus="0", target_gpus="1,2"), "slurm").spec.engine
+    assert (alone.draft_gpus, alone.target_gpus) == (None, (1, 2))
+
+
+def test_more_cards_than_a_worker_is_asked_to_have_are_refused_on_the_login_node(tmp_path: Path) -> None:
+    flags = {"cluster": "slurm", "draft_gpus": "0", "target_gpus": "1-4"}
+    with pytest.raises(ValueError, match="--target-gpus 1,2,3,4: a worker has 4 GPUs; valid: 0 to 3, all"):
+        launching.prepare(launch(tmp_path, gpus_per_node="4", **flags))
+    assert launching.prepare(launch(tmp_path, gpus_per_node="5", **flags)).plan.spec.engine.draft_gpus == (0,)
+
+
+def test_a_machine_without_gpus_refuses_named_cards(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="this machine has 0 GPUs"):
+        plan(launch(tmp_path, engine="transformers", draft_gpus="0", target_gpus="1"), "local")
+
+
+def test_an_engine_that_runs_on_one_gpu_gets_no_more(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the engine transformers runs on one GPU"):
+        plan(launch(tmp_path, engine="transformers", target_gpus="1,2"), "slurm")
