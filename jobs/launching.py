@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from harness.sizing import job_cards
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.run import shards
-from jobs.run.endings import by_shard
+from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
 from jobs.run.plan import RunPlan, plan
@@ -96,25 +97,48 @@ def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch would do; on Slurm the batch script too. Writes nothing."""
-    _print_plan(prepared, console)
+    print_plan(prepared, console)
     if prepared.cluster == "slurm":
         launch = prepared.launch
         script = dispatch.preview(prepared.run, prepared.num_shards, prepared.sbatch, launch.shards_per_task)
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
 
 
-def start(prepared: PreparedLaunch, console: Console) -> RunFolder:
+Workers = Callable[[RunFolder, Sequence[int]], Sequence[Job]]
+"""Starts the workers of these shards of a run."""
+
+
+def start(prepared: PreparedLaunch, console: Console, workers: Workers | None = None) -> RunFolder:
     """Run what is left of a launch, here or on Slurm, and return its run folder.
 
     Here it follows the workers, grades, loads and prints the result; on Slurm it returns once the jobs are submitted.
-    Raises LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
+    `workers` replaces the workers that it would start here. Raises LaunchFailed, SlurmRejected, SlurmError and
+    RunBusyError.
     """
+    run = prepared.run
+    print_plan(prepared, console)
+    create(prepared)
+    num_unfinished = print_what_is_left(prepared, console)
+    if num_unfinished and prepared.cluster == "slurm":
+        _submit(prepared, console)
+        return run
+    if num_unfinished:
+        unfinished = by_shard(run, read_endings(run)).unfinished_shards
+        jobs = (workers or partial(submit_here, cluster=prepared.cluster))(run, unfinished)
+        _wait(run, jobs, console, in_this_process=prepared.cluster == "debug")
+    elif prepared.cluster == "slurm":
+        with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
+            dispatch.clear(run)
+    conclude(run, console)
+    return run
+
+
+def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
+    """Say what earlier attempts have left; returns the number of samples that are not finished."""
     run, spec = prepared.run, prepared.plan.spec
-    _print_plan(prepared, console)
-    _create(prepared)
     state = read_state(run)
-    endings = by_shard(run, state.endings)
-    if not endings.num_unfinished:
+    num_unfinished = by_shard(run, state.endings).num_unfinished
+    if not num_unfinished:
         console.print(f"All {spec.num_samples} samples are already finished.")
     elif state.finished or state.unfinished:
         console.print(
@@ -122,20 +146,10 @@ def start(prepared: PreparedLaunch, console: Console) -> RunFolder:
             f"{len(state.unfinished)} continue from their last accepted step.",
             soft_wrap=True,
         )
-    if endings.num_unfinished and prepared.cluster == "slurm":
-        _submit(prepared, console)
-        return run
-    if endings.num_unfinished:
-        jobs = submit_here(run, endings.unfinished_shards, prepared.cluster)
-        _wait(run, jobs, console, in_this_process=prepared.cluster == "debug")
-    elif prepared.cluster == "slurm":
-        with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
-            dispatch.clear(run)
-    _conclude(run, console)
-    return run
+    return num_unfinished
 
 
-def _create(prepared: PreparedLaunch) -> None:
+def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     if run.exists() and run.num_shards() == prepared.num_shards:
@@ -191,7 +205,7 @@ def reason_of(traceback: str) -> str:
     return messages[-1] if messages else "no error output; probably killed (canceled, preempted or out of memory)"
 
 
-def _conclude(run: RunFolder, console: Console) -> None:
+def conclude(run: RunFolder, console: Console) -> None:
     """Grade, load and print. Raises LaunchFailed where the warehouse cannot be written."""
     try:
         report(run, console)
@@ -216,7 +230,8 @@ def _placement(spec: RunSpec) -> list[str]:
     return [f"{places}, of those of a worker"] if places else []
 
 
-def _print_plan(prepared: PreparedLaunch, console: Console) -> None:
+def print_plan(prepared: PreparedLaunch, console: Console) -> None:
+    """Print what a launch comes to."""
     spec = prepared.plan.spec
     for notice in prepared.plan.notices:
         console.print(notice, style="bold yellow", soft_wrap=True)

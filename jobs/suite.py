@@ -24,7 +24,7 @@ from rich.console import Console
 from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
-from jobs import launching
+from jobs import launching, launching_several
 from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT = "runs/nightly"
@@ -72,9 +72,11 @@ def read(path: Path) -> Suite:
 def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[RunFolder]:
     """Launch every run of a suite, or some by number, under a tag; all are planned before the first is started.
 
+    Runs that can share engines follow each other. Returns the run folders in the order of the suite.
+
     Raises what planning and starting a launch raise (see `jobs.launching`).
     """
     console = Console(highlight=False)
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     prepared = [launching.prepare(request.changed(tag=tag) if tag else request) for request in launches]
-    return [launching.start(launch, console) for launch in prepared]
+    return launching_several.start_several(prepared, console)

@@ -21,7 +21,7 @@ from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.submission.in_process import InProcessJob
-from jobs.work.worker import LAUNCHER_PID, run_shard, run_shards
+from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
 
 _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
 
@@ -58,19 +58,29 @@ def python() -> str:
 
 
 def submit_here(run: RunFolder, shards: Sequence[int], cluster: Cluster) -> list[Job]:
-    """Start one worker per shard on this machine (`local`), or run them in this process (`debug`)."""
+    """Start one worker per shard on this machine (`local`), or one for all in this process (`debug`)."""
     if cluster == "debug":
-        log = run.logs_dir / "jobs" / "in-process.log"
-        return [InProcessJob(run_shard, (str(run.path), shard), log) for shard in shards]
+        return [InProcessJob(run_shards, (str(run.path), list(shards)), in_process_log(run))]
+    return submit_parts_here(run, [[(run, [shard])] for shard in shards])
+
+
+def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[Job]:
+    """Start workers in processes of this machine, each for its shards of one run or several."""
     import submitit
 
-    executor = submitit.AutoExecutor(folder=str(run.logs_dir / "jobs"), cluster=cluster)
+    executor = submitit.AutoExecutor(folder=str(logged_in.logs_dir / "jobs"), cluster="local")
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())
-    if len(shards) == 1:
-        return [executor.submit(run_shard, str(run.path), shards[0])]
-    jobs: list[Job] = executor.map_array(run_shard, [str(run.path)] * len(shards), list(shards))
+    parts = [[(str(run.path), shards) for run, shards in worker] for worker in workers]
+    if len(parts) == 1:
+        return [executor.submit(run_parts, parts[0])]
+    jobs: list[Job] = executor.map_array(run_parts, parts)
     return jobs
+
+
+def in_process_log(run: RunFolder) -> Path:
+    """Return the path that tracebacks of a worker in the launcher's process are appended to."""
+    return run.logs_dir / "jobs" / "in-process.log"
 
 
 @contextlib.contextmanager

@@ -6,12 +6,13 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from harness.plural import counted
 from jobs.run.folder import RunFolder
 from jobs.submission.submit import Job
 from jobs.watch.progress import Follower
@@ -21,15 +22,52 @@ _POLL_SECONDS = 1.0
 _PLAIN_LINE_SECONDS = 15.0
 
 
+Line = Callable[[], str]
+"""Reads the progress and formats it as one line."""
+
+
 def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: bool = True) -> None:
     """Show progress until every job has ended; cancels the jobs where it is interrupted.
 
     A job in this process, not `elsewhere`, runs while it is asked whether it has ended. Its progress is plain lines
     from a thread, which leave the terminal to the job.
     """
-    follower, ended = Follower(run), threading.Event()
+    _follow(_line_of(Follower(run)), jobs, console, elsewhere=elsewhere)
+
+
+def follow_several(runs: Sequence[RunFolder], jobs: Sequence[Job], console: Console) -> None:
+    """Show the progress of runs that workers elsewhere take in turns, until every job has ended."""
+    _follow(_Several(runs).line, jobs, console, elsewhere=True)
+
+
+class _Several:
+    """The progress of several runs as one line: that of the run which went on last."""
+
+    def __init__(self, runs: Sequence[RunFolder]) -> None:
+        self._followers = {run.path.name: Follower(run) for run in runs}
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._current = runs[0].path.name
+
+    def line(self) -> str:
+        """Read what is new and format it."""
+        polled = {name: follower.poll() for name, follower in self._followers.items()}
+        for name, progress in polled.items():
+            counts = progress.steps, len(progress.ended)
+            if counts != self._seen.setdefault(name, counts):
+                self._seen[name], self._current = counts, name
+        num_finished = sum(len(progress.ended) == progress.total for progress in polled.values())
+        finished = f"{num_finished} of {counted(len(polled), 'run')} finished"
+        return f"{finished} · {self._current} · {progress_line(polled[self._current])}"
+
+
+def _line_of(follower: Follower) -> Line:
+    return lambda: progress_line(follower.poll())
+
+
+def _follow(line: Line, jobs: Sequence[Job], console: Console, *, elsewhere: bool) -> None:
+    ended = threading.Event()
     with contextlib.nullcontext(console) if elsewhere else _duplicate(console) as own:
-        shown = threading.Thread(target=_show, args=(follower, own, ended, elsewhere), name="progress", daemon=True)
+        shown = threading.Thread(target=_show, args=(line, own, ended, elsewhere), name="progress", daemon=True)
         shown.start()
         try:
             while not _all_done(jobs):
@@ -41,7 +79,7 @@ def follow(run: RunFolder, jobs: Sequence[Job], console: Console, *, elsewhere: 
         finally:
             ended.set()
             shown.join()
-    console.print(progress_line(follower.poll()), highlight=False, soft_wrap=True)
+    console.print(line(), highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -56,15 +94,15 @@ def _duplicate(console: Console) -> Iterator[Console]:
         yield Console(file=file, width=console.width)
 
 
-def _show(follower: Follower, console: Console, ended: threading.Event, live: bool) -> None:
+def _show(line: Line, console: Console, ended: threading.Event, live: bool) -> None:
     if not (live and console.is_terminal):
-        console.print(progress_line(follower.poll()), highlight=False, soft_wrap=True)
+        console.print(line(), highlight=False, soft_wrap=True)
         while not ended.wait(_PLAIN_LINE_SECONDS):
-            console.print(progress_line(follower.poll()), highlight=False, soft_wrap=True)
+            console.print(line(), highlight=False, soft_wrap=True)
         return
     with Live(console=console, auto_refresh=False, transient=True) as shown:
         while not ended.is_set():
-            shown.update(Text(progress_line(follower.poll())), refresh=True)
+            shown.update(Text(line()), refresh=True)
             ended.wait(_POLL_SECONDS)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from harness.engines.pool import EnginePool
+from harness.engines.pool import EnginePool, in_engine_order, num_starts
+from harness.engines.settings import cpu_kv_bytes
 from harness.engines.sharing import EngineNeed
 from harness.engines.turns import taking_turns
 from harness.methods import Method, build
@@ -74,6 +75,13 @@ class RunPart:
             needs.append(EngineNeed(role, model.path, model.revision, settings[role]))
         return needs
 
+    def needs_or_none(self) -> list[EngineNeed]:
+        """Return `needs`; nothing where they cannot be resolved, which is raised when the run's turn comes."""
+        try:
+            return self.needs
+        except Exception:  # noqa: BLE001 whatever is wrong with one run does not concern the others
+            return []
+
     async def work(self, pool: EnginePool, ends_at: float | None) -> None:
         """Run what is unfinished of the shards, while this worker holds their locks.
 
@@ -120,3 +128,24 @@ def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
             )
     # Over several shards too: a run cut short has seen every problem about equally often.
     return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
+
+
+def starts_notice(parts: Sequence[RunPart]) -> str | None:
+    """Return a line on the starts of engines that runs share; None where they share none."""
+    resolve_together(parts)
+    needs = [part.needs_or_none() for part in parts]
+    alone, together = sum(map(len, needs)), num_starts([needs[number] for number in in_engine_order(needs)])
+    if together == alone:
+        return None
+    starts = counted(together, "start")
+    return f"{counted(len(parts), 'run')} with {starts} of engines; alone they would need {alone}."
+
+
+def resolve_together(parts: Sequence[RunPart]) -> None:
+    """Prepare the needs of several runs: the free memory is read once, for it changes from moment to moment.
+
+    Otherwise no two runs would have equal settings.
+    """
+    kv_bytes = cpu_kv_bytes()
+    for part in parts:
+        part.kv_bytes = kv_bytes if part.kv_bytes is None else part.kv_bytes

@@ -20,11 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 import psutil
 
 from harness.engines.pool import EnginePool, in_engine_order
-from harness.engines.settings import cpu_kv_bytes
-from harness.engines.sharing import EngineNeed
 from jobs.slurm import client
 from jobs.submission import snapshot
-from jobs.work.run_part import RunPart, ShardBusyError
+from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
 __all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard", "run_shards"]
 
@@ -99,16 +97,10 @@ class Worker:
         return sum(part.num_steps for part in self.parts)
 
     def in_order(self) -> list[RunPart]:
-        """Return the parts in the order of work. What each needs is resolved now, before any engine is open.
-
-        The free memory is read once for all: it changes from moment to moment, and engines are shared only where their
-        settings are equal.
-        """
+        """Return the parts in the order of work. What each needs is resolved now, before any engine is open."""
         if self._order is None:
-            kv_bytes = cpu_kv_bytes()
-            for part in self.parts:
-                part.kv_bytes = kv_bytes
-            needs = [_needs(part) for part in self.parts]
+            resolve_together(self.parts)
+            needs = [part.needs_or_none() for part in self.parts]
             self.pool.plan(need for of_part in needs for need in of_part)
             self._order = [self.parts[number] for number in in_engine_order(needs)]
         return self._order
@@ -189,14 +181,6 @@ class Worker:
     def _stop_in_time(self, task: asyncio.Task[None]) -> None:
         self.out_of_time = True
         task.cancel()
-
-
-def _needs(part: RunPart) -> list[EngineNeed]:
-    """Return what a part needs; nothing where that cannot be resolved, which is raised when its turn comes."""
-    try:
-        return part.needs
-    except Exception:  # noqa: BLE001 whatever is wrong with one run does not concern the others
-        return []
 
 
 def _reason(error: BaseException) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from jobs import suite
+from jobs import launching, suite
+from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder, write_problems
 
 SUITE = """
 output = "{output}"
@@ -92,3 +95,56 @@ def test_a_missing_suite_is_named_as_it_was_typed(tmp_path: Path) -> None:
     with pytest.raises(suite.BadSuite) as refused:
         suite.read(tmp_path / "nowhere.toml")
     assert str(refused.value) == f"{tmp_path / 'nowhere.toml'}: no such file"
+
+
+SHARED = """
+output = "{output}"
+engine = "scripted"
+cluster = "{cluster}"
+dataset = "demo"
+limit = 2
+samples = 1
+shards = 2
+
+[[run]]
+method = "speccot"
+drafts = 2
+
+[[run]]
+method = "vanilla"
+
+[[run]]
+method = "speccot"
+drafts = {drafts}
+"""
+
+
+def shared_suite(folder: Path, cluster: str, drafts: int = 3) -> suite.Suite:
+    path = folder / "shared.toml"
+    path.write_text(SHARED.format(output=folder / "runs", cluster=cluster, drafts=drafts), encoding="utf-8")
+    return suite.read(path)
+
+
+def engine_starts(run: RunFolder) -> set[str]:
+    attempts = [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
+    return {attempt["engines"][role]["engine_start"] for attempt in attempts for role in ("draft", "target")}
+
+
+@pytest.mark.parametrize("cluster", ["debug", "local"])
+def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_run(
+    tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = shared_suite(tmp_path, cluster)
+    first, broken, second = (launching.prepare(launch) for launch in chosen.launches)
+    launching.create(broken)
+    write_problems(broken.run.problems_path, [])
+    with pytest.raises(launching.LaunchFailed, match=broken.run.path.name):
+        suite.launch(chosen, None)
+    for run in (first.run, second.run):
+        assert by_shard(run, read_endings(run)).num_unfinished == 0
+        assert list(run.grades_dir.iterdir())
+    assert engine_starts(first.run) == engine_starts(second.run)
+    assert len(engine_starts(first.run)) == (2 if cluster == "debug" else 4), "one pair per worker"
+    printed = capsys.readouterr().out
+    assert printed.count("pass@1[avg-of-1]") >= 2, "both are graded and printed"
+    assert "3 runs with 2 starts of engines; alone they would need 4." in printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.values import parameter_names
 from jobs import launching
+from jobs.launching_several import start_several
 from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader
@@ -109,16 +111,19 @@ def suite_run(plan: suite.Planned, overrides: Mapping[str, Any], aligned: str | 
 
 
 def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
-    """Launch every run once: a baseline may stand in several rows."""
+    """Launch every run once, those that share engines together: a baseline may stand in several rows."""
     chosen = reproduction.suite
     launches: list[Launch] = []
     for run in runs:
         if run.launch is not None and run.launch not in launches:
             launches.append(run.launch)
-    for number, launch in enumerate(launches, 1):
-        console.rule(f"{chosen.name}: run {number} of {len(launches)}")
-        folder = launching.start(launching.prepare(launch), console)
-        if any(metric.measure in vocabulary.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
+    prepared = [launching.prepare(launch) for launch in launches]
+    numbers = itertools.count(1)
+    folders = start_several(
+        prepared, console, lambda _: console.rule(f"{chosen.name}: run {next(numbers)} of {len(prepared)}")
+    )
+    if any(metric.measure in vocabulary.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
+        for folder in folders:
             _grade_drafts(folder, reproduction.database)
 
 

@@ -1,0 +1,134 @@
+"""Several launches as one: runs that can share engines follow each other, so that each engine is opened once.
+
+In this process (`debug`) a run is graded and printed as soon as its samples have ended, while no other run is measured.
+Workers in processes of their own (`local`) go from run to run by themselves, and the runs are graded after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from harness.launch_options import Cluster
+from jobs import launching
+from jobs.launching import LaunchFailed, PreparedLaunch
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
+from jobs.submission.in_process import InProcessJob
+from jobs.submission.submit import Job, in_process_log, submit_parts_here
+from jobs.watch.follow import follow_several
+from jobs.work.in_process_worker import InProcessWorker
+from jobs.work.run_part import RunPart, starts_notice
+
+Announce = Callable[[PreparedLaunch], None]
+
+
+def start_several(
+    launches: Sequence[PreparedLaunch], console: Console, announce: Announce = lambda prepared: None
+) -> list[RunFolder]:
+    """Run what is left of several launches, here or on Slurm, and return their run folders in the order given.
+
+    `announce` is called before each run. A run that fails here does not keep the others from being run; LaunchFailed is
+    raised after the last. Otherwise it raises what `launching.start` raises.
+    """
+    distinct = list({prepared.run.path: prepared for prepared in launches}.values())
+    failures: list[LaunchFailed] = []
+    on: dict[Cluster, list[PreparedLaunch]] = {}
+    for prepared in distinct:
+        on.setdefault(prepared.cluster, []).append(prepared)
+    for prepared in on.get("slurm", ()):
+        announce(prepared)
+        launching.start(prepared, console)
+    failures += _in_processes(on.get("local", []), console, announce)
+    failures += _in_this_process(on.get("debug", []), console, announce)
+    if failures:
+        raise LaunchFailed("; ".join(map(str, failures)))
+    return [prepared.run for prepared in launches]
+
+
+def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
+    """Run launches in this process over engines that stay open; returns the errors of those that failed."""
+    if not launches:
+        return []
+    for prepared in launches:
+        launching.create(prepared)
+    unfinished = [(prepared.run, _unfinished_shards(prepared.run)) for prepared in launches]
+    with InProcessWorker([RunPart(run.path, shards) for run, shards in unfinished if shards]) as shared:
+        if notice := starts_notice(shared.in_order()):
+            console.print(notice, soft_wrap=True)
+        in_order = [part.run.path for part in shared.in_order()]
+        return _one_after_the_other(
+            sorted(launches, key=lambda prepared: _place(in_order, prepared)), shared, console, announce
+        )
+
+
+def _one_after_the_other(
+    launches: Sequence[PreparedLaunch], shared: InProcessWorker, console: Console, announce: Announce
+) -> list[LaunchFailed]:
+    parts = {part.run.path: part for part in shared.in_order()}
+
+    def worker(run: RunFolder, shards: Sequence[int]) -> list[Job]:
+        return [InProcessJob(shared.run, (parts[run.path],), in_process_log(run))]
+
+    failures = []
+    for prepared in launches:
+        announce(prepared)
+        try:
+            launching.start(prepared, console, worker)
+        except LaunchFailed as error:
+            failures.append(error)
+            if prepared is not launches[-1]:
+                console.print(f"{error} The other runs go on.", style="bold red", markup=False, soft_wrap=True)
+    return failures
+
+
+def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:
+    """Run launches in worker processes that go from run to run; returns the errors of those that failed.
+
+    Each worker has one shard of every run, as many workers as the largest number of shards.
+    """
+    for prepared in launches:
+        announce(prepared)
+        launching.print_plan(prepared, console)
+        launching.create(prepared)
+        launching.print_what_is_left(prepared, console)
+    unfinished = {prepared.run.path: _unfinished_shards(prepared.run) for prepared in launches}
+    begun = [prepared.run for prepared in launches if unfinished[prepared.run.path]]
+    reasons: set[str] = set()
+    if begun:
+        if notice := starts_notice([RunPart(run.path, unfinished[run.path]) for run in begun]):
+            console.print(notice, soft_wrap=True)
+        most = max(len(shards) for shards in unfinished.values())
+        workers = [
+            [(run, [unfinished[run.path][number]]) for run in begun if number < len(unfinished[run.path])]
+            for number in range(most)
+        ]
+        jobs = submit_parts_here(begun[0], workers)
+        follow_several(begun, jobs, console)
+        reasons = {launching.reason_of(str(error)) for job in jobs if (error := job.exception()) is not None}
+    failures = []
+    for prepared in launches:
+        if _unfinished_shards(prepared.run):
+            failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
+        else:
+            launching.conclude(prepared.run, console)
+    return failures
+
+
+def _unfinished_message(run: RunFolder, logged_in: RunFolder, reasons: Sequence[str]) -> str:
+    """Say why a run is not finished: what its workers said of it, otherwise all that they said."""
+    own = [reason for reason in reasons if run.path.name in reason] or reasons
+    return (
+        f"{run.path.name} is not finished: {'; '.join(own) or 'its workers ended early'}. Logs: {logged_in.logs_dir}. "
+        "Nothing finished is lost: run the same command again to resume."
+    )
+
+
+def _unfinished_shards(run: RunFolder) -> list[int]:
+    return by_shard(run, read_endings(run)).unfinished_shards
+
+
+def _place(in_order: Sequence[object], prepared: PreparedLaunch) -> int:
+    """Return the place of a run in the order of work; what is finished comes first."""
+    return in_order.index(prepared.run.path) if prepared.run.path in in_order else -1
