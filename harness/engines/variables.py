@@ -40,7 +40,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
     if parent_watch.ENTRY_POINT not in entry_points(group="vllm.general_plugins").names:
         warnings.warn(
-            "this project is not installed (pip install): the engines of a killed worker will keep running",
+            "this project is not installed (pip install): the processes of an engine whose core is killed end late",
             stacklevel=2,
         )
     return environment
