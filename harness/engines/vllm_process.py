@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -109,8 +110,11 @@ class VLLMProcess:
         with processes.starting(self._log_path, variables(self._settings)) as engine_processes:
             self.processes = engine_processes
             try:
+                from vllm.v1.engine import core_client
                 from vllm.v1.engine.async_llm import AsyncLLM
 
+                # Read when the module was imported, perhaps before the variable was set.
+                core_client.VLLM_ENGINE_READY_TIMEOUT_S = int(os.environ["VLLM_ENGINE_READY_TIMEOUT_S"])
                 arguments = engine_arguments(self._model_path, self._revision, self._settings)
                 llm = AsyncLLM.from_engine_args(arguments)
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
