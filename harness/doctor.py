@@ -13,7 +13,7 @@ import sys
 from collections.abc import Container, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,7 +23,7 @@ from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.engine import Role
 from harness.engines import adapter, speculators
-from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles
+from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
@@ -38,6 +38,7 @@ _MARKS: Mapping[Status, tuple[str, str]] = {
     "failure": ("FAILURE", "bold red"),
 }
 _WIDTH_OF_A_FILE = 160
+_T = TypeVar("_T")
 _EXAMPLES = """\b
 Examples:
   python -m harness.doctor
@@ -79,11 +80,13 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         engine=launch.engine,
         output=str(launch.output.absolute()),
         models=_models(launch, cluster),
-        tensor_parallel={"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel},
+        tensor_parallel=_given({"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}),
+        memory=_given({"draft": launch.draft_memory, "target": launch.target_memory}),
         selection_adapter=_adapter(launch.selection_adapter),
         speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
+        spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,
         temperature=launch.temperature,
         method=launch.method,
         params=launch.parameters if launch.method else {},
@@ -92,10 +95,17 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         data_dir=str(launch.data_dir.absolute()) if launch.data_dir else None,
         seed=launch.seed,
         token_budget=launch.token_budget,
+        max_context=launch.max_context,
+        dtype=launch.dtype,
+        concurrency=launch.concurrency,
         cluster=cluster,
         sbatch=sbatch_options(launch),
         tasks=-(-launch.shards // launch.shards_per_task),
     )
+
+
+def _given(values: Mapping[Role, _T | None]) -> dict[Role, _T]:
+    return {role: value for role, value in values.items() if value is not None}
 
 
 def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:

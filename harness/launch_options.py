@@ -61,7 +61,8 @@ SBATCH: Mapping[str, str] = {
     "qos": "Quality of service.",
     "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
     "[default: 4:00:00]",
-    "gpus-per-node": "GPUs per worker.",
+    "gpus-per-node": "GPUs per worker, e.g. 4 or h100:4.",
+    "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
     "cpus-per-task": "CPU cores per worker.",
     "mem": "Memory per worker, e.g. 200G.",
     "constraint": "Features that a node must have.",
@@ -92,6 +93,7 @@ def _existing(path: Path) -> Path:
 
 
 _METHOD = Flag("run", "Method: the algorithm over the draft and the target.")
+_CHOSEN = "chosen on the node (see python -m harness.sizing)"
 _DATASET = Flag("run", "Benchmark (see --list datasets).", metavar="NAME")
 
 
@@ -191,8 +193,12 @@ class PartialLaunch(BaseModel):
         Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
         Field(ge=16),
     ] = None
-    draft_tensor_parallel: Annotated[int, Flag("engine", "GPUs that the draft is split over."), Field(ge=1)] = 1
-    target_tensor_parallel: Annotated[int, Flag("engine", "GPUs that the target is split over."), Field(ge=1)] = 1
+    draft_tensor_parallel: Annotated[
+        int | None, Flag("engine", "GPUs that the draft is split over.", default=_CHOSEN), Field(ge=1)
+    ] = None
+    target_tensor_parallel: Annotated[
+        int | None, Flag("engine", "GPUs that the target is split over.", default=_CHOSEN), Field(ge=1)
+    ] = None
     draft_gpus: Annotated[
         str | None,
         Flag(
@@ -211,10 +217,14 @@ class PartialLaunch(BaseModel):
         AfterValidator(_card_numbers),
     ] = None
     draft_memory: Annotated[
-        float | None, Flag("engine", "Share of the memory that the draft's engine may use."), Field(gt=0, le=1)
+        float | None,
+        Flag("engine", "Share of the memory that the draft's engine may use.", default=_CHOSEN),
+        Field(gt=0, le=1),
     ] = None
     target_memory: Annotated[
-        float | None, Flag("engine", "Share of the memory that the target's engine may use."), Field(gt=0, le=1)
+        float | None,
+        Flag("engine", "Share of the memory that the target's engine may use.", default=_CHOSEN),
+        Field(gt=0, le=1),
     ] = None
 
     cluster: Annotated[

@@ -28,6 +28,7 @@ from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
 from jobs.run.plan import RunPlan, plan
+from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm import profiles
@@ -52,6 +53,8 @@ class PreparedLaunch:
     cluster: Cluster
     plan: RunPlan
     sbatch: dict[str, Any]
+    sizes: Sequence[str] = ()
+    """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
 
     @property
     def run(self) -> RunFolder:
@@ -72,9 +75,11 @@ def prepare(launch: Launch) -> PreparedLaunch:
     _check_output(launch.output)
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
-    prepared = PreparedLaunch(launch, cluster, plan(launch, cluster), sbatch)
+    planned = plan(launch, cluster)
     if cluster == "slurm" and (of_job := job_cards.cards_of_job(sbatch)) is not None:
-        placement.check(prepared.plan.spec.engine.cards, of_job.count, "a worker has")
+        placement.check(planned.spec.engine.cards, of_job.count, "a worker has")
+    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch)
+    prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)
@@ -248,6 +253,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
         *_token_speculation(spec),
         *_placement(spec),
+        *prepared.sizes,
     ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

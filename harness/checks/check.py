@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,9 @@ class Question:
     models: Mapping[Role, str]
     """Names, hub ids or absolute folders of the required models, by role; empty: no models are checked."""
     tensor_parallel: Mapping[Role, int]
+    """Widths that were asked for; an engine without one gets what its node chooses."""
+    memory: Mapping[Role, float] = field(default_factory=dict)
+    """Memory shares that were asked for."""
     selection_adapter: str | None = None
     """Absolute folder of the target's LoRA weights, if any."""
     speculator: str | None = None
@@ -43,6 +46,8 @@ class Question:
     """Who proposes tokens to the target; None: no token-level speculation."""
     spec_sampling: str | None = None
     """`greedy` or `probabilistic`; None: nothing was asked for."""
+    spec_tokens: int = 0
+    """Tokens proposed at a time; 0 without token-level speculation."""
     temperature: float = 0.0
     method: str | None = None
     params: Mapping[str, Any] | None = None
@@ -52,6 +57,11 @@ class Question:
     data_dir: str | None = None
     seed: int = 0
     token_budget: int = 8192
+    max_context: int | None = None
+    """Longest prompt plus output that was asked for; None: what prompt and token budget need."""
+    dtype: str = "auto"
+    concurrency: int = 64
+    """Samples in flight per worker."""
     cluster: str = "local"
     """`slurm`, `local` or `debug`."""
     sbatch: Mapping[str, Any] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import data, hardware, model_files, packages, speculation, storage, tokenizers
+from harness.checks import data, hardware, model_files, packages, sizes, speculation, storage, tokenizers
 from harness.checks.check import Check, Question, failure, warning
 from harness.engine import Role
 
@@ -62,4 +62,5 @@ def _models(question: Question) -> Iterator[Check]:
     room = hardware.check_room(weights, question)
     if room is not None:
         yield room
+    yield from sizes.check_sizes(question, folders)
     yield from tokenizers.check_tokenizers(folders, question)

@@ -34,21 +34,17 @@ def check_devices(question: Question) -> Iterator[Check]:
 
 
 def check_room(weights: Mapping[Role, int], question: Question) -> Check | None:
-    """Check the bytes of weights, by role, against the memory that they must fit in; None if either is unknown."""
-    if not weights or not question.workers_run_here:
+    """Check the bytes of weights, by role, against the free memory of a machine without GPUs; None for others.
+
+    harness.checks.sizes plans the memory of GPUs.
+    """
+    if not weights or not question.workers_run_here or environment.accelerator() == "gpu":
         return None
-    needed = sum(size / question.tensor_parallel.get(role, 1) for role, size in weights.items())
-    if environment.accelerator() == "gpu":
-        memories = [card.memory_bytes for card in gpus.visible_gpus()]
-        room, where = min(memories, default=0), "one GPU"
-    else:
-        needed, room, where = sum(weights.values()), psutil.virtual_memory().available, "memory that is free"
-    if not room:
-        return None
-    text = f"{needed / 2**30:.1f} GiB of weights, {room / 2**30:.1f} GiB of {where}"
+    needed, room = sum(weights.values()), psutil.virtual_memory().available
+    text = f"{needed / 2**30:.1f} GiB of weights, {room / 2**30:.1f} GiB of memory that is free"
     if needed < 0.9 * room:
         return ok("room for weights", text)
-    return warning("room for weights", f"{text}: free memory, take smaller models, or raise --target-tensor-parallel")
+    return warning("room for weights", f"{text}: free memory or take smaller models")
 
 
 def _gpus(question: Question) -> Iterator[Check]:

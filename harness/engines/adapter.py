@@ -30,7 +30,12 @@ class Adapter:
     @property
     def served_rank(self) -> int:
         """The smallest `max_lora_rank` of vLLM that is large enough."""
-        return next(rank for rank in _SERVED_RANKS if rank >= self.rank)
+        return served_rank(self.rank)
+
+
+def served_rank(rank: int) -> int:
+    """Return the smallest `max_lora_rank` of vLLM that is large enough for a rank."""
+    return next(served for served in _SERVED_RANKS if served >= rank)
 
 
 def read(name: str) -> Adapter:

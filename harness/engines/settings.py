@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,13 +14,15 @@ from harness.engines.adapter import Adapter
 from harness.engines.placement import Placement
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
+from harness.sizing.memory_model import BATCHED_TOKENS
 
 Kind = Literal["vllm", "transformers", "scripted"]
 Device = Literal["gpu", "cpu"]
 KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
 
 _GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
-"""Shares of every GPU's memory, weights included; the rest is for CUDA contexts and NCCL."""
+"""Shares of every GPU's memory, weights included, where none can be calculated (harness.sizing); the rest is for CUDA
+contexts and NCCL."""
 _GPU_SHARE_ALONE = 0.90
 _CPU_KV_SHARES: Mapping[Role, float] = {"draft": 0.35, "target": 0.65}
 _CPU_KV_SHARE_OF_MEMORY = 0.15
@@ -29,6 +31,8 @@ _CPU_KV_MAX_BYTES = 32 << 30
 _CPU_KV_MIN_BYTES = 256 << 20
 _CPU_BLOCK_TOKENS = 32
 """The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
+_MOST_REQUESTS = 1024
+"""Most requests in one batch, as of vLLM's server on large cards."""
 _CONCURRENCY_TO_SPLIT = 3
 """Number of samples in flight from which each engine gets its own cores."""
 
@@ -88,11 +92,11 @@ def pair_settings(
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
-    `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU. `candidates` is the number of
-    completions of one sample that the draft writes in parallel. `adapter` is for the target's verdicts. Engines that
-    take turns share all cores. `cards` are the numbers of each engine's cards. `kv_bytes` is the size of both KV caches
-    together on a CPU (None: by the memory that is free now). Raises ValueError where the shares of engines on the same
-    cards add up to more than 1, or this worker lacks a card.
+    `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; harness.sizing chooses shares and
+    widths on GPUs. `candidates` is the number of completions of one sample that the draft writes in parallel. `adapter`
+    is for the target's verdicts. Engines that take turns share all cores. `cards` are the numbers of each engine's
+    cards. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is free now). Raises
+    ValueError where the shares of engines on the same cards add up to more than 1, or this worker lacks a card.
     """
     device = device or accelerator()
     placed: Placement = {role: (cards or {}).get(role) for role in roles}
@@ -109,7 +113,7 @@ def pair_settings(
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
-        max_requests = concurrency * (candidates if role == "draft" or len(roles) == 1 else 1)
+        max_num_seqs = most_requests(role, roles, concurrency, candidates)
         common = EngineSettings(
             kind=kind,
             device=device,
@@ -118,7 +122,8 @@ def pair_settings(
             visible_devices=names[role],
             memory_fraction=shares[role],
             max_context=max_context,
-            max_num_seqs=max(1, min(max_requests, 1024)),
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=_gpu_batched_tokens(max_num_seqs, speculation) if device == "gpu" else None,
             verdicts_first=role == "target",
             speculation=speculation if role == "target" else None,
             adapter=adapter if role == "target" else None,
@@ -134,6 +139,16 @@ def _device_names(kind: Kind, device: Device, placed: Placement) -> dict[Role, t
     if kind != "scripted":
         placement.check(placed, 0, "this node has")
     return dict.fromkeys(placed)
+
+
+def most_requests(role: Role, roles: Collection[Role], concurrency: int, candidates: int) -> int:
+    """Return the most requests in one batch of an engine; only the draft, or a lone engine, writes candidates."""
+    return max(1, min(concurrency * (candidates if role == "draft" or len(roles) == 1 else 1), _MOST_REQUESTS))
+
+
+def _gpu_batched_tokens(max_num_seqs: int, speculation: Speculation | None) -> int:
+    """Return the tokens of one batch: room for every sequence's next tokens."""
+    return max(BATCHED_TOKENS, max_num_seqs * (1 + (speculation.tokens if speculation else 0)))
 
 
 def core_lists(

@@ -14,7 +14,7 @@ def choose(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan:
 
     Raises DoesNotFit, NotPlannable, and ValueError where what the user asked for is not possible.
     """
-    check_shares(demands)
+    check_shares({d.name: d.share for d in demands}, {d.name: d.cards for d in demands})
     for demand in demands:
         check_known(demand)
         check_width(demand, len(cards))

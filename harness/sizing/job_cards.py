@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from harness import gpus
@@ -13,10 +14,14 @@ GPU_MEMORY = "gpu-memory"
 _COUNTS = ("gpus-per-node", "gpus-per-task", "gres", "gpus")
 
 
-def cards_here() -> list[Card]:
-    """Return the cards that this process may use; empty where one does not say how much memory it has."""
+@cache
+def cards_here() -> tuple[Card, ...]:
+    """Return the cards that this process may use; empty where one does not say how much memory it has.
+
+    They are asked for once: later this worker's own engines would count among what others use.
+    """
     found = [card(gpu.name, gpu.memory_bytes, gpu.used_bytes) for gpu in gpus.visible_gpus()]
-    return [] if any(one.total_bytes == 0 for one in found) else found
+    return () if any(one.total_bytes == 0 for one in found) else tuple(found)
 
 
 def cards_of_job(sbatch: Mapping[str, Any]) -> CardType | None:

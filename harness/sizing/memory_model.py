@@ -91,7 +91,8 @@ def engine_memory(
     layers = sum(model.layers for model in models)
     logits = num_logits * shape.padded_vocabulary
     communication = _COMMUNICATION_BYTES if width > 1 else 0
-    forward = max(_forward_bytes(model, width, batched_tokens) for model in models)
+    tokens = max(batched_tokens, num_logits)
+    forward = max(_forward_bytes(model, width, tokens) for model in models)
     return EngineMemory(
         weights=sum(model.weight_bytes(width, dtype) for model in models) + _adapter_bytes(shape, adapter_rank),
         activations=max(forward, logits * _LOGIT_BYTES_PROFILED) + _KERNEL_BYTES,

@@ -1,9 +1,11 @@
 """Chooses the width (tensor parallel size), the cards and the memory share of every engine of a worker.
 
-The widths are those with which the caches hold the most samples; of equal ones the smallest. Engines on the same cards
-get room for equally many samples at the full token budget, so that none waits for the other's cache. An engine has one
-share on all of its cards: the fullest of them decides, so that an engine on some of the cards costs the others nothing.
-Any number of engines; nothing here knows what they are for.
+The widths are those with which the caches hold the most tokens; of equal ones the smallest. The caches of engines on
+the same cards hold equally many tokens, because every model reads the whole chain. An engine has one share on all of
+its cards, and the fullest of them decides. Any number of engines; nothing here knows what they are for.
+
+The choice depends on the models, the cards and the number of sequences, and not on problems or token budgets, so that
+runs of one pair can share their engines.
 """
 
 from __future__ import annotations
@@ -108,6 +110,11 @@ class Plan:
         """Samples at the full token budget that all caches hold at once."""
         return min(engine.num_samples for engine in self.engines.values())
 
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that every cache holds."""
+        return min(engine.kv_tokens for engine in self.engines.values())
+
 
 def fits(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
     """Return the plan; None where the engines do not fit."""
@@ -140,12 +147,19 @@ def check_width(demand: Demand, num_cards: int | None = None) -> None:
             raise ValueError(f"{flag}: {shape.name} cannot be split so, because {reason}; valid: {valid}")
 
 
-def check_shares(demands: Sequence[Demand]) -> None:
-    """Raise ValueError where shares that the user asked for add up to more than 1 on the same cards."""
-    for demand in demands:
-        together = [d for d in demands if d.share is not None and _may_meet(demand, d)]
-        if sum(d.share or 0 for d in together) > 1:
-            flags = " and ".join(f"--{d.name}-memory {d.share:g}" for d in together)
+def check_shares(shares: Mapping[str, float | None], cards: Mapping[str, tuple[int, ...] | None]) -> None:
+    """Raise ValueError where shares that the user asked for add up to more than 1 on the same cards.
+
+    `cards` are the positions that an engine may use, by its name as in `shares`; None or no entry: all.
+    """
+    for name in shares:
+        together = {
+            other: share
+            for other, share in shares.items()
+            if share is not None and _may_meet(cards.get(name), cards.get(other))
+        }
+        if sum(together.values()) > 1:
+            flags = " and ".join(f"--{other}-memory {share:g}" for other, share in together.items())
             raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
 
 
@@ -158,7 +172,7 @@ def lacking(demands: Sequence[Demand], candidate: Plan) -> list[Demand]:
 
 
 def largest(cards: Sequence[Card], demands: Sequence[Demand]) -> Plan | None:
-    """Return the plan that holds the most samples, be it none; None where not even the weights fit."""
+    """Return the plan that holds the most tokens, be it none; None where not even the weights fit."""
     cards = _as_the_smallest(cards)
     options = [list(_placements(demand, len(cards))) for demand in demands]
     plans = (_filled(cards, demands, placement) for placement in product(*options))
@@ -171,14 +185,13 @@ def _as_the_smallest(cards: Sequence[Card]) -> list[Card]:
     return [replace(card, total_bytes=smallest) for card in cards]
 
 
-def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, float, int]:
-    engines = candidate.engines.values()
-    samples = min(engine.kv_tokens / engine.sample_tokens for engine in engines)
-    return not lacking(demands, candidate), samples, -sum(engine.width for engine in engines)
+def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, int, int]:
+    width = sum(engine.width for engine in candidate.engines.values())
+    return not lacking(demands, candidate), candidate.kv_tokens, -width
 
 
-def _may_meet(first: Demand, second: Demand) -> bool:
-    return first.cards is None or second.cards is None or bool(set(first.cards) & set(second.cards))
+def _may_meet(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> bool:
+    return first is None or second is None or bool(set(first) & set(second))
 
 
 def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:
@@ -206,54 +219,53 @@ class _Seat:
     demand: Demand
     cards: tuple[int, ...]
     memory: EngineMemory
+    total_bytes: int
+    """Memory of each of the cards."""
 
-    @property
-    def sample_bytes(self) -> int:
-        return self.memory.kv_per_token * self.demand.sample_tokens
-
-    def samples_of_share(self, share: float, cards: Sequence[Card]) -> float:
-        """Return the samples in a share that the user asked for; below 0 where it does not even hold the weights.
+    def tokens_of_share(self, share: float) -> float:
+        """Return the tokens in a share that the user asked for; below 0 where it does not even hold the weights.
 
         Where it holds them, what else it has to hold is an estimate, and vLLM's own measurement decides.
         """
-        samples = (share * self.total(cards) - self.memory.fixed) / self.sample_bytes
-        return samples if self.memory.weights > share * self.total(cards) else max(0.0, samples)
-
-    def total(self, cards: Sequence[Card]) -> int:
-        return min(cards[card].total_bytes for card in self.cards)
+        tokens = (share * self.total_bytes - self.memory.fixed) / self.memory.kv_per_token
+        return tokens if self.memory.weights > share * self.total_bytes else max(0.0, tokens)
 
 
 def _filled(cards: Sequence[Card], demands: Sequence[Demand], placement: Sequence[tuple[int, ...]]) -> Plan | None:
     """Give every engine its share; None where what it needs beside the cache does not fit.
 
-    The cards are filled evenly: all engines get room for equally many samples until a card is full; then the engines on
+    The cards are filled evenly: all engines get room for equally many tokens until a card is full; then the engines on
     that card are settled, and the others go on.
     """
-    seats = [_Seat(d, on, d.memory(len(on))) for d, on in zip(demands, placement, strict=True)]
-    samples = {s.demand.name: s.samples_of_share(s.demand.share, cards) for s in seats if s.demand.share is not None}
-    while waiting := [seat for seat in seats if seat.demand.name not in samples]:
-        levels = {s.demand.name: min(_level(c, cards[c], seats, samples) for c in s.cards) for s in waiting}
-        samples |= {name: level for name, level in levels.items() if level <= min(levels.values())}
-    if min(samples.values()) < 0:
+    seats = [
+        _Seat(demand, on, demand.memory(len(on)), cards[on[0]].total_bytes)
+        for demand, on in zip(demands, placement, strict=True)
+    ]
+    tokens = {s.demand.name: s.tokens_of_share(s.demand.share) for s in seats if s.demand.share is not None}
+    while waiting := [seat for seat in seats if seat.demand.name not in tokens]:
+        levels = {s.demand.name: min(_level(c, cards[c], seats, tokens) for c in s.cards) for s in waiting}
+        tokens |= {name: level for name, level in levels.items() if level <= min(levels.values())}
+    if min(tokens.values()) < 0:
         return None
-    return Plan({s.demand.name: _engine(s, cards, samples[s.demand.name]) for s in seats}, tuple(cards))
+    return Plan({s.demand.name: _engine(s, tokens[s.demand.name]) for s in seats}, tuple(cards))
 
 
-def _level(position: int, card: Card, seats: Sequence[_Seat], samples: Mapping[str, float]) -> float:
-    """Return the samples for which a card has room in each of the engines on it that are not settled yet."""
+def _level(position: int, card: Card, seats: Sequence[_Seat], tokens: Mapping[str, float]) -> float:
+    """Return the tokens for which a card has room in each of the engines on it that are not settled yet."""
     here = [seat for seat in seats if position in seat.cards]
     room = card.usable_bytes - int(card.total_bytes * _UNASSIGNED_SHARE)
     room -= sum(seat.memory.outside + seat.memory.fixed for seat in here)
-    settled = sum(samples[s.demand.name] * s.sample_bytes for s in here if s.demand.name in samples)
-    return (room - settled) / sum(s.sample_bytes for s in here if s.demand.name not in samples)
+    settled = sum(tokens[s.demand.name] * s.memory.kv_per_token for s in here if s.demand.name in tokens)
+    return (room - settled) / sum(s.memory.kv_per_token for s in here if s.demand.name not in tokens)
 
 
-def _engine(seat: _Seat, cards: Sequence[Card], samples: float) -> EnginePlan:
-    demand, memory, total = seat.demand, seat.memory, seat.total(cards)
+def _engine(seat: _Seat, tokens: float) -> EnginePlan:
+    demand, memory = seat.demand, seat.memory
     share = demand.share
     if share is None:
-        share = math.floor((memory.fixed + samples * seat.sample_bytes) / total * _SHARE_DIGITS) / _SHARE_DIGITS
-    blocks = max(0, int(share * total) - memory.fixed) // (memory.kv_per_token * BLOCK_TOKENS)
+        wanted = memory.fixed + tokens * memory.kv_per_token
+        share = math.floor(wanted / seat.total_bytes * _SHARE_DIGITS) / _SHARE_DIGITS
+    blocks = max(0, int(share * seat.total_bytes) - memory.fixed) // (memory.kv_per_token * BLOCK_TOKENS)
     return EnginePlan(
         name=demand.name,
         model=demand.shape.name,

@@ -12,11 +12,10 @@ from harness.sizing.refusal import describe_cards, next_larger
 
 def engine_line(engine: EnginePlan) -> str:
     """Return the choice for one engine: weights, width, share, and what its cache holds."""
-    over = counted(engine.width, "GPU")
     return (
-        f"{engine.model}: {engine.memory.weights / GIB:.1f} GiB of weights on each of {over} "
-        f"(tensor parallel {engine.width}), memory share {engine.share:.4g}, KV cache of about "
-        f"{engine.kv_tokens:,} tokens at {engine.memory.kv_per_token / 1024:g} KiB, "
+        f"{engine.model}: tensor parallel {engine.width}, {engine.memory.weights / GIB:.1f} GiB of weights a GPU, "
+        f"memory share {engine.share:.4f}, KV cache of about {engine.kv_tokens:,} tokens at "
+        f"{engine.memory.kv_per_token / 1024:g} KiB, "
         f"{counted(engine.num_samples, 'sample')} of at most {engine.sample_tokens:,} tokens"
     )
 

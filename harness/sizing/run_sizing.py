@@ -5,10 +5,12 @@ A login node, doctor and the worker fill it in, and get the same plan for the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.engine import Role
+from harness.engines import placement
+from harness.engines.settings import most_requests
 from harness.methods import Method
 from harness.sizing.cards import Card
 from harness.sizing.choice import choose
@@ -16,8 +18,9 @@ from harness.sizing.model_files import KnownShape, shape_of
 from harness.sizing.model_shape import ModelShape
 from harness.sizing.plan import Demand, NotPlannable, Plan, check_known, check_shares, check_width
 
-MOST_SEQUENCES = 1024
-"""Most requests of one batch (`max_num_seqs`), as vLLM's server on large cards."""
+_USUAL_CANDIDATES = 5
+"""Candidates of the papers' methods. Room is reserved for as many with every method, so that the shares of a pair do
+not depend on the method and its engines can be shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,12 @@ def most_tokens(method: Method, prompt_tokens: int, token_budget: int) -> dict[R
     return {role: prompt_tokens + method.cached_tokens(role, token_budget) for role in method.roles}
 
 
-def most_sequences(role: Role, roles: Collection[Role], concurrency: int, candidates: int) -> int:
-    """Return the most requests in one batch of an engine; only the draft, or a lone engine, writes candidates."""
-    return max(1, min(concurrency * (candidates if role == "draft" or len(roles) == 1 else 1), MOST_SEQUENCES))
-
-
 def planned(sizing: RunSizing, cards: Sequence[Card]) -> Plan:
     """Return the plan for these cards.
 
     Raises DoesNotFit, NotPlannable, and ValueError where a flag or a model's configuration is not valid.
     """
+    placement.check(sizing.cards, len(cards), "a worker has")
     return choose(cards, demands(sizing))
 
 
@@ -87,11 +86,14 @@ def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
 
     `num_cards` is None where their number is not known. A model of which nothing is known is not checked.
     """
+    check_shares(
+        {str(role): sizing.shares.get(role) for role in sizing.roles},
+        {str(role): cards for role, cards in sizing.cards.items()},
+    )
     try:
         wanted = demands(sizing)
     except NotPlannable:
-        wanted = []
-    check_shares(wanted)
+        return
     for demand in wanted:
         check_width(demand, num_cards)
 
@@ -120,7 +122,8 @@ def _demand(sizing: RunSizing, role: Role) -> Demand:
     shape = _shape(sizing.models[role])
     context = min(sizing.context_tokens, shape.max_positions or sizing.context_tokens)
     loads = role == "target" and sizing.speculator is not None
-    sequences = most_sequences(role, sizing.roles, sizing.concurrency, sizing.candidates)
+    candidates = max(_USUAL_CANDIDATES, sizing.candidates)
+    sequences = most_requests(role, sizing.roles, sizing.concurrency, candidates)
     return Demand(
         name=role,
         shape=shape,

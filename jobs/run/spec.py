@@ -25,7 +25,10 @@ from harness.records import NO_UNKNOWN_FIELDS
 
 SPEC_VERSION = 1
 
-_LEFT_OUT, _LEFT_OUT_OF_ENGINE = ("prompts", "speculator"), ("spec_sampling", "draft_gpus", "target_gpus")
+_LEFT_OUT = ("prompts", "speculator")
+_LEFT_OUT_OF_ENGINE = (
+    "spec_sampling", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel"
+)  # fmt: skip
 """Fields that are not written where they are None, because versions that do not know them read the file too."""
 
 _T = TypeVar("_T")
@@ -39,6 +42,15 @@ def _added_later(default: _T, *equal_to_default: _T) -> _T:
     """
     metadata = {"identity": "unless default", "equal_to_default": equal_to_default}
     declared: _T = field(default=default, metadata=metadata)
+    return declared
+
+
+def _chosen_on_the_node(counts_as: int) -> int | None:
+    """Declare a field whose default was `counts_as` before nodes chose it: the run id still counts None as that.
+
+    Where it is None it is left out of spec.json, so that earlier versions read their own default.
+    """
+    declared: int | None = field(default=None, metadata={"none_counts_as": counts_as})
     return declared
 
 
@@ -91,11 +103,12 @@ class EngineSpec:
     dtype: str = "auto"
     max_context: int | None = None
     """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
-    draft_tensor_parallel: int = 1
-    target_tensor_parallel: int = 1
+    draft_tensor_parallel: int | None = _chosen_on_the_node(counts_as=1)
+    """GPUs that the draft is split over; None: chosen on the node, and recorded in the attempt."""
+    target_tensor_parallel: int | None = _chosen_on_the_node(counts_as=1)
     draft_memory: float | None = None
-    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: the default
-    split."""
+    """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: chosen on the
+    node."""
     target_memory: float | None = None
     spec_decode: str | None = _added_later(None)
     """Who proposes tokens to the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
@@ -212,8 +225,9 @@ class RunSpec:
     def to_json(self) -> str:
         """The specification as indented JSON.
 
-        Without prompts of its own and without token-level speculation by a model, a run has no key of these, so that
-        versions that do not know them read it too: their workers share the warehouse, and rebuild it from all runs.
+        Without prompts of its own, without token-level speculation by a model, and with widths that the node chooses,
+        a run has no key of these, so that versions that do not know them read it too: their workers share the
+        warehouse, and rebuild it from all runs.
         """
         record = asdict(self)
         for table, name in [*((record, n) for n in _LEFT_OUT), *((record["engine"], n) for n in _LEFT_OUT_OF_ENGINE)]:
@@ -271,8 +285,8 @@ class Attempt:
     """Package versions."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
-    """Per model: KV-cache and context tokens, under token-level speculation by a model also how vLLM samples drafts
-    (`draft_sample_method`); seconds to start."""
+    """Per model: KV-cache and context tokens; on GPUs the width, memory share and cards that it has; under token-level
+    speculation by a model also how vLLM samples drafts (`draft_sample_method`); seconds to start."""
 
 
 def _identity(record: Any) -> dict[str, Any]:
@@ -280,6 +294,8 @@ def _identity(record: Any) -> dict[str, Any]:
     identity = {}
     for declared in fields(record):
         value, rule = getattr(record, declared.name), declared.metadata.get("identity", "always")
+        if value is None:
+            value = declared.metadata.get("none_counts_as")
         as_before = (declared.default, *declared.metadata.get("equal_to_default", ()))
         if rule == "never" or (rule == "unless default" and value in as_before):
             continue

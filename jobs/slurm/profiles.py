@@ -3,7 +3,8 @@
 # slurm/clusters/mycluster.toml
 partition = "gpu"
 time = "4:00:00"
-gpus-per-node = 2
+gpus-per-node = 2                                     # or with a type, as "h100:2"
+gpu-memory = "80GB"                                   # of one of them, where the type does not tell; not for sbatch
 setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker
 srun = ["--container-image=/images/vllm.sqsh"]        # further arguments of srun, a container's for instance
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.toml_file import read_toml
+from harness.sizing.job_cards import GPU_MEMORY, cards_of_job
 
 _LIGHT_JOB_CORES = 4
 """Most cores of a job that grades and reports; it grades in one process per core."""
@@ -44,6 +46,7 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
         options[key.replace("_", "-")] = value
     options |= {name: value for name, value in flags.items() if value is not None}
     submitit_parameters(options)  # raises on a wrong value before anything is planned
+    cards_of_job(options)
     return options
 
 
@@ -73,7 +76,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     options = {"time": DEFAULT_TIME, **options}
     limit = minutes(options["time"])
     named = {"partition", "account", "qos", "constraint", "exclude", "nodelist", "gres", "mem"}
-    numbers = {"gpus-per-node", "cpus-per-task", "array-parallelism"}
+    numbers = {"cpus-per-task", "array-parallelism"}
     parameters: dict[str, Any] = {
         "time": limit,
         # Early enough to record the steps under way, and a small part of a short limit.
@@ -87,13 +90,15 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in options.items():
         if key in named:
             parameters[key.replace("-", "_")] = value
+        elif key == "gpus-per-node":
+            parameters["gpus_per_node"] = _gpus(value)
         elif key in numbers:
             parameters[key.replace("-", "_")] = _count(key, value)
         elif key == "setup":
             parameters["setup"] = [*parameters["setup"], *value]
         elif key == "srun":
             parameters["srun_args"] = list(value)
-        elif key not in {"time", "wckey"}:
+        elif key not in {"time", "wckey", GPU_MEMORY}:
             passed[key] = value
     return {**parameters, "additional_parameters": passed}
 
@@ -108,6 +113,15 @@ def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if "cpus_per_task" in parameters:
         light_parameters["cpus_per_task"] = min(_LIGHT_JOB_CORES, parameters["cpus_per_task"])
     return light_parameters
+
+
+def _gpus(value: Any) -> int | str:
+    """Return a number of GPUs, or a type and a number as in `h100:4`; both are what sbatch takes."""
+    if str(value).isdigit():
+        return int(value)
+    if not re.fullmatch(r"[\w.-]+:\d+", str(value)):
+        raise ValueError(f"--gpus-per-node {value}: expected a number, or a type and a number such as h100:4")
+    return str(value)
 
 
 def _count(key: str, value: Any) -> int:

@@ -53,6 +53,7 @@ def new_attempt(
                 "think_end_id": _single_id(engine, THINK_END),
                 "engine_start": engine.start.start_id,
                 "engine_start_seconds": engine.start.seconds,
+                **_size(settings[role]),
                 **_drafts(engine),
                 **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
             }
@@ -66,6 +67,18 @@ def _single_id(engine: Engine, text: str) -> int | None:
     """Return the id of a text that is one token; None if it is several."""
     ids = engine.tokenizer.encode(text)
     return ids[0] if len(ids) == 1 else None
+
+
+def _size(settings: EngineSettings) -> dict[str, object]:
+    """Return the width, the memory share and the cards that an engine has; empty without GPUs."""
+    if settings.device != "gpu":
+        return {}
+    cards = gpus.held_gpus([(settings.visible_devices, settings.tensor_parallel)])
+    return {
+        "tensor_parallel": settings.tensor_parallel,
+        "memory_share": settings.memory_fraction,
+        "cards": [card.index for card in cards],
+    }
 
 
 def _drafts(engine: Engine) -> dict[str, str]:

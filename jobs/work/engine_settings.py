@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import cast
 
 from harness import environment
-from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines import adapter
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
+from jobs.run.sizing import plan_here, sizing_of
 from jobs.run.spec import RunSpec
 
 
@@ -22,18 +22,20 @@ def engine_settings(
 ) -> dict[Role, EngineSettings]:
     """Resolve the settings of a run's engines by role. `kv_bytes`: see `pair_settings`.
 
-    Raises ValueError where this node does not support them, or an adapter has changed since the run was planned.
+    On GPUs, widths and memory shares are chosen from the cards that this process may use. Raises DoesNotFit where the
+    models do not fit on them, and ValueError where this node does not support the settings, or where an adapter has
+    changed since the run was planned.
     """
     engine = spec.engine
-    verdict_tokens = method.verdict_tokens(spec.token_budget)
-    required_context = required_context_tokens(problems, spec.token_budget, verdict_tokens, spec.wording)
+    sizing = sizing_of(spec, method, problems)
+    plan = plan_here(spec, sizing)
     return pair_settings(
         cast(Kind, engine.kind),
         method.roles,
         dtype=engine.dtype,
-        max_context=engine.max_context or required_context,
-        tensor_parallel={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
-        memory={"draft": engine.draft_memory, "target": engine.target_memory},
+        max_context=sizing.context_tokens,
+        tensor_parallel={role: plan.engines[role].width if plan else sizing.widths[role] or 1 for role in method.roles},
+        memory={role: plan.engines[role].share if plan else sizing.shares[role] for role in method.roles},
         cards=engine.cards,
         concurrency=spec.concurrency,
         candidates=method.parallel,

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from harness.sizing.job_cards import cards_here
+
 _VARIABLES = (
     *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     *("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE"),
@@ -76,3 +78,4 @@ def put_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: s
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     for variable in _VARIABLES:
         monkeypatch.delenv(variable, raising=False)
+    cards_here.cache_clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +61,21 @@ def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> R
     if attempt.get("started_at"):
         row["started_at"] = utc(attempt["started_at"])
     return row | {"run_id": run_id, "attempt_id": trace_file.stem}
+
+
+def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:
+    """Return the widths that the nodes chose, where the specification leaves them open: those that attempts recorded.
+
+    Where nodes with unlike cards chose several, it is the largest; where none is recorded, it is 1.
+    """
+    widths: Row = {}
+    for role in ("draft", "target"):
+        column = f"engine_{role}_tensor_parallel"
+        if run[column] is None:
+            engines = [json.loads(str(attempt.get("engines") or "{}")).get(role) or {} for attempt in attempts]
+            recorded = [width for engine in engines if isinstance(width := engine.get("tensor_parallel"), int)]
+            widths[column] = max(recorded, default=1)
+    return widths
 
 
 def problem_rows(run_id: str, problems: list[Problem]) -> list[Row]:

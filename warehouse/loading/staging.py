@@ -178,7 +178,7 @@ def stage(
     connection.execute(_UNITS, {"run_id": run_id})
     attempts = (_stage_each if read_each else _stage_together)(connection, folder, traces, staged)
     staged.files.sort(key=lambda file: file.name)
-    stage_rows(connection, "run", [run])
+    stage_rows(connection, "run", [run | convert.chosen_widths(run, attempts)])
     stage_rows(connection, "attempt", attempts)
     stage_rows(connection, "problem", convert.problem_rows(run_id, plan.problems))
     return staged

@@ -191,7 +191,7 @@ def _machine(suite: Suite, paper: Launch, run: Mapping[str, Any]) -> Iterator[Co
         times_only=True,
     )
     for role, theirs in (("draft", paper.draft_tensor_parallel), ("target", paper.target_tensor_parallel)):
-        if run[f"{role}_name"]:
+        if run[f"{role}_name"] and theirs is not None:
             yield _compared(f"{role}-tensor-parallel", run[f"engine_{role}_tensor_parallel"], theirs, times_only=True)
     if len(_roles(run)) > 1:
         named = {"engine_draft_gpus": paper.draft_gpus, "engine_target_gpus": paper.target_gpus}

@@ -59,11 +59,11 @@ def papers_machine(chosen: Suite) -> Machine:
 def from_history(launch: Launch, run: Mapping[str, Any]) -> Estimate | None:
     """Estimate from a recorded run with the same method, models, dataset, sampling and concurrency.
 
-    None if the run has no times, or a model was split over another number of devices.
+    None if the run has no times, or a model was split over another number of devices than the launch asks for.
     """
     parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     roles = build(launch.method, dict(launch.parameters)).roles
-    if any(run[f"engine_{role}_tensor_parallel"] != parallel[role] for role in roles):
+    if any(parallel[role] not in (None, run[f"engine_{role}_tensor_parallel"]) for role in roles):
         return None
     if not run["wall_seconds"] or not run["num_finished"]:
         return None

@@ -17,6 +17,7 @@ from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
+from harness.sizing.job_cards import cards_of_job
 from harness.weights import models
 from warehouse.papers import suite
 from warehouse.papers.suite import Planned, Suite
@@ -170,7 +171,8 @@ def setting(loaded: Suite, plan: Planned, launch: Launch) -> Setting:
         (launch.dataset, launch.temperature, launch.top_p, launch.token_budget),
     )
     proposing = proposer(launch.method, launch.spec_decode)
-    parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
+    # A width that nodes choose counts as 1 here, as in run ids.
+    parallel = {"draft": launch.draft_tensor_parallel or 1, "target": launch.target_tensor_parallel or 1}
     changed = {name: value for name, value in run_identity(launch.method, params).items() if name not in identity}
     speed = (
         launch.concurrency,
@@ -191,12 +193,11 @@ def num_gpus(launch: Launch) -> int:
     """Return the GPUs of a worker, by the launch's own flags."""
     roles = build(launch.method, dict(launch.parameters)).roles
     parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
-    asked = launch.sbatch.get("gpus-per-node", "")
-    if asked.isdigit():
-        return int(asked)
+    if (asked := cards_of_job(launch.sbatch)) is not None:
+        return asked.count
     cards = {"draft": launch.draft_gpus, "target": launch.target_gpus}
     named = {role: placement.parse(text) if (text := cards[role]) else None for role in roles}
-    return placement.num_cards(named, {role: parallel[role] for role in roles})
+    return placement.num_cards(named, {role: parallel[role] or 1 for role in roles})
 
 
 def _models(launch: Launch) -> dict[str, str | None]:

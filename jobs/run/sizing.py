@@ -1,0 +1,110 @@
+"""The sizes of a run's engines: what planning needs to know of the run, and the plan on this node or for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from harness.context import required_context_tokens
+from harness.engine import Role
+from harness.engines import adapter
+from harness.environment import accelerator
+from harness.launch_options import Cluster
+from harness.methods import Method, build
+from harness.plural import counted
+from harness.problems.problem import Problem
+from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_job
+from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
+from harness.sizing.report import plan_lines
+from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, check_flags, demands, most_tokens, planned
+from jobs.run.spec import ModelSpec, RunSpec
+
+
+def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> RunSizing:
+    """Return what the sizes of a run's engines depend on."""
+    engine, problems = spec.engine, list(problems)
+    prompt_tokens = required_context_tokens(problems, 0, 0, spec.wording)
+    context = prompt_tokens + spec.token_budget + method.verdict_tokens(spec.token_budget)
+    specs: dict[Role, ModelSpec | None] = {"draft": spec.draft, "target": spec.target}
+    proposes = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
+    return RunSizing(
+        models={role: _files(model) for role in method.roles if (model := specs[role]) is not None},
+        context_tokens=engine.max_context or context,
+        sample_tokens=most_tokens(method, prompt_tokens, spec.token_budget),
+        concurrency=spec.concurrency,
+        candidates=method.parallel,
+        dtype=engine.dtype,
+        widths={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
+        shares={"draft": engine.draft_memory, "target": engine.target_memory},
+        cards=engine.cards,
+        speculator=_files(proposes) if proposes is not None else None,
+        speculative_tokens=engine.spec_tokens or 0,
+        adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,
+    )
+
+
+def plan_here(spec: RunSpec, sizing: RunSizing) -> Plan | None:
+    """Return the plan for this node's GPUs; None without GPUs, for other engines, and where it cannot be calculated.
+
+    Raises DoesNotFit, and ValueError where a flag is not possible.
+    """
+    if spec.engine.kind != "vllm" or accelerator() != "gpu" or not (cards := cards_here()):
+        return None
+    try:
+        return planned(sizing, cards)
+    except NotPlannable:
+        return None
+
+
+def lines_for_launch(spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Any]) -> list[str]:
+    """Return what a launch prints about the sizes of its engines; empty where it uses no GPU.
+
+    Raises ValueError (DoesNotFit among them), with one line, where the run could not start on its cards as far as this
+    machine can tell.
+    """
+    if spec.engine.kind != "vllm":
+        return []
+    sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
+    if cluster != "slurm":
+        if accelerator() != "gpu":
+            check_flags(sizing, None)
+            return []
+        return list(_lines(sizing, planned_or_reason(sizing, cards_here()), is_assumed=False))
+    job = cards_of_job(sbatch)
+    check_flags(sizing, None if job is None else job.count)
+    if job is None:
+        return []
+    if job.card is None:
+        return [
+            f"memory: the node decides on {counted(job.count, 'GPU')}; name their type (--gpus-per-node h100:4) or "
+            f"memory (--{GPU_MEMORY} 80GB) to plan it here"
+        ]
+    plan = planned_or_reason(sizing, job.cards(), refuses=not job.card.is_assumed)
+    return list(_lines(sizing, plan, job.card.is_assumed))
+
+
+def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool = True) -> Plan | str:
+    """Return the plan, or why there is none. Raises DoesNotFit if it `refuses`, and ValueError for impossible flags."""
+    try:
+        return planned(sizing, list(cards))
+    except NotPlannable as reason:
+        return f"{reason}; the engines get their former shares, one GPU each, or what the flags say"
+    except DoesNotFit as reason:
+        if refuses:
+            raise
+        return str(reason)
+
+
+def _lines(sizing: RunSizing, plan: Plan | str, is_assumed: bool) -> Iterator[str]:
+    if isinstance(plan, str):
+        yield f"memory: {plan}"
+    else:
+        yield from plan_lines(plan, sizing.concurrency, demands(sizing))
+    if is_assumed:
+        yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
+    if names := ", ".join(assumed_models(sizing)):
+        yield f"assumed: the sizes of {names}, whose config.json is not on this machine"
+
+
+def _files(model: ModelSpec) -> ModelFiles:
+    return ModelFiles(model.name, model.path, model.revision)

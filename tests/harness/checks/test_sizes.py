@@ -1,0 +1,101 @@
+"""Doctor's plan of the engines' memory, on a login node and on a node with cards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.checks.check import Check, Question
+from harness.checks.sizes import check_sizes
+from tests.harness.cards import card, put_nvidia_smi
+from tests.harness.checks.question import QUESTION, problem_texts, worst_status
+
+PAIR: Question = replace(
+    QUESTION,
+    models={"draft": "r1-distill-qwen-1.5b", "target": "qwq-32b"},
+    tensor_parallel={},
+    method="speccot",
+    params={},
+    dataset="demo",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def on_slurm(sbatch: dict[str, Any], **changes: Any) -> list[Check]:
+    return list(check_sizes(replace(PAIR, cluster="slurm", sbatch=sbatch, **changes), {}))
+
+
+def test_the_plan_of_a_node_has_a_line_for_every_engine_and_the_samples_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i) for i in range(4)])
+    checks = list(check_sizes(PAIR, {}))
+    assert [check.subject for check in checks] == [
+        "memory of the draft", "memory of the target", "samples that fit", "memory plan"
+    ]  # fmt: skip
+    assert worst_status(checks) == "ok"
+    text = " ".join(check.text for check in checks)
+    assert "qwq-32b: tensor parallel 4, 15.3 GiB of weights a GPU, memory share 0.7" in text
+    assert "assumed: the sizes of r1-distill-qwen-1.5b, qwq-32b" in text
+
+
+def test_few_samples_are_a_warning_with_the_next_larger_choice() -> None:
+    checks = on_slurm({"gpus-per-node": "h100:1"})
+    assert worst_status(checks) == "warning"
+    assert "2 samples at the full token budget at once, 64 in flight" in problem_texts(checks)
+    assert "2 × H100 would hold 2" in problem_texts(checks)
+
+
+def test_models_that_do_not_fit_are_a_failure_with_the_next_larger_choice() -> None:
+    checks = on_slurm({"gpus-per-node": "l40s:1"})
+    assert worst_status(checks) == "failure"
+    assert "61.0 GiB" in problem_texts(checks)
+    assert "2 × L40S would hold 1 sample" in problem_texts(checks)
+
+
+def test_what_only_an_assumed_card_cannot_hold_is_a_warning() -> None:
+    checks = on_slurm({"gres": "gpu:a100:1"})
+    assert worst_status(checks) == "warning"
+    assert "A100-40 is assumed" in problem_texts(checks)
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "message"),
+    [({}, "the node decides, because no GPU is asked for"), ({"gpus-per-node": "4"}, "the node decides on 4 GPUs")],
+)
+def test_where_the_cards_are_not_known_the_node_decides(sbatch: dict[str, Any], message: str) -> None:
+    [check] = on_slurm(sbatch)
+    assert check.status == "ok"
+    assert message in check.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tensor_parallel": {"draft": 3}}, "8960 feed-forward columns cannot be divided by 3; valid: 1, 2, 4"),
+        ({"tensor_parallel": {"target": 8}}, "--target-tensor-parallel 8: this engine has 4 GPUs"),
+        ({"memory": {"draft": 0.5, "target": 0.6}}, "add up to more than 1"),
+    ],
+)
+def test_flags_that_are_impossible_are_a_failure(changes: dict[str, Any], message: str) -> None:
+    checks = on_slurm({"gpus-per-node": 4}, **changes)
+    assert worst_status(checks) == "failure"
+    assert message in problem_texts(checks)
+
+
+def test_a_model_without_figures_is_a_warning() -> None:
+    checks = on_slurm({"gpus-per-node": "h100:4"}, models={"target": "nobody/nothing"}, method="vanilla")
+    assert worst_status(checks) == "warning"
+    assert "nobody/nothing is unknown" in problem_texts(checks)
+
+
+@pytest.mark.parametrize("changes", [{"engine": "transformers"}, {"method": None}, {"models": {}}])
+def test_nothing_is_planned_for_other_engines_or_without_a_run(changes: dict[str, Any]) -> None:
+    assert on_slurm({"gpus-per-node": "h100:4"}, **changes) == []
