@@ -100,7 +100,7 @@ def check_installation() -> Check:
     names = importlib.metadata.entry_points(group="vllm.general_plugins").names
     if parent_watch.ENTRY_POINT in names:
         return ok("installation", "the plug-in that stops engines when their worker exits is installed")
-    return warning("installation", "engines of a killed worker will not end: pip install -e . in this environment")
+    return warning("installation", "parts of a killed engine will end late: pip install -e . in this environment")
 
 
 def _transformers(question: Question) -> Iterator[Check]:

@@ -7,8 +7,10 @@ one engine starts at a time, and both are restored once it has started.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
+import secrets
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,46 +19,83 @@ from typing import Any
 
 import psutil
 
+from harness.engines import guard, parent_watch
+
+MARK = "HARNESS_ENGINE"
+"""Environment variable: names the start of an engine that a process belongs to."""
+_WORKER_MARK = secrets.token_hex(8)
+_STARTS = itertools.count()
+_MAX_ROUNDS = 5
 _STARTING = threading.Lock()
 _TAIL_BYTES = 64 << 10
 
 
 @contextlib.contextmanager
-def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Let this process and its new children write to the log file and see these variables (None: unset)."""
-    with _STARTING, _environment(variables), _output_to(log_path):
-        yield
+def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[EngineProcesses]:
+    """Let this process and its new children write to the log file and see these variables (None: unset).
 
-
-def children() -> set[psutil.Process]:
-    """Return the engine processes below this one.
-
-    The resource tracker of multiprocessing is shared between engines and is not one of them.
+    Yields the processes that are started inside.
     """
-    engine_processes = set()
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            command = " ".join(process.cmdline())
-            if "spawn_main" in command or command.startswith("VLLM"):
-                engine_processes.add(process)
-    return engine_processes
+    with _STARTING:
+        guard.start(f"{MARK}={_WORKER_MARK}.")
+        parent_watch.watch_forks()
+        engine = EngineProcesses()
+        # The title that a process of vLLM gives itself would otherwise be written over the environment it started with.
+        marks = {MARK: engine.mark, "SPT_NOENV": "1"}
+        with _environment({**variables, **marks}), _output_to(log_path):
+            yield engine
 
 
-def kill(processes: set[psutil.Process], grace_seconds: float = 0.0) -> int:
-    """Wait for these processes and all below them to end, and kill those still running after the grace time.
+class EngineProcesses:
+    """The processes of one start of an engine, whatever they are called and whoever their parent is by now.
 
-    Returns the number of killed processes.
+    Each of them was started with a mark in its environment. A process that was forked lacks it, so new processes below
+    this one that watch their parents (harness.engines.parent_watch) are found too while the engine starts.
     """
-    tree = set(processes)
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            tree.update(process.children(recursive=True))
-    _, alive = psutil.wait_procs(list(tree), timeout=grace_seconds)
-    for process in alive:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(alive, timeout=10)
-    return len(alive)
+
+    def __init__(self) -> None:
+        """Make this right before the start, while `starting` keeps other engines from starting."""
+        self.mark = f"{_WORKER_MARK}.{next(_STARTS)}"
+        self._before = _below(psutil.Process())
+        self._known: set[psutil.Process] = set()
+        self._ranks: set[psutil.Process] = set()
+        self._is_starting = True
+
+    def find(self) -> set[psutil.Process]:
+        """Return those that are running now. Reads the environment of every process of this user."""
+        found = {process for process in _every_process() if _mark_of(process) == self.mark}
+        if self._is_starting:
+            new = _below(psutil.Process()) - self._before
+            found |= {process for process in new if _mark_of(process) is None and _is_watching(process)}
+        for process in self._known:
+            found |= _below(process)
+        self._known |= {process for process in found if not _is_shared(process)}
+        self._known = {process for process in self._known if _is_running(process)}
+        return set(self._known)
+
+    def started(self) -> None:
+        """Take note that the start is over: what this process starts from now on is not the engine's."""
+        self._ranks = {process for process in self.find() if _is_watching(process)}
+        self._is_starting = False
+
+    def has_lost_one(self) -> bool:
+        """Return True if a process that computes or schedules has ended; the others are then of no use."""
+        return not all(_is_running(process) for process in self._ranks)
+
+    def kill(self, grace_seconds: float = 0.0) -> int:
+        """Wait for all of them to end, and kill those still running after the grace time; returns how many."""
+        _, alive = psutil.wait_procs(list(self.find()), timeout=grace_seconds)
+        killed = 0
+        for _ in range(_MAX_ROUNDS):  # a process may have started another one meanwhile
+            alive = list(self.find())
+            if not alive:
+                break
+            killed += len(alive)
+            for process in alive:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(alive, timeout=10)
+        return killed
 
 
 def last_lines(log_path: Path, lines: int = 20) -> str:
@@ -69,6 +108,47 @@ def root_cause(log_path: Path) -> str | None:
     """Return the first exception in an engine's output: later ones only report that a child process failed."""
     exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
     return exception[1].strip() if exception else None
+
+
+def _below(process: psutil.Process) -> set[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return set(process.children(recursive=True))
+    return set()
+
+
+def _every_process() -> Iterator[psutil.Process]:
+    for number in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            yield psutil.Process(number)  # psutil.process_iter would keep one whose number was taken by another
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    with contextlib.suppress(psutil.Error, OSError):
+        mark: str | None = process.environ().get(MARK)
+        return mark
+    return None
+
+
+def _is_running(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _is_shared(process: psutil.Process) -> bool:
+    """Return True for helpers of multiprocessing that serve all of this worker and only happened to start now."""
+    with contextlib.suppress(psutil.Error):
+        command = " ".join(process.cmdline())
+        return "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command
+    return False
+
+
+def _is_watching(process: psutil.Process) -> bool:
+    """Return True if the process has loaded the plug-in of this project, as only vLLM's own processes do."""
+    with contextlib.suppress(OSError):
+        names = Path(f"/proc/{process.pid}/task").glob("*/comm")
+        return any(name.read_text().strip() == parent_watch.THREAD for name in names)
+    return False
 
 
 def _tail(log_path: Path) -> str:

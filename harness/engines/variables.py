@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 from harness import gpus
-from harness.engines import parent_watch
+from harness.engines import caches, parent_watch
 from harness.engines.settings import EngineSettings
+
+START_SECONDS = 3600
+"""How long a start may take. vLLM's own limit of 600 s is too short for a large model on a slow filesystem."""
+_DEFAULTS: Mapping[str, str] = {
+    "VLLM_ENGINE_READY_TIMEOUT_S": str(START_SECONDS),
+    # All processes of an engine are on this node. vLLM would ask the routing table for the node's address, which
+    # compute nodes without a route to the internet answer in ways that other processes cannot connect to.
+    "VLLM_HOST_IP": "127.0.0.1",
+    # FlashInfer cannot draw with a seed per request, which every request here has. Where it is on, a start compiles it
+    # all the same, with a compiler that nodes often lack.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
+}
+"""What the user's own environment overrides."""
 
 
 def variables(settings: EngineSettings) -> dict[str, str | None]:
@@ -23,6 +37,8 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_CPU_KVCACHE_SPACE": None,  # would override kv_cache_bytes in both engines
+        **{name: text for name, text in _DEFAULTS.items() if name not in os.environ},
+        **caches.variables(),
     }
     if settings.device == "cpu":
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
@@ -40,7 +56,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))
     if parent_watch.ENTRY_POINT not in entry_points(group="vllm.general_plugins").names:
         warnings.warn(
-            "this project is not installed (pip install): the engines of a killed worker will keep running",
+            "this project is not installed (pip install): the processes of an engine whose core is killed end late",
             stacklevel=2,
         )
     return environment

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from harness.engines.vllm_arguments import engine_arguments, lora_request
 _logger = logging.getLogger(__name__)
 _EXIT_GRACE_SECONDS = 5.0
 _DEATH_POLL_SECONDS = 1.0
+_DEATH_GRACE_SECONDS = 2.0
+"""How long the rest of a dead engine has to end in its own way."""
 
 
 class VLLMProcess:
@@ -42,16 +45,14 @@ class VLLMProcess:
         """vLLM's AsyncLLM; None before the start and after `close`."""
         self.lora: Any = None
         """The LoRARequest of the adapter for verdicts; None where there is none."""
-        self.children: set[Any] = set()
-        """The engine's processes, as psutil sees them."""
+        self.processes: processes.EngineProcesses | None = None
+        """The processes of the last start; None before it."""
         self.context_tokens = 0
         self.kv_tokens: int | None = None
         self.draft_sample_method: str | None = None
         """How this vLLM samples the tokens that a model proposes; None where no model proposes any."""
         self._model_path, self._role, self._settings, self._revision = model_path, role, settings, revision
         self._log_path, self._warm_up = log_path, warm_up
-        self._children_before: set[Any] | None = None
-        """This worker's child processes right before the start."""
         self._replacement: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._death_watch: asyncio.Task[None] | None = None
@@ -106,11 +107,14 @@ class VLLMProcess:
 
     def _build(self) -> Any:
         """Return a started AsyncLLM. Blocks for as long as the start takes."""
-        with processes.starting(self._log_path, variables(self._settings)):
-            self._children_before = processes.children()
+        with processes.starting(self._log_path, variables(self._settings)) as engine_processes:
+            self.processes = engine_processes
             try:
+                from vllm.v1.engine import core_client
                 from vllm.v1.engine.async_llm import AsyncLLM
 
+                # Read when the module was imported, perhaps before the variable was set.
+                core_client.VLLM_ENGINE_READY_TIMEOUT_S = int(os.environ["VLLM_ENGINE_READY_TIMEOUT_S"])
                 arguments = engine_arguments(self._model_path, self._revision, self._settings)
                 llm = AsyncLLM.from_engine_args(arguments)
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
@@ -120,7 +124,7 @@ class VLLMProcess:
                 cause = processes.root_cause(self._log_path) or error
                 raise EngineDied(f"the {self._role} engine did not start: {cause}\n{lines}") from error
             finally:
-                self.children = processes.children() - self._children_before
+                engine_processes.started()
 
     async def _load_adapter(self) -> None:
         """Load the adapter before any request: a bad one that came with a request would kill the engine."""
@@ -145,8 +149,8 @@ class VLLMProcess:
     async def _abandon_start(self, thread: asyncio.Future[Any]) -> None:
         """End a start that is no longer needed: kill its processes until it gives up."""
         while not thread.done():
-            if self._children_before is not None:
-                await asyncio.to_thread(processes.kill, processes.children() - self._children_before)
+            if self.processes is not None:
+                await asyncio.to_thread(self.processes.kill)
             await asyncio.wait({thread}, timeout=0.5)
         if thread.exception() is None:
             await asyncio.to_thread(self._shut_down, thread.result())
@@ -166,10 +170,18 @@ class VLLMProcess:
         await asyncio.to_thread(self._shut_down, llm)
 
     async def _watch_for_death(self, llm: Any) -> None:
-        """Fail the requests of a dead engine: vLLM does so only once, and a request sent a moment later would hang."""
+        """Fail the requests of a dead engine, and end what is left of it.
+
+        vLLM fails requests only once, and a request sent a moment later would hang. Where one of several processes is
+        killed, the others go on for many seconds, or wait for it forever.
+        """
+        engine_processes, is_ended = self.processes, False
         while self.llm is llm:
-            if llm.errored:
+            if llm.errored or (engine_processes is not None and engine_processes.has_lost_one()):
                 self._fail_requests(llm)
+                if engine_processes is not None and not is_ended:
+                    is_ended = True
+                    await asyncio.to_thread(engine_processes.kill, _DEATH_GRACE_SECONDS)
             await asyncio.sleep(_DEATH_POLL_SECONDS)
 
     def _fail_requests(self, llm: Any) -> None:
@@ -181,9 +193,13 @@ class VLLMProcess:
         llm.output_processor.propagate_error(EngineDeadError())
 
     def _shut_down(self, llm: Any, grace_seconds: float = _EXIT_GRACE_SECONDS) -> None:
+        engine_processes = self.processes
         try:
+            if engine_processes is not None and not grace_seconds:
+                engine_processes.kill()  # vLLM would first wait for them
             if llm is not None:
                 llm.shutdown()
                 llm.shutdown = lambda: None  # its destructor would call it again, and fail, at the interpreter's exit
         finally:
-            processes.kill(self.children, grace_seconds)
+            if engine_processes is not None:
+                engine_processes.kill(grace_seconds)

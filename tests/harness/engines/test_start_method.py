@@ -52,7 +52,7 @@ async def main():
     settings = pair_settings("vllm", ("draft",), dtype="float32")["draft"]
     small = dataclasses.replace(settings, kv_cache_bytes=32 << 20, enforce_eager=True)
     engine = await VLLMEngine.start(sys.argv[1], "draft", small, Path(sys.argv[2]))
-    print(*(process.pid for process in engine.process.children), flush=True)
+    print(*(process.pid for process in engine.process.processes.find()), flush=True)
     await asyncio.sleep(600)
 
 if __name__ == "__main__":
@@ -114,7 +114,7 @@ def test_a_killed_worker_leaves_no_engine(tiny_models: dict[Role, Path], tmp_pat
     try:
         assert worker.stdout is not None
         engine_pids = worker.stdout.readline().split()
-        assert len(engine_pids) >= 2, (tmp_path / "engine.log").read_text()[-2000:]
+        assert engine_pids, (tmp_path / "engine.log").read_text()[-2000:]
         # Every process below the worker, whatever its command line says.
         engine = psutil.Process(worker.pid).children(recursive=True)
         assert {process.pid for process in engine} >= {int(pid) for pid in engine_pids}

@@ -62,7 +62,7 @@ async def pair(tiny_models: dict[Role, Path], log_dir: Path) -> AsyncIterator[tu
         assert isinstance(draft, VLLMEngine)
         assert isinstance(target, VLLMEngine)
         yield draft, target
-        started = {*draft.process.children, *target.process.children}
+        started = {*_processes(draft), *_processes(target)}
     assert not _alive(started), "a closed engine must leave no process"
     await draft.close()
 
@@ -75,6 +75,11 @@ def draft(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
 @pytest.fixture
 def target(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
     return pair[1]
+
+
+def _processes(engine: VLLMEngine) -> set[psutil.Process]:
+    assert engine.process.processes is not None
+    return engine.process.processes.find()
 
 
 def _alive(processes: set[psutil.Process]) -> list[psutil.Process]:
@@ -222,7 +227,7 @@ async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
 
 
 def _kill_core(engine: VLLMEngine) -> None:
-    [core] = [p for p in engine.process.children if "EngineCore" in " ".join(p.cmdline())]
+    [core] = [p for p in _processes(engine) if "EngineCore" in " ".join(p.cmdline())]
     core.kill()
 
 
@@ -231,7 +236,7 @@ async def test_a_dead_engine_is_started_once_more_and_answers(
 ) -> None:
     draft, target = pair
     before = await draft.generate(PROMPT, Sampling(24, 1.0, seed=4))
-    first_processes = set(draft.process.children)
+    first_processes = _processes(draft)
     calls = [asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0, seed=4, n=2))) for _ in range(3)]
     await asyncio.sleep(0.2)
     _kill_core(draft)
