@@ -108,7 +108,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     if not chosen:
         click.echo("No shard has stopped; name a shard to see its log.")
     for shard_status in chosen:
-        path = log_path(folder, shard_status.task.job_id) if shard_status.task else None
+        path = log_path(folder, shard_status.task) if shard_status.task else None
         if path is not None and path.exists():
             click.echo(f"== shard {shard_status.shard}: {path}")
             click.echo("\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:]))
@@ -119,17 +119,22 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
 @main.command(short_help="Cancel a run's Slurm jobs.")
 @_RUN
 def cancel(run: Path) -> None:
-    """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it."""
-    from jobs.run import submissions
-    from jobs.slurm import client
+    """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it.
 
-    names = [submission.name for submission in submissions.read(run_folder(run))]
-    if not names:
-        raise click.UsageError(f"{run} was not submitted to Slurm; a local run ends with the command that started it")
+    A job that it shares with other runs of its suite goes on with those, and passes over this one.
+    """
+    from jobs.slurm import client
+    from jobs.submission import canceling
+
+    folder = run_folder(run)
     try:
-        client.cancel([*names, submissions.finalizer_name(names[-1])])
+        others = canceling.cancel(folder)
+    except canceling.NotSubmitted as error:
+        raise click.UsageError(str(error)) from error
     except client.SlurmError as error:
         raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
+    if others:
+        click.echo(f"the jobs that it shared go on with {', '.join(others)}")
     click.echo(f"canceled; to resume:  python -m jobs resume {run}")
 
 

@@ -1,11 +1,13 @@
 """Several launches as one: runs that can share engines follow each other, so that each engine is opened once.
 
-In this process (`debug`) a run is graded and printed as soon as its samples have ended, while no other run is measured.
-Workers in processes of their own (`local`) go from run to run by themselves, and the runs are graded after the last.
+On Slurm runs of one pair of models share array jobs (jobs.submission.together). In this process (`debug`) a run is
+graded and printed as soon as its samples have ended, while no other run is measured. Workers in processes of their own
+(`local`) go from run to run by themselves, and the runs are graded after the last.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -15,8 +17,11 @@ from jobs import launching
 from jobs.launching import LaunchFailed, PreparedLaunch
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
+from jobs.slurm.client import SlurmError
+from jobs.submission import dispatch
 from jobs.submission.in_process import InProcessJob
 from jobs.submission.submit import Job, in_process_log, submit_parts_here
+from jobs.submission.together import Request, dispatch_together
 from jobs.watch.follow import follow_several
 from jobs.work.in_process_worker import InProcessWorker
 from jobs.work.run_part import RunPart, starts_notice
@@ -37,14 +42,31 @@ def start_several(
     on: dict[Cluster, list[PreparedLaunch]] = {}
     for prepared in distinct:
         on.setdefault(prepared.cluster, []).append(prepared)
-    for prepared in on.get("slurm", ()):
-        announce(prepared)
-        launching.start(prepared, console)
+    _on_slurm(on.get("slurm", []), console, announce)
     failures += _in_processes(on.get("local", []), console, announce)
     failures += _in_this_process(on.get("debug", []), console, announce)
     if failures:
         raise LaunchFailed("; ".join(map(str, failures)))
     return [prepared.run for prepared in launches]
+
+
+def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> None:
+    """Submit launches: runs of one pair of models share jobs. A run that is finished is graded and printed here."""
+    unfinished = []
+    for prepared in launches:
+        announce(prepared)
+        launching.print_plan(prepared, console)
+        launching.create(prepared)
+        if launching.print_what_is_left(prepared, console):
+            unfinished.append(prepared)
+        else:
+            with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
+                dispatch.clear(prepared.run)
+            launching.conclude(prepared.run, console)
+    requests = [Request(p.run, p.sbatch, p.launch.shards_per_task) for p in unfinished]
+    for prepared, dispatched in zip(unfinished, dispatch_together(requests), strict=True):
+        console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
+        launching.print_dispatched(dispatched, prepared.run, console)
 
 
 def _in_this_process(launches: Sequence[PreparedLaunch], console: Console, announce: Announce) -> list[LaunchFailed]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jobs import suite
 from jobs.after import warehouse
-from jobs.run import submissions
+from jobs.run import shared_jobs, submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm import client, profiles
@@ -85,15 +85,15 @@ def conclude(path: str, night: str, confirmed: bool = False) -> None:
 
 
 def _submit_verdict(nightly_suite: Suite, path: Path, tag: str, runs: dict[int, RunFolder]) -> str | None:
-    last = [history[-1] for run in runs.values() if (history := submissions.read(run))]
-    if not last:
+    submitted = [(run, history[-1]) for run in runs.values() if (history := submissions.read(run))]
+    if not submitted:
         return None
     name = f"{nightly_suite.name}.{tag}.verdict"
-    finalizers = [submissions.finalizer_name(submission.name) for submission in last]
+    finalizers = [shared_jobs.finalizer_of(run, last) for run, last in submitted]
     queued = client.queue([name, *finalizers])
     if verdict_jobs := [task.job_id for task in queued if task.name == name]:
         return verdict_jobs[0]
-    parameters = {**profiles.light(profiles.submitit_parameters(last[-1].options)), "time": _VERDICT_MINUTES}
+    parameters = {**profiles.light(profiles.submitit_parameters(submitted[-1][1].options)), "time": _VERDICT_MINUTES}
     if queued:
         parameters["dependency"] = f"afterany:{':'.join(task.job_id for task in queued)}"
     night, confirmed = tag.removesuffix(_CONFIRMING), tag.endswith(_CONFIRMING)

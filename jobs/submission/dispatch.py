@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.run import submissions
+from jobs.run import shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -32,11 +32,14 @@ class Dispatched:
     """Number of shards that were already running or queued."""
     warning: str | None = None
     """Why Slurm rejected the job that grades, loads and reports, and what to run instead; None where it did not."""
+    shared_with: tuple[str, ...] = ()
+    """Names of the other runs that the array jobs hold shards of."""
 
     @property
     def finalizer_notice(self) -> str:
-        """The end of a line about the submission: that a job grades, loads and reports after it."""
-        return "" if self.warning else "; a job after them grades, loads and reports"
+        """The end of a line about the submission: whom it is shared with, and that a job grades and loads after it."""
+        shared = f", shared with {', '.join(self.shared_with)}" if self.shared_with else ""
+        return shared + ("" if self.warning else "; a job after them grades, loads and reports")
 
 
 def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
@@ -47,45 +50,60 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
-        before = submissions.read(run)
-        active = submissions.active_shards(before, _queued(before))
-        # Read after the queue: a task that ends in between is then seen as ended, not as missing.
-        todo = [shard for shard in by_shard(run, read_endings(run)).unfinished_shards if shard not in active]
+        todo, num_active = to_submit(run)
         if not todo:
-            return Dispatched([], 0, len(active))
+            return Dispatched([], 0, num_active)
         check_prompts(run.spec())
         code = snapshot.take(run)
         jobs: list[str] = []
-        tasks = list(_portions(todo, shards_per_task))
-        for number, array in enumerate(_portions(tasks, client.max_array_size() - 1), len(before)):
+        tasks = list(portions(todo, shards_per_task))
+        for number, array in enumerate(portions(tasks, client.max_array_size() - 1), len(submissions.read(run))):
             name = submissions.job_name(run, number)
             submission = Submission(number, name, list(array), time.time(), dict(options), shards_per_task, code)
             submissions.record(run, submission)
-            jobs.append(submit.submit_array(run, submission, _with_code(run, code, parameters)))
-        warning = None
-        try:
-            submit.submit_finalizer(run, name, jobs, _with_code(run, code, profiles.light(parameters)))
-        except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
-            warning = (
-                f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
-                f"When the tasks have ended, run:  python -m jobs finalize {run.path}"
-            )
-        return Dispatched(jobs, len(tasks), len(active), warning)
+            jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
+        return Dispatched(jobs, len(tasks), num_active, submit_finalizer(run, name, jobs, code, parameters))
+
+
+def to_submit(run: RunFolder) -> tuple[list[int], int]:
+    """Return the shards of a run that need a job, and how many are running or queued.
+
+    The run's submission lock must be held. Raises SlurmError.
+    """
+    before = shared_jobs.current(run)
+    active = submissions.active_shards(before, _queued(run, before))
+    # Read after the queue: a task that ends in between is then seen as ended, not as missing.
+    unfinished = by_shard(run, read_endings(run)).unfinished_shards
+    return [shard for shard in unfinished if shard not in active], len(active)
+
+
+def submit_finalizer(
+    run: RunFolder, name: str, jobs: Sequence[str], code: str, parameters: Mapping[str, Any]
+) -> str | None:
+    """Submit the job that grades, loads and reports after a submission; returns a warning where Slurm rejects it."""
+    try:
+        submit.submit_finalizer(run, name, jobs, with_code(run, code, profiles.light(parameters)))
+    except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
+        return (
+            f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
+            f"When the tasks have ended, run:  python -m jobs finalize {run.path}"
+        )
+    return None
 
 
 def clear(run: RunFolder) -> None:
     """Cancel the jobs of a run that Slurm holds in its queue and will never start. Raises SlurmError."""
     with run.submission_lock():
-        _queued(submissions.read(run))
+        _queued(run, shared_jobs.current(run))
 
 
-def _queued(before: Sequence[Submission]) -> list[client.Task]:
+def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
     """Return the tasks of these submissions that are running or queued, and cancel those that Slurm holds for good.
 
     A canceled task of an array is then submitted again, and a job that depends on it no longer waits forever.
     """
     names = [submission.name for submission in before]
-    queued = client.queue([*names, *map(submissions.finalizer_name, names)])
+    queued = client.queue([*names, *(shared_jobs.finalizer_of(run, submission) for submission in before)])
     client.cancel_tasks([task for task in queued if task.is_held])
     return [task for task in queued if not task.is_held]
 
@@ -93,14 +111,16 @@ def _queued(before: Sequence[Submission]) -> list[client.Task]:
 def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1) -> str:
     """Return the batch script of a first submission, for --dry-run; nothing is written."""
     parameters = profiles.submitit_parameters(options)
-    tasks = _portions(list(range(shards)), shards_per_task)
+    tasks = portions(list(range(shards)), shards_per_task)
     submission = Submission(0, submissions.job_name(run, 0), tasks, 0.0, dict(options), shards_per_task)
-    return submit.batch_script(run, submission, _with_code(run, "code-….zip", parameters))
+    return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters))
 
 
-def _portions(items: Sequence[Any], size: int) -> list[list[Any]]:
+def portions(items: Sequence[Any], size: int) -> list[list[Any]]:
+    """Divide items into lists of this size; the last one may be shorter."""
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
 
-def _with_code(run: RunFolder, code: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def with_code(run: RunFolder, code: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to submitit's parameters that a job runs the code in this archive of the run folder."""
     return snapshot.running((run.path / code).resolve(), submit.python(), parameters)

@@ -123,6 +123,20 @@ def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str
     return jobs[0].job_id.partition("_")[0]
 
 
+def submit_shared_array(
+    logged_in: RunFolder,
+    name: str,
+    tasks: Sequence[Sequence[tuple[RunFolder, list[int]]]],
+    parameters: Mapping[str, Any],
+) -> str:
+    """Submit one array job whose tasks have shards of several runs; returns its id. Raises client.SlurmRejected."""
+    executor = _slurm_executor(logged_in, name, {"array_parallelism": len(tasks), **parameters})
+    parts = [[(str(run.path.resolve()), shards) for run, shards in task] for task in tasks]
+    with _outside_of_any_job(), _rejections_in_one_line():
+        jobs: list[Job] = executor.map_array(run_parts, parts, [name] * len(parts))
+    return jobs[0].job_id.partition("_")[0]
+
+
 def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:
     """Return the batch script of a submission, without submitting it."""
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))

@@ -44,7 +44,8 @@ def _header(status: RunStatus) -> list[str]:
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in status.tokens_per_second.items() if rate >= 0.5)
     third = [rates] if rates else []
     third += [f"ETA {duration(status.eta_seconds)}"] if status.eta_seconds is not None else []
-    third += [f"{status.gpu_hours:.2f} GPU-hours"] if status.gpu_hours else []
+    shared = f" (with {counted(len(status.shared_with), 'run')} in the same jobs)" if status.shared_with else ""
+    third += [f"{status.gpu_hours:.2f} GPU-hours{shared}"] if status.gpu_hours else []
     lines = [" · ".join(first), "shards: " + ", ".join(second)]
     lines += [" · ".join(third)] if third else []
     if status.free_bytes < _MIN_FREE_BYTES:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from jobs.run import submissions
+from jobs.run import shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -24,7 +24,9 @@ ShardState = Literal["finished", "running", "queued", "stopped", "not submitted"
 _MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
 _LOG_TAIL_BYTES = 64 << 10
 _MAX_ERROR_CHARACTERS = 300
-_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable)\b.*|.*\berror: .*", re.IGNORECASE)
+_ERROR = re.compile(
+    r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable|Failed)\b.*|.*\berror: .*", re.IGNORECASE
+)
 
 
 @dataclass
@@ -61,6 +63,8 @@ class RunStatus:
     samples_per_second: float = 0.0
     gpu_hours: float | None = None
     """GPU-hours of all starts of all tasks; None where accounting does not answer."""
+    shared_with: list[str] = field(default_factory=list)
+    """Other runs that some of these tasks worked on as well, whose GPU-hours are among them."""
     free_bytes: int = 0
     """Free space on the disk of the run folder."""
     slurm_error: str = ""
@@ -147,17 +151,20 @@ def _ask_slurm(run: RunFolder, earlier: Sequence[Submission], result: RunStatus)
         has_queue = False
         errors.append(str(error))
     try:
-        history = client.accounts([*names, submissions.finalizer_name(names[-1])])
+        history = client.accounts([*names, shared_jobs.finalizer_of(run, earlier[-1])])
         result.gpu_hours = sum(task.gpu_hours for task in history)
     except client.SlurmError as error:
         errors.append(str(error))
     result.slurm_error = "; ".join(errors)
     tasks = client.latest([*history, *queued])
+    left_jobs = shared_jobs.left(run)
+    result.shared_with = sorted({name for job in shared_jobs.read(run).values() for name in job.runs} - {run.path.name})
     for submission in earlier:
         for index, numbers in enumerate(submission.tasks):
             for number in numbers:
                 if number < len(result.shards):
-                    _set_state(run, result.shards[number], tasks.get((submission.name, index)), has_queue=has_queue)
+                    task = None if submission.name in left_jobs else tasks.get((submission.name, index))
+                    _set_state(run, result.shards[number], task, has_queue=has_queue)
 
 
 def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:
@@ -175,18 +182,20 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
         shard.last_error = logged or f"Slurm: {task.reason if task.is_held else task.state}"
 
 
-def log_path(run: RunFolder, job_id: str) -> Path:
-    """Return the log of a task, by the id of its job."""
-    return run.logs_dir / "jobs" / f"{job_id}_0_log.out"
+def log_path(run: RunFolder, task: Task) -> Path:
+    """Return the log of a task."""
+    return shared_jobs.logs_dir(run, task.name) / "jobs" / f"{task.job_id}_0_log.out"
 
 
 def last_error(run: RunFolder, task: Task) -> str:
     """Return the last line of a task's log that names an error; empty where there is none."""
-    path = log_path(run, task.job_id)
+    path = log_path(run, task)
     if not path.exists():
         return ""
     with path.open("rb") as log:
         log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
         lines = log.read().decode("utf-8", "replace").splitlines()
     errors = [line.strip() for line in lines if _ERROR.match(line.strip())]
-    return errors[-1][:_MAX_ERROR_CHARACTERS] if errors else ""
+    own = [line for line in errors if run.path.name in line]  # a shared job may name several runs
+    last = (own or errors or [""])[-1]
+    return last[max(0, last.find(run.path.name)) if own else 0 :][:_MAX_ERROR_CHARACTERS]

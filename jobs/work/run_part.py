@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
+from jobs.run import shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
@@ -28,6 +30,9 @@ from jobs.work.shard_run import ShardRun
 _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
 
+_LEFT_POLL_SECONDS = 5.0
+"""Time between two looks whether the run has left the job that it shares."""
+
 
 class ShardBusyError(RuntimeError):
     """Another process holds the lock of this shard."""
@@ -36,9 +41,9 @@ class ShardBusyError(RuntimeError):
 class RunPart:
     """Some shards of one run, as one worker runs them."""
 
-    def __init__(self, folder: str | Path, shards: Sequence[int]) -> None:
-        """Nothing is read or locked yet."""
-        self.run, self.shards = RunFolder(Path(folder)), list(shards)
+    def __init__(self, folder: str | Path, shards: Sequence[int], shared_job: str | None = None) -> None:
+        """Nothing is read or locked yet. `shared_job` names the job that does this, where the run shares it."""
+        self.run, self.shards, self.shared_job = RunFolder(Path(folder)), list(shards), shared_job
         self.num_ended = self.num_steps = 0
         self.is_cut_short = False
         """True if samples were not started because the time left was too short."""
@@ -82,12 +87,39 @@ class RunPart:
         except Exception:  # noqa: BLE001 whatever is wrong with one run does not concern the others
             return []
 
+    @contextlib.asynccontextmanager
+    async def until_left(self) -> AsyncIterator[None]:
+        """Cancel what this task does, without an error, as soon as the run has left the job that it shares."""
+        task, left = asyncio.current_task(), asyncio.Event()
+        assert task is not None
+
+        async def watch() -> None:
+            while not self._has_left():
+                await asyncio.sleep(_LEFT_POLL_SECONDS)
+            left.set()
+            task.cancel()
+
+        watching = asyncio.create_task(watch()) if self.shared_job else None
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not left.is_set() or task.uncancel() > 0:
+                raise
+        finally:
+            if watching is not None:
+                watching.cancel()
+
+    def _has_left(self) -> bool:
+        return self.shared_job in shared_jobs.left(self.run)
+
     async def work(self, pool: EnginePool, ends_at: float | None) -> None:
         """Run what is unfinished of the shards, while this worker holds their locks.
 
         `ends_at`: when to start no more samples, in seconds since the epoch. Raises ShardBusyError and the error that
         stopped it, after a clean shutdown.
         """
+        if self._has_left():
+            return
         with contextlib.ExitStack() as locks:
             for shard in self.shards:
                 try:

@@ -61,15 +61,16 @@ def run_shards(folder: str, shards: list[int]) -> int:
     return run_parts([(folder, shards)])
 
 
-def run_parts(parts: Sequence[tuple[str, list[int]]]) -> int:
+def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = None) -> int:
     """Run the unfinished samples of shards of several runs, given by run folder; returns how many samples ended.
 
     The runs are worked on one after the other, those that can share engines together. An error stops only the run that
-    it comes from; RunsFailed is raised after the last run. A single run raises its error itself.
+    it comes from; RunsFailed is raised after the last. A single run raises its error itself. `job_name` names the job
+    in Slurm that the runs share: one that leaves it is passed over.
     """
     snapshot.require()
     _end_with_launcher()
-    worker = Worker([RunPart(folder, shards) for folder, shards in parts])
+    worker = Worker([RunPart(folder, shards, job_name) for folder, shards in parts])
     asyncio.run(worker.work_on_all())
     worker.requeue_if_out_of_time()
     worker.raise_failures()
@@ -145,7 +146,8 @@ class Worker:
 
     async def _work_on(self, part: RunPart, ends_at: float | None) -> None:
         try:
-            await part.work(self.pool, ends_at)
+            async with part.until_left():
+                await part.work(self.pool, ends_at)
         except Exception:
             await self.pool.close()
             raise

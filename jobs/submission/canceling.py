@@ -1,0 +1,36 @@
+"""Cancel a run: its own jobs end, and it leaves the jobs that it shares with other runs."""
+
+from __future__ import annotations
+
+from jobs.run import shared_jobs, submissions
+from jobs.run.folder import RunFolder
+from jobs.slurm import client
+
+
+class NotSubmitted(ValueError):
+    """The run has no jobs; the message is one line."""
+
+
+def cancel(run: RunFolder) -> list[str]:
+    """Cancel a run's jobs; returns the names of the runs that go on in jobs which it shared.
+
+    A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted and
+    SlurmError.
+    """
+    with run.submission_lock():
+        submitted = submissions.read(run)
+        if not submitted:
+            raise NotSubmitted(
+                f"{run.path} was not submitted to Slurm; a local run ends with the command that started it"
+            )
+        shared = shared_jobs.read(run)
+        own = [submission.name for submission in submitted if submission.name not in shared]
+        client.cancel([*own, shared_jobs.finalizer_of(run, submitted[-1])])
+        for name in shared.keys() - shared_jobs.left(run):
+            shared_jobs.leave(run, name)
+        active = [task for task in client.queue(list(shared)) if task.is_active]
+        sizes = {submission.name: len(submission.tasks) for submission in submitted}
+        idle = {name: shared_jobs.tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
+        client.cancel_tasks([task for task in active if task.index in idle[task.name]])
+        going_on = {task.name for task in active if task.index not in idle[task.name]}
+        return sorted({other.path.name for name in going_on for other in shared_jobs.others(run, shared[name])})

@@ -1,0 +1,142 @@
+"""Submit several runs at once: runs of one pair of models share array jobs, so that a node loads their models once.
+
+A task has some shards of each run and works on one run after the other. Every run records the jobs as its own, so that
+status, resume and a second launch know its shards; what is special about them is in jobs.run.shared_jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.methods import build
+from jobs.run import shared_jobs, submissions
+from jobs.run.folder import RunFolder
+from jobs.run.shared_jobs import SharedJob
+from jobs.run.submissions import Submission
+from jobs.run.wording import check_prompts
+from jobs.slurm import client, profiles
+from jobs.submission import snapshot, submit
+from jobs.submission.dispatch import Dispatched, dispatch, portions, submit_finalizer, to_submit, with_code
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run to be submitted, and how."""
+
+    run: RunFolder
+    options: Mapping[str, Any]
+    """The options of sbatch."""
+    shards_per_task: int = 1
+
+
+def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
+    """Submit every shard of these runs that needs it; returns what was done for each run.
+
+    Raises what `dispatch` raises, OtherPrompts before anything is submitted.
+    """
+    for request in requests:
+        profiles.submitit_parameters(request.options)
+    done: dict[int, Dispatched] = {}
+    for group in _groups(requests):
+        members = [requests[number] for number in group]
+        outcomes = _dispatch_group(members) if len(members) > 1 else [_dispatch_alone(members[0])]
+        done |= dict(zip(group, outcomes, strict=True))
+    return [done[number] for number in range(len(requests))]
+
+
+def _groups(requests: Sequence[Request]) -> list[list[int]]:
+    """Return the numbers of the requests whose runs share jobs, in the order of the first of each group."""
+    keys: list[object] = []
+    groups: list[list[int]] = []
+    for number, request in enumerate(requests):
+        key = _in_common(request)
+        if key in keys:
+            groups[keys.index(key)].append(number)
+        else:
+            keys.append(key)
+            groups.append([number])
+    return groups
+
+
+def _in_common(request: Request) -> object:
+    """Return what runs in one job must have in common: the resources, and what decides which engines are started.
+
+    Only a node knows which engines can be shared (harness.engines.sharing); here it is enough that they are likely to
+    be. The number of drafts and the context are left out: they leave at least the target as it is.
+    """
+    spec = request.run.spec()
+    roles = build(spec.method, dict(spec.params)).roles
+    models = {"draft": spec.draft, "target": spec.target}
+    used = [(model.path, model.revision) if (model := models[role]) else None for role in sorted(roles)]
+    adapter = spec.selection and spec.selection.fingerprint
+    proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
+    engine = replace(spec.engine, max_context=None)
+    folder = request.run.path.resolve().parent
+    return [folder, dict(request.options), sorted(roles), used, adapter, proposing, engine, spec.concurrency]
+
+
+def _dispatch_alone(request: Request) -> Dispatched:
+    return dispatch(request.run, request.options, request.shards_per_task)
+
+
+def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
+    """Submit runs whose tasks are shared."""
+    with contextlib.ExitStack() as locks:
+        # In one order everywhere: two launches of overlapping suites would otherwise wait for each other for ever.
+        for run in sorted((request.run for request in requests), key=lambda run: str(run.path.resolve())):
+            locks.enter_context(run.submission_lock())
+        found = [to_submit(request.run) for request in requests]
+        waiting = [number for number, (todo, _) in enumerate(found) if todo]
+        if len(waiting) > 1:
+            submitted = _submit([requests[number] for number in waiting], [found[number][0] for number in waiting])
+            by_number = dict(zip(waiting, submitted, strict=True))
+            return [
+                replace(by_number[number], num_active_shards=num_active)
+                if number in by_number
+                else Dispatched([], 0, num_active)
+                for number, (_, num_active) in enumerate(found)
+            ]
+    return [_dispatch_alone(request) for request in requests]
+
+
+def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> list[Dispatched]:
+    """Submit these shards of each run in shared arrays, and a finalizer for each run. All locks are held."""
+    runs = [request.run for request in requests]
+    for run in runs:
+        check_prompts(run.spec())
+    codes = [snapshot.take(run) for run in runs]
+    parameters = profiles.submitit_parameters(requests[0].options)
+    of_runs = [portions(todo, request.shards_per_task) for request, todo in zip(requests, shards, strict=True)]
+    tasks = [list(task) for task in itertools.zip_longest(*of_runs, fillvalue=[])]
+    jobs: list[str] = []
+    for array in portions(tasks, client.max_array_size() - 1):
+        name = _record(requests, codes, array)
+        parts = [[(run, part) for run, part in zip(runs, task, strict=True) if part] for task in array]
+        jobs.append(submit.submit_shared_array(runs[0], name, parts, with_code(runs[0], codes[0], parameters)))
+    outcomes = []
+    for run, code, of_run in zip(runs, codes, of_runs, strict=True):
+        last = submissions.job_name(run, len(submissions.read(run)) - 1)
+        warning = submit_finalizer(run, last, jobs, code, parameters)
+        names = tuple(other.path.name for other in runs if other != run)
+        outcomes.append(Dispatched(jobs, len(of_run), 0, warning, names))
+    return outcomes
+
+
+def _record(requests: Sequence[Request], codes: Sequence[str], array: Sequence[Sequence[list[int]]]) -> str:
+    """Record an array in every run, before it is submitted; returns its name."""
+    first = requests[0].run
+    name = f"{submissions.job_name(first, len(submissions.read(first)))}+{len(requests) - 1}"
+    names = [request.run.path.name for request in requests]
+    for number, (request, code) in enumerate(zip(requests, codes, strict=True)):
+        run, of_run = request.run, [task[number] for task in array]
+        place = len(submissions.read(run))
+        finalizer = submissions.finalizer_name(submissions.job_name(run, place))
+        shared_jobs.record(run, SharedJob(name, names, finalizer))
+        submission = Submission(place, name, of_run, time.time(), dict(request.options), request.shards_per_task, code)
+        submissions.record(run, submission)
+    return name
