@@ -12,6 +12,8 @@ TESTS ?=
 
 # vLLM's build, gpu or cpu; empty: the one that is installed, otherwise gpu where a GPU is visible
 ENGINE ?=
+# The nodes' NVIDIA driver, on a machine without one, e.g. make venv ENGINE=gpu DRIVER=570.86
+DRIVER ?=
 # Extras of pyproject.toml in addition to dev, e.g. make venv EXTRAS=inspect
 EXTRAS ?=
 # Recipes quote VENV and targets escape its spaces; inside quotes no shell expands ~.
@@ -19,7 +21,7 @@ EMPTY :=
 override VENV := $(patsubst ~/%,$(HOME)/%,$(VENV))
 VENV_TARGET := $(subst $(EMPTY) ,\ ,$(VENV))
 # The requested build and extras are part of the name, so that requesting others installs again.
-STAMP := $(VENV_TARGET)/.speculative-harness$(subst $(EMPTY) ,,$(addprefix -,$(ENGINE) $(EXTRAS)))
+STAMP := $(VENV_TARGET)/.speculative-harness$(subst $(EMPTY) ,,$(addprefix -,$(ENGINE) $(DRIVER) $(EXTRAS)))
 SMOLLM_STAMP := $(VENV_TARGET)/.smollm
 RUN := "$(VENV)/bin/python"
 # An environment that another version of Python created is rebuilt.
@@ -96,7 +98,7 @@ $(STAMP): pyproject.toml
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(CLEAR) "$(VENV)"
 	@rm -f "$(VENV)"/.speculative-harness*
-	@$(RUN) -m harness.installation $(addprefix --engine ,$(ENGINE)) $(if $(EXTRAS),$(addprefix --extra ,dev $(EXTRAS)))
+	@$(RUN) -m harness.installation $(addprefix --engine ,$(ENGINE)) $(addprefix --driver ,$(DRIVER)) $(if $(EXTRAS),$(addprefix --extra ,dev $(EXTRAS)))
 	@touch "$(VENV)/.speculative-harness" "$@"
 
 $(SMOLLM_STAMP): $(STAMP)

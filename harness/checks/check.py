@@ -67,6 +67,8 @@ class Question:
     sbatch: Mapping[str, Any] | None = None
     """Options of sbatch."""
     tasks: int = 1
+    login_versions: Mapping[str, str] | None = None
+    """Versions of Python and packages on the machine that asks a node; None: nothing is compared."""
     on_node: bool = False
     """Whether the checks run inside a job, where workers run."""
     probe_seconds: float = 90.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import data, hardware, model_files, packages, sizes, speculation, storage, tokenizers
+from harness.checks import data, driver, hardware, model_files, packages, sizes, speculation, storage, tokenizers
 from harness.checks.check import Check, Question, failure, warning
 from harness.engine import Role
 
@@ -25,6 +25,8 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "engine": lambda: packages.check_engine(question),
         "torch companions": lambda: packages.check_companions(question),
         "devices": lambda: hardware.check_devices(question),
+        "driver": lambda: driver.check_driver(question),
+        "same environment": lambda: driver.check_same_environment(question),
         "models": lambda: _models(question),
         "speculation": lambda: speculation.check_speculation(question),
         "dataset": lambda: data.check_dataset(question),

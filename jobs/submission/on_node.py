@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 from filelock import FileLock
 
+from harness import environment
 from harness.checks import every, storage
 from harness.checks.check import Check, Question, failure, ok
 from jobs.run.files import write_atomically
@@ -63,7 +64,12 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
     name = f"harness-doctor-{socket.gethostname()}-{os.getpid()}"
     try:
         node_question = replace(
-            question, on_node=True, cluster="slurm", probe_seconds=_PROBE_SECONDS, limit_seconds=_LIMIT_SECONDS
+            question,
+            on_node=True,
+            cluster="slurm",
+            probe_seconds=_PROBE_SECONDS,
+            limit_seconds=_LIMIT_SECONDS,
+            login_versions=environment.versions(),
         )
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):

