@@ -100,7 +100,8 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         concurrency=launch.concurrency,
         cluster=cluster,
         sbatch=sbatch_options(launch),
-        tasks=-(-launch.shards // launch.shards_per_task),
+        workers_per_task=launch.workers_per_task,
+        tasks=-(-launch.shards // (launch.shards_per_task * launch.workers_per_task)),
     )
 
 

@@ -61,10 +61,10 @@ SBATCH: Mapping[str, str] = {
     "qos": "Quality of service.",
     "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
     "[default: 4:00:00]",
-    "gpus-per-node": "GPUs per worker, e.g. 4 or h100:4.",
+    "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. A task has one worker unless --workers-per-task says more.",
     "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
-    "cpus-per-task": "CPU cores per worker.",
-    "mem": "Memory per worker, e.g. 200G.",
+    "cpus-per-task": "CPU cores per task.",
+    "mem": "Memory per task, e.g. 200G.",
     "constraint": "Features that a node must have.",
     "exclude": "Nodes not to use.",
     "nodelist": "Nodes to use.",
@@ -243,7 +243,16 @@ class PartialLaunch(BaseModel):
     ] = ()
     shards: Annotated[int, Flag("cluster", "Number of shards that the samples are split into."), Field(ge=1)] = 1
     shards_per_task: Annotated[
-        int, Flag("cluster", "Shards that one Slurm task runs with one start of the engines."), Field(ge=1)
+        int, Flag("cluster", "Shards that one worker of a Slurm task runs with one start of the engines."), Field(ge=1)
+    ] = 1
+    workers_per_task: Annotated[
+        int,
+        Flag(
+            "cluster",
+            "Workers that one Slurm task starts side by side, each with an equal part of its GPUs and cores: "
+            "for sites that give out whole nodes.",
+        ),
+        Field(ge=1, le=64),
     ] = 1
     sbatch: Mapping[str, str] = Field(default_factory=dict)
     """Options of sbatch that are flags of their own, by their name in `SBATCH`."""

@@ -28,7 +28,7 @@ def _submit_unfinished(run: RunFolder) -> None:
 
     last = submissions.read(run)[-1]
     with launch_errors_in_one_line():
-        dispatched = dispatch(run, last.options, last.shards_per_task)
+        dispatched = dispatch(run, last.options, last.shards_per_task, last.workers_per_task)
     print_dispatched(dispatched, run, Console(highlight=False))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from jobs.run.state import read_state
 from jobs.slurm import profiles
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch
-from jobs.submission.submit import Job, resolve, submit_here
+from jobs.submission.submit import Job, num_cards, resolve, submit_here
 from jobs.watch.follow import follow
 
 
@@ -76,14 +76,27 @@ def prepare(launch: Launch) -> PreparedLaunch:
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster)
-    if cluster == "slurm" and (of_job := job_cards.cards_of_job(sbatch)) is not None:
-        placement.check(planned.spec.engine.cards, of_job.count, "a worker has")
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch)
+    if cluster == "slurm":
+        _check_cards(launch, planned.spec, sbatch)
+    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
     prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)
     return prepared
+
+
+def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> None:
+    """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
+    of_worker, needed = job_cards.cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
+    if of_worker is None:
+        return
+    placement.check(spec.engine.cards, of_worker.count, "a worker has")
+    if launch.workers_per_task > 1 and of_worker.count < needed:
+        raise ValueError(
+            f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "
+            f"its engines need {needed}"
+        )
 
 
 def _check_output(folder: Path) -> None:
@@ -105,7 +118,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     print_plan(prepared, console)
     if prepared.cluster == "slurm":
         launch = prepared.launch
-        script = dispatch.preview(prepared.run, prepared.num_shards, prepared.sbatch, launch.shards_per_task)
+        script = dispatch.preview(prepared.run, prepared.num_shards, prepared.sbatch, *_per_task(launch))
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
 
 
@@ -169,8 +182,12 @@ def create(prepared: PreparedLaunch) -> None:
 
 def _submit(prepared: PreparedLaunch, console: Console) -> None:
     print_dispatched(
-        dispatch.dispatch(prepared.run, prepared.sbatch, prepared.launch.shards_per_task), prepared.run, console
+        dispatch.dispatch(prepared.run, prepared.sbatch, *_per_task(prepared.launch)), prepared.run, console
     )
+
+
+def _per_task(launch: PartialLaunch) -> tuple[int, int]:
+    return launch.shards_per_task, launch.workers_per_task
 
 
 def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: Console) -> None:

@@ -63,7 +63,7 @@ def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: An
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(prepared.run)
             launching.conclude(prepared.run, console)
-    requests = [Request(p.run, p.sbatch, p.launch.shards_per_task) for p in unfinished]
+    requests = [Request(p.run, p.sbatch, p.launch.shards_per_task, p.launch.workers_per_task) for p in unfinished]
     for prepared, dispatched in zip(unfinished, dispatch_together(requests), strict=True):
         console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
         launching.print_dispatched(dispatched, prepared.run, console)

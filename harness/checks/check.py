@@ -66,6 +66,7 @@ class Question:
     """`slurm`, `local` or `debug`."""
     sbatch: Mapping[str, Any] | None = None
     """Options of sbatch."""
+    workers_per_task: int = 1
     tasks: int = 1
     login_versions: Mapping[str, str] | None = None
     """Versions of Python and packages on the machine that asks a node; None: nothing is compared."""

@@ -15,7 +15,7 @@ from harness.plural import counted
 from harness.problems import benchmarks
 from harness.prompt_file import of_stored
 from harness.sizing.cards import Card
-from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_job
+from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_worker
 from harness.sizing.plan import DoesNotFit, NotPlannable
 from harness.sizing.report import engine_line, room_line
 from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, check_flags, demands, most_tokens, planned
@@ -48,7 +48,7 @@ def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
         if accelerator() == "gpu" and (cards := cards_here()):
             yield from _planned(sizing, cards)
         return
-    job = cards_of_job(question.sbatch or {})
+    job = cards_of_worker(question.sbatch or {}, question.workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
         yield ok(_SUBJECT, "the node decides, because no GPU is asked for (--gpus-per-node)")

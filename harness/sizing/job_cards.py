@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,24 @@ def cards_here() -> tuple[Card, ...]:
     """
     found = [card(gpu.name, gpu.memory_bytes, gpu.used_bytes) for gpu in gpus.visible_gpus()]
     return () if any(one.total_bytes == 0 for one in found) else tuple(found)
+
+
+def num_tasks(sbatch: Mapping[str, Any]) -> int:
+    """Return the tasks that Slurm starts for one job, as `ntasks` or `ntasks-per-node` and `nodes` ask for."""
+    counts = {key: str(sbatch.get(key, "")) for key in ("ntasks", "ntasks-per-node", "nodes")}
+    numbers = {key: int(text) for key, text in counts.items() if text.isdigit()}
+    return max(1, numbers.get("ntasks") or numbers.get("ntasks-per-node", 1) * numbers.get("nodes", 1))
+
+
+def cards_of_worker(sbatch: Mapping[str, Any], workers_per_task: int = 1) -> CardType | None:
+    """Return what `cards_of_job` returns, divided among the workers that share these cards."""
+    job, sharing = cards_of_job(sbatch), workers_per_task
+    if job is None:
+        return None
+    if not sbatch.get("gpus-per-task"):
+        nodes = str(sbatch.get("nodes", "1"))
+        sharing *= max(1, num_tasks(sbatch) // (int(nodes) if nodes.isdigit() and not sbatch.get("gpus") else 1))
+    return replace(job, count=job.count // sharing)
 
 
 def cards_of_job(sbatch: Mapping[str, Any]) -> CardType | None:

@@ -148,8 +148,8 @@ def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]
     This way a thousand workers do not each open the files of all the others.
     """
     assignment = run.assignment()
-    tasks = [task for submission in submissions.read(run) for task in submission.tasks]
-    firsts = {*shards, *(task[0] for task in tasks if not set(shards).isdisjoint(task))}
+    workers = [worker for submission in submissions.read(run) for worker in submission.by_worker]
+    firsts = {*shards, *(worker[0] for worker in workers if not set(shards).isdisjoint(worker))}
     matching = []
     for path in sorted(paths):
         name = _ATTEMPT.search(path.stem)

@@ -13,7 +13,7 @@ from harness.launch_options import Cluster
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_job
+from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_worker
 from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
 from harness.sizing.report import plan_lines
 from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, check_flags, demands, most_tokens, planned
@@ -56,7 +56,9 @@ def plan_here(spec: RunSpec, sizing: RunSizing) -> Plan | None:
         return None
 
 
-def lines_for_launch(spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Any]) -> list[str]:
+def lines_for_launch(
+    spec: RunSpec, problems: list[Problem], cluster: Cluster, sbatch: Mapping[str, Any], workers_per_task: int = 1
+) -> list[str]:
     """Return what a launch prints about the sizes of its engines; empty where it uses no GPU.
 
     Raises ValueError (DoesNotFit among them), with one line, where the run could not start on its cards as far as this
@@ -70,7 +72,7 @@ def lines_for_launch(spec: RunSpec, problems: list[Problem], cluster: Cluster, s
             check_flags(sizing, None)
             return []
         return list(_lines(sizing, planned_or_reason(sizing, cards_here()), is_assumed=False))
-    job = cards_of_job(sbatch)
+    job = cards_of_worker(sbatch, workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
         return []

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from harness.sizing.job_cards import num_tasks
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
@@ -32,6 +33,14 @@ class Submission:
     shards_per_task: int = 1
     code: str | None = None
     """Archive of the code that runs, in the run folder."""
+    workers_per_task: int = 1
+    """Workers that a task starts on its node."""
+
+    @property
+    def by_worker(self) -> list[list[int]]:
+        """Shards of each worker of all tasks."""
+        count = self.workers_per_task * num_tasks(self.options)
+        return [shards for task in self.tasks for number in range(count) if (shards := task[number::count])]
 
 
 def read(run: RunFolder) -> list[Submission]:
@@ -41,7 +50,10 @@ def read(run: RunFolder) -> list[Submission]:
 
 def record(run: RunFolder, submission: Submission) -> None:
     """Record a submission, durable when this returns."""
-    append_record(run.submissions_path, asdict(submission))
+    fields = asdict(submission)
+    if submission.workers_per_task == 1:
+        del fields["workers_per_task"]  # versions that do not know it read the file too
+    append_record(run.submissions_path, fields)
 
 
 def job_name(run: RunFolder, number: int) -> str:

@@ -21,6 +21,11 @@ from harness.sizing.job_cards import GPU_MEMORY, cards_of_job
 
 _LIGHT_JOB_CORES = 4
 """Most cores of a job that grades and reports; it grades in one process per core."""
+_OF_WORKERS = {
+    *("gpus", "gpus-per-task", "gpus-per-socket", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "nodes"),
+    *("cpus-per-gpu", "mem-per-gpu", "gpu-bind", "exclusive"),
+}
+"""Further options for workers that a job without GPUs, in one task, does without."""
 DEFAULT_TIME = "4:00:00"
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
@@ -110,6 +115,8 @@ def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """
     dropped = {"gpus_per_node", "gres", "mem", "array_parallelism"}
     light_parameters = {key: value for key, value in parameters.items() if key not in dropped}
+    additional = light_parameters.get("additional_parameters", {})
+    light_parameters["additional_parameters"] = {k: v for k, v in additional.items() if k not in _OF_WORKERS}
     if "cpus_per_task" in parameters:
         light_parameters["cpus_per_task"] = min(_LIGHT_JOB_CORES, parameters["cpus_per_task"])
     return light_parameters

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.sizing.job_cards import num_tasks
 from jobs.run import shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -42,11 +43,14 @@ class Dispatched:
         return shared + ("" if self.warning else "; a job after them grades, loads and reports")
 
 
-def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1) -> Dispatched:
+def dispatch(
+    run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1, workers_per_task: int = 1
+) -> Dispatched:
     """Submit every shard that needs it as array jobs, and a job that grades, loads and reports after them.
 
-    `options` are sbatch's options. Raises ValueError where one is wrong, OtherPrompts where the run was begun with
-    other prompts, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
+    `options` are sbatch's options; those for several tasks (`ntasks-per-node`) multiply the workers. `shards_per_task`
+    are those of one worker. Raises ValueError where an option is wrong, OtherPrompts where the run was begun with other
+    prompts, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
@@ -56,10 +60,12 @@ def dispatch(run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 
         check_prompts(run.spec())
         code = snapshot.take(run)
         jobs: list[str] = []
-        tasks = list(portions(todo, shards_per_task))
+        tasks = list(portions(todo, shards_of_task(options, shards_per_task, workers_per_task)))
         for number, array in enumerate(portions(tasks, client.max_array_size() - 1), len(submissions.read(run))):
             name = submissions.job_name(run, number)
-            submission = Submission(number, name, list(array), time.time(), dict(options), shards_per_task, code)
+            submission = Submission(
+                *(number, name, list(array), time.time(), dict(options), shards_per_task, code, workers_per_task)
+            )
             submissions.record(run, submission)
             jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
         return Dispatched(jobs, len(tasks), num_active, submit_finalizer(run, name, jobs, code, parameters))
@@ -108,12 +114,20 @@ def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
     return [task for task in queued if not task.is_held]
 
 
-def preview(run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1) -> str:
+def preview(
+    run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1, workers_per_task: int = 1
+) -> str:
     """Return the batch script of a first submission, for --dry-run; nothing is written."""
     parameters = profiles.submitit_parameters(options)
-    tasks = portions(list(range(shards)), shards_per_task)
-    submission = Submission(0, submissions.job_name(run, 0), tasks, 0.0, dict(options), shards_per_task)
+    tasks = portions(list(range(shards)), shards_of_task(options, shards_per_task, workers_per_task))
+    name = submissions.job_name(run, 0)
+    submission = Submission(0, name, tasks, 0.0, dict(options), shards_per_task, None, workers_per_task)
     return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters))
+
+
+def shards_of_task(options: Mapping[str, Any], shards_per_task: int, workers_per_task: int) -> int:
+    """Return the shards of a task, for all workers in it."""
+    return shards_per_task * workers_per_task * num_tasks(options)
 
 
 def portions(items: Sequence[Any], size: int) -> list[list[Any]]:

@@ -13,14 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness import gpus
+from harness.engines import placement
+from harness.environment import accelerator
 from harness.launch_options import Cluster
+from harness.methods import build
 from jobs.after.conclude import conclude
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.submission.in_process import InProcessJob
+from jobs.work.side_by_side import run_share, run_side_by_side
 from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
 
 _LOCAL_LIMIT_MINUTES = 60 * 24 * 30
@@ -71,16 +77,38 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
     executor = submitit.AutoExecutor(folder=str(logged_in.logs_dir / "jobs"), cluster="local")
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())
-    parts = [[(str(run.path), shards) for run, shards in worker] for worker in workers]
+    parts = [[(str(run.path), shards) for run, shards in worker] for worker in _workers_here(workers)]
     if len(parts) == 1:
         return [executor.submit(run_parts, parts[0])]
-    jobs: list[Job] = executor.map_array(run_parts, parts)
+    jobs: list[Job] = executor.map_array(run_share, parts, range(len(parts)), [len(parts)] * len(parts))
     return jobs
 
 
 def in_process_log(run: RunFolder) -> Path:
     """Return the path that tracebacks of a worker in the launcher's process are appended to."""
     return run.logs_dir / "jobs" / "in-process.log"
+
+
+def _workers_here(workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[list[tuple[RunFolder, list[int]]]]:
+    """Return the workers, put together until there are enough of this machine's cards for the engines of each."""
+    cards = len(gpus.visible_gpus()) if accelerator() == "gpu" else 0
+    if not cards:
+        return [list(worker) for worker in workers]
+    needed = max(num_cards(run.spec()) for worker in workers for run, _ in worker)
+    count = min(len(workers), max(1, cards // needed))
+    merged: list[dict[Path, tuple[RunFolder, list[int]]]] = [{} for _ in range(count)]
+    for number, worker in enumerate(workers):
+        for run, shards in worker:
+            merged[number % count].setdefault(run.path, (run, []))[1].extend(shards)
+    return [list(parts.values()) for parts in merged]
+
+
+def num_cards(spec: RunSpec) -> int:
+    """Return the cards that the engines of one worker need, as far as the run says."""
+    roles = build(spec.method, dict(spec.params)).roles
+    widths = {"draft": spec.engine.draft_tensor_parallel or 1, "target": spec.engine.target_tensor_parallel or 1}
+    named = {role: numbers for role, numbers in spec.engine.cards.items() if role in roles}
+    return placement.num_cards(named, {role: widths[role] for role in roles})
 
 
 @contextlib.contextmanager
@@ -119,7 +147,7 @@ def submit_array(run: RunFolder, submission: Submission, parameters: Mapping[str
     executor = _slurm_executor(run, submission.name, _all_at_a_time(submission, parameters))
     path = str(run.path.resolve())
     with _outside_of_any_job(), _rejections_in_one_line():
-        jobs: list[Job] = executor.map_array(run_shards, [path] * len(submission.tasks), submission.tasks)
+        jobs: list[Job] = _mapped(executor, path, submission)
     return jobs[0].job_id.partition("_")[0]
 
 
@@ -128,13 +156,27 @@ def submit_shared_array(
     name: str,
     tasks: Sequence[Sequence[tuple[RunFolder, list[int]]]],
     parameters: Mapping[str, Any],
+    workers_per_task: int = 1,
 ) -> str:
     """Submit one array job whose tasks have shards of several runs; returns its id. Raises client.SlurmRejected."""
     executor = _slurm_executor(logged_in, name, {"array_parallelism": len(tasks), **parameters})
     parts = [[(str(run.path.resolve()), shards) for run, shards in task] for task in tasks]
+    names, workers = [name] * len(parts), [workers_per_task] * len(parts)
     with _outside_of_any_job(), _rejections_in_one_line():
-        jobs: list[Job] = executor.map_array(run_parts, parts, [name] * len(parts))
+        jobs: list[Job] = (
+            executor.map_array(run_parts, parts, names)
+            if workers_per_task == 1
+            else executor.map_array(run_side_by_side, parts, workers, names)
+        )
     return jobs[0].job_id.partition("_")[0]
+
+
+def _mapped(executor: Any, path: str, submission: Submission) -> list[Job]:
+    tasks, workers = submission.tasks, submission.workers_per_task
+    if workers == 1:
+        return list(executor.map_array(run_shards, [path] * len(tasks), tasks))
+    parts = [[(path, task)] for task in tasks]
+    return list(executor.map_array(run_side_by_side, parts, [workers] * len(tasks)))
 
 
 def batch_script(run: RunFolder, submission: Submission, parameters: Mapping[str, Any]) -> str:

@@ -21,7 +21,15 @@ from jobs.run.submissions import Submission
 from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
-from jobs.submission.dispatch import Dispatched, dispatch, portions, submit_finalizer, to_submit, with_code
+from jobs.submission.dispatch import (
+    Dispatched,
+    dispatch,
+    portions,
+    shards_of_task,
+    submit_finalizer,
+    to_submit,
+    with_code,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,12 @@ class Request:
     options: Mapping[str, Any]
     """The options of sbatch."""
     shards_per_task: int = 1
+    workers_per_task: int = 1
+
+    @property
+    def shards_of_task(self) -> int:
+        """Shards of one task, for all workers in it."""
+        return shards_of_task(self.options, self.shards_per_task, self.workers_per_task)
 
 
 def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
@@ -76,12 +90,12 @@ def _in_common(request: Request) -> object:
     adapter = spec.selection and spec.selection.fingerprint
     proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
     engine = replace(spec.engine, max_context=None)
-    folder = request.run.path.resolve().parent
-    return [folder, dict(request.options), sorted(roles), used, adapter, proposing, engine, spec.concurrency]
+    resources = [request.run.path.resolve().parent, dict(request.options), request.workers_per_task]
+    return [resources, sorted(roles), used, adapter, proposing, engine, spec.concurrency]
 
 
 def _dispatch_alone(request: Request) -> Dispatched:
-    return dispatch(request.run, request.options, request.shards_per_task)
+    return dispatch(request.run, request.options, request.shards_per_task, request.workers_per_task)
 
 
 def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
@@ -111,13 +125,15 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
         check_prompts(run.spec())
     codes = [snapshot.take(run) for run in runs]
     parameters = profiles.submitit_parameters(requests[0].options)
-    of_runs = [portions(todo, request.shards_per_task) for request, todo in zip(requests, shards, strict=True)]
+    of_runs = [portions(todo, request.shards_of_task) for request, todo in zip(requests, shards, strict=True)]
     tasks = [list(task) for task in itertools.zip_longest(*of_runs, fillvalue=[])]
     jobs: list[str] = []
     for array in portions(tasks, client.max_array_size() - 1):
         name = _record(requests, codes, array)
         parts = [[(run, part) for run, part in zip(runs, task, strict=True) if part] for task in array]
-        jobs.append(submit.submit_shared_array(runs[0], name, parts, with_code(runs[0], codes[0], parameters)))
+        with_its_code = with_code(runs[0], codes[0], parameters)
+        workers = requests[0].workers_per_task
+        jobs.append(submit.submit_shared_array(runs[0], name, parts, with_its_code, workers))
     outcomes = []
     for run, code, of_run in zip(runs, codes, of_runs, strict=True):
         last = submissions.job_name(run, len(submissions.read(run)) - 1)
@@ -137,6 +153,7 @@ def _record(requests: Sequence[Request], codes: Sequence[str], array: Sequence[S
         place = len(submissions.read(run))
         finalizer = submissions.finalizer_name(submissions.job_name(run, place))
         shared_jobs.record(run, SharedJob(name, names, finalizer))
-        submission = Submission(place, name, of_run, time.time(), dict(request.options), request.shards_per_task, code)
+        options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
+        submission = Submission(place, name, of_run, time.time(), options, *per_task)
         submissions.record(run, submission)
     return name

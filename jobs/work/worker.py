@@ -22,6 +22,7 @@ import psutil
 from harness.engines.pool import EnginePool, in_engine_order
 from jobs.slurm import client
 from jobs.submission import snapshot
+from jobs.work import node_share
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
 __all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard", "run_shards"]
@@ -66,11 +67,13 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
 
     The runs are worked on one after the other, those that can share engines together. An error stops only the run that
     it comes from; RunsFailed is raised after the last. A single run raises its error itself. `job_name` names the job
-    in Slurm that the runs share: one that leaves it is passed over.
+    in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
+    (`ntasks-per-node`), each runs its own part of the shards.
     """
     snapshot.require()
-    _end_with_launcher()
-    worker = Worker([RunPart(folder, shards, job_name) for folder, shards in parts])
+    end_with_launcher()
+    node_share.take_as_slurm_task()
+    worker = Worker([RunPart(folder, shards, job_name) for folder, shards in node_share.of_this_task(parts)])
     asyncio.run(worker.work_on_all())
     worker.requeue_if_out_of_time()
     worker.raise_failures()
@@ -86,6 +89,7 @@ class Worker:
         self.out_of_time = False
         self.failures: list[tuple[RunPart, Exception]] = []
         self._order: list[RunPart] | None = None
+        self._is_stopping = False
 
     @property
     def num_ended(self) -> int:
@@ -142,7 +146,7 @@ class Worker:
     def requeue_if_out_of_time(self) -> None:
         """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
         if self.out_of_time:
-            _requeue(self)
+            requeue(has_progressed=bool(self.num_steps + self.num_ended))
 
     async def _work_on(self, part: RunPart, ends_at: float | None) -> None:
         try:
@@ -165,10 +169,11 @@ class Worker:
         assert task is not None
         loop = asyncio.get_running_loop()
         handlers: dict[signal.Signals, Callable[[], object]] = {
-            signal.SIGTERM: task.cancel,
-            signal.SIGINT: task.cancel,
+            signal.SIGTERM: lambda: self._stop(task),
+            signal.SIGINT: lambda: self._stop(task),
             signal.SIGUSR2: lambda: self._stop_in_time(task),
         }
+        self._is_stopping = False
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
         try:
@@ -181,8 +186,14 @@ class Worker:
                 loop.remove_signal_handler(number)
 
     def _stop_in_time(self, task: asyncio.Task[None]) -> None:
-        self.out_of_time = True
-        task.cancel()
+        self.out_of_time |= not self._is_stopping
+        self._stop(task)
+
+    def _stop(self, task: asyncio.Task[None]) -> None:
+        """Cancel once: Slurm and the task may both send a signal, and a second one would break off the clean-up."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            task.cancel()
 
 
 def _reason(error: BaseException) -> str:
@@ -208,10 +219,10 @@ def _ends_at() -> float | None:
     return None if end is None else end - min(_SHUTDOWN_SECONDS, 0.1 * max(0.0, end - now))
 
 
-def _requeue(worker: Worker) -> None:
+def requeue(*, has_progressed: bool) -> None:
     """Requeue this job, as often as it makes progress; raises OutOfTimeError where that cannot be done."""
     job = client.this_job()
-    if not worker.num_steps + worker.num_ended:
+    if not has_progressed:
         raise OutOfTimeError("the time limit was reached before a single step was accepted: it is too short")
     if job is None or int(os.environ.get("SLURM_RESTART_COUNT", "0")) >= _MAX_RESTARTS:
         raise OutOfTimeError(
@@ -222,7 +233,7 @@ def _requeue(worker: Worker) -> None:
     raise OutOfTimeError(f"job {job} was requeued, but Slurm did not end this process")
 
 
-def _end_with_launcher() -> None:
+def end_with_launcher() -> None:
     """End this worker when the launcher that it must not outlive has ended."""
     launcher = os.environ.get(LAUNCHER_PID)
     if launcher is None or int(launcher) == os.getpid():

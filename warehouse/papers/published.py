@@ -17,7 +17,7 @@ from harness.engines import placement
 from harness.engines.speculation import proposer, tokens_at_a_time
 from harness.launch_options import Launch
 from harness.methods import build, run_identity, sample_identity
-from harness.sizing.job_cards import cards_of_job
+from harness.sizing.job_cards import cards_of_worker
 from harness.weights import models
 from warehouse.papers import suite
 from warehouse.papers.suite import Planned, Suite
@@ -193,7 +193,7 @@ def num_gpus(launch: Launch) -> int:
     """Return the GPUs of a worker, by the launch's own flags."""
     roles = build(launch.method, dict(launch.parameters)).roles
     parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
-    if (asked := cards_of_job(launch.sbatch)) is not None:
+    if (asked := cards_of_worker(launch.sbatch, launch.workers_per_task)) is not None:
         return asked.count
     cards = {"draft": launch.draft_gpus, "target": launch.target_gpus}
     named = {role: placement.parse(text) if (text := cards[role]) else None for role in roles}

@@ -80,6 +80,14 @@ def test_more_tasks_than_fit_into_an_array_become_several(tmp_path: Path, sbatch
     assert len({array.name for array in sbatch}) == 2
 
 
+def test_a_task_gets_shards_for_all_workers_that_it_starts(tmp_path: Path, sbatch: list[Submission]) -> None:
+    dispatch.dispatch(plan(tmp_path / "started by the task", shards=8), {}, workers_per_task=4)
+    dispatch.dispatch(plan(tmp_path / "started by Slurm", shards=8), {"ntasks-per-node": "4"})
+    dispatch.dispatch(plan(tmp_path / "both", shards=8), {"ntasks-per-node": 2}, shards_per_task=2, workers_per_task=2)
+    assert [array.tasks for array in sbatch] == [*[[[0, 1, 2, 3], [4, 5, 6, 7]]] * 2, [[0, 1, 2, 3, 4, 5, 6, 7]]]
+    assert [array.workers_per_task for array in sbatch] == [4, 1, 2]
+
+
 def test_a_rejected_finalizer_is_a_warning_and_the_arrays_stay(
     tmp_path: Path, sbatch: list[Submission], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ def cluster(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     slurm.prints(squeue="", scontrol="MaxArraySize = 4", scancel="", sacct="")
     submitted = Cluster()
 
-    def shared(first: RunFolder, name: str, tasks: Sequence[Any], parameters: dict[str, Any]) -> str:
+    def shared(first: RunFolder, name: str, tasks: Sequence[Any], parameters: dict[str, Any], workers: int) -> str:
         submitted.shared[name] = [[(run.path.name, shards) for run, shards in task] for task in tasks]
         return str(100 + len(submitted.shared))
 
@@ -61,6 +61,14 @@ def pair_of_runs(folder: Path, **options: Any) -> tuple[RunFolder, RunFolder]:
 
 def together(*runs: RunFolder, **options: Any) -> list[dispatch.Dispatched]:
     return dispatch_together([Request(run, options) for run in runs])
+
+
+def test_a_shared_task_gets_shards_of_each_run_for_all_workers_that_it_starts(tmp_path: Path, cluster: Cluster) -> None:
+    first, second = pair_of_runs(tmp_path, shards=4)
+    dispatch_together([Request(run, {}, workers_per_task=4) for run in (first, second)])
+    [(_, tasks)] = cluster.shared.items()
+    assert tasks == [[(first.path.name, [0, 1, 2, 3]), (second.path.name, [0, 1, 2, 3])]]
+    assert [submissions.read(run)[0].workers_per_task for run in (first, second)] == [4, 4]
 
 
 def test_runs_of_one_pair_share_tasks_and_each_run_records_them(tmp_path: Path, cluster: Cluster) -> None:

@@ -1,0 +1,251 @@
+"""Several workers on one node: each has shards, cards and cores of its own, and none depends on another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.engines.factory import SCRIPTED_SECONDS
+from jobs.run import submissions, trace_files
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.state import compact
+from jobs.run.submissions import Submission
+from jobs.submission import submit
+from jobs.work import node_share, side_by_side
+from jobs.work.run_part import RunPart
+from jobs.work.side_by_side import WorkersFailed, run_share, run_side_by_side
+from jobs.work.worker import OutOfTimeError, run_shards
+from tests.harness.cards import card, put_nvidia_smi
+from tests.jobs.runs import finished_ids, plan, planned_ids, texts, wait_for_steps
+
+PARENT = """
+import sys
+from jobs.work.side_by_side import run_side_by_side
+run_side_by_side([(sys.argv[1], [0, 1])], 2)
+"""
+
+
+def shards_seen(run: RunFolder) -> list[int]:
+    """The shards that attempts were made at."""
+    metadata = [trace_files.read_metadata(path) for path in run.trace_files()]
+    return sorted(json.loads(m["attempt"])["shard"] for m in metadata)
+
+
+def workers(parent: int) -> list[psutil.Process]:
+    return [p for p in psutil.Process(parent).children() if "jobs.work.side_by_side" in p.cmdline()]
+
+
+def test_every_worker_gets_adjacent_cards_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7")
+    seen = [node_share.device_variables(number, 4)["CUDA_VISIBLE_DEVICES"] for number in range(4)]
+    assert seen == ["0,1", "2,3", "4,5", "6,7"]
+
+
+def test_cards_that_no_variable_names_are_those_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(5)])
+    seen = [node_share.device_variables(number, 2)["CUDA_VISIBLE_DEVICES"] for number in range(2)]
+    assert [names.split(",") for names in seen] == [[card(i)["uuid"] for i in pair] for pair in ((0, 1), (2, 3))]
+
+
+def test_rocms_variables_are_divided_where_they_are_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6,7")
+    assert node_share.device_variables(1, 2) == {"ROCR_VISIBLE_DEVICES": "6,7"}
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,2")
+    assert node_share.device_variables(1, 2) == {"HIP_VISIBLE_DEVICES": "2"}
+
+
+def test_fewer_cards_than_workers_are_refused_before_any_worker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    run = plan(tmp_path, shards=4)
+    with pytest.raises(ValueError, match="2 GPUs cannot be divided among 4 workers on one node"):
+        run_side_by_side([(str(run.path), [0, 1, 2, 3])], 4)
+    assert len(read_endings(run).finished) == 0
+
+
+def test_a_node_without_gpus_has_none_to_divide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    assert node_share.device_variables(0, 4) == {}
+
+
+def test_workers_side_by_side_run_every_sample_once_each_on_its_own_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    run, alone = plan(tmp_path / "together", shards=4), plan(tmp_path / "alone", shards=4)
+    run_side_by_side([(str(run.path), [0, 1, 2, 3])], 2)
+    run_shards(str(alone.path), [0, 1, 2, 3])
+    assert finished_ids(run) == planned_ids(run)
+    assert texts(run) == texts(alone)
+    assert shards_seen(run) == [0, 1], "one attempt per worker, named after its first shard"
+    assert capfd.readouterr().err.splitlines()[:2] == [
+        "worker 0 of 2: shards 0, 2, GPUs 4,5",
+        "worker 1 of 2: shards 1, 3, GPUs 6,7",
+    ]
+
+
+def test_a_killed_worker_leaves_the_others_at_work_and_the_run_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.02")
+    run, undisturbed = plan(tmp_path / "killed", shards=2), plan(tmp_path / "undisturbed", shards=2)
+
+    def kill_one() -> None:
+        wait_for_steps(run, 10)
+        next(p for p in workers(os.getpid()) if '"number": 1' in p.cmdline()[-1]).kill()
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    with pytest.raises(WorkersFailed, match=r"1 of 2 workers failed: worker 1 \(shard 1\): exit code -9"):
+        run_side_by_side([(str(run.path), [0, 1])], 2)
+    killer.join()
+    compact(run)
+    done = set(finished_ids(run))
+    assert {unit.sample_id for unit in run.shard(0)} <= done < set(planned_ids(run))
+    monkeypatch.delenv(SCRIPTED_SECONDS)
+    run_shards(str(run.path), [0, 1])
+    run_shards(str(undisturbed.path), [0, 1])
+    compact(run)
+    assert Counter(finished_ids(run)) == Counter(planned_ids(run))
+    assert texts(run) == texts(undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_signal_reaches_every_worker_once_however_often_it_is_sent(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm signals every process of a step, and the task passes the signal on as well."""
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.05")
+    run = plan(tmp_path, shards=2)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(run.path)], stderr=subprocess.PIPE, text=True)
+    wait_for_steps(run, 8)
+    for process in [*workers(parent.pid), psutil.Process(parent.pid)]:
+        process.send_signal(number)
+    _, errors = parent.communicate(timeout=30)
+    assert parent.returncode == 1
+    wanted = OutOfTimeError if number == signal.SIGUSR2 else WorkersFailed
+    assert wanted.__name__ in errors.splitlines()[-1]
+    assert not any(p.is_running() for p in psutil.process_iter() if str(run.path) in " ".join(p.cmdline()))
+    monkeypatch.delenv(SCRIPTED_SECONDS)
+    run_shards(str(run.path), [0, 1])
+    compact(run)
+    assert Counter(finished_ids(run)) == Counter(planned_ids(run))
+
+
+def test_workers_do_not_outlive_a_task_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.2")
+    run = plan(tmp_path, shards=2, samples=20)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(run.path)], stderr=subprocess.DEVNULL)
+    wait_for_steps(run, 2)
+    left = workers(parent.pid)
+    parent.kill()
+    parent.wait()
+    gone, alive = psutil.wait_procs(left, timeout=20)
+    assert (len(gone), alive) == (2, [])
+
+
+def test_a_worker_that_no_shard_is_left_for_is_not_started_and_the_others_keep_their_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    run = plan(tmp_path, shards=2)
+    run_side_by_side([(str(run.path), [1])], 2)
+    assert capfd.readouterr().err.splitlines() == ["worker 0 of 2: shard 1, GPUs 0,1"]
+
+
+def test_tasks_that_slurm_starts_for_one_job_divide_its_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plan(tmp_path, shards=4)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    for number in ("0", "1"):
+        monkeypatch.setenv("SLURM_PROCID", number)
+        assert run_shards(str(run.path), [0, 1, 2, 3]) == sum(len(run.shard(s)) for s in (int(number), int(number) + 2))
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    assert run_shards(str(run.path), [0]) == 0, "there are more tasks than shards"
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_slurms_tasks_divide_the_cards_of_a_node_unless_slurm_has_bound_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    step = {"SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x3)"}
+    node_share.take_as_slurm_task({**step, "SLURM_GPUS_PER_TASK": "2"})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    node_share.take_as_slurm_task({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"})
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    node_share.take_as_slurm_task(step)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,3"
+
+
+def test_local_workers_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    cores = sorted(os.sched_getaffinity(0))
+    run = plan(tmp_path, shards=2)
+    try:
+        run_share([(str(run.path), [1])], 1, 2)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,3"
+        assert sorted(os.sched_getaffinity(0)) == cores[len(cores) // 2 : len(cores) // 2 * 2]
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert len(read_endings(run).finished) == len(run.shard(1))
+
+
+@pytest.mark.parametrize(("shards", "cards", "workers"), [(3, 8, 3), (5, 2, 2), (2, 0, 2), (3, 1, 1)])
+def test_on_this_machine_there_are_no_more_workers_at_a_time_than_cards_for_their_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, cards: int, workers: int
+) -> None:
+    put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(index) for index in range(cards)])
+    monkeypatch.setattr(submit, "accelerator", lambda: "gpu" if cards else "cpu")
+    run = plan(tmp_path, shards=shards)
+    divided = submit._workers_here([[(run, [shard])] for shard in range(shards)])
+    assert len(divided) == workers
+    assert sorted(s for parts in divided for _, own in parts for s in own) == list(range(shards))
+
+
+def test_a_worker_finds_what_another_number_of_workers_has_finished(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=4)
+    submissions.record(run, Submission(0, "job", [[0, 1, 2, 3]], time.time(), workers_per_task=2))
+    assert submissions.read(run)[0].by_worker == [[0, 2], [1, 3]]
+    for worker in ([0, 2], [1, 3]):
+        run_shards(str(run.path), worker)
+    assert run_shards(str(run.path), [3]) == 0
+    assert run_shards(str(run.path), [2]) == 0
+
+
+def test_a_submission_with_one_worker_per_task_is_written_as_before(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    submissions.record(run, Submission(0, "job", [[0]], 0.0))
+    assert "workers_per_task" not in run.submissions_path.read_text()
+    several = Submission(1, "job", [[0, 1]], 0.0, {"ntasks-per-node": "2", "nodes": 1})
+    assert several.by_worker == [[0], [1]]
+
+
+def test_the_share_of_memory_on_a_cpu_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int | None] = []
+
+    class Seen(RunPart):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "kv_bytes" and isinstance(value, int):
+                sizes.append(value)
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr(side_by_side, "RunPart", Seen)
+    monkeypatch.setattr(side_by_side, "cpu_kv_bytes", lambda: 4000)
+    monkeypatch.setattr(node_share, "take_cores", lambda *_: None)
+    run = plan(tmp_path)
+    share = {"number": 0, "count": 4, "parts": [[str(run.path), [0]]]}
+    monkeypatch.setattr(sys, "argv", ["worker", json.dumps(share)])
+    side_by_side.main()
+    assert sizes[0] == 1000
