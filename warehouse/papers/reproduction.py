@@ -16,6 +16,7 @@ from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.values import parameter_names
 from jobs import launching
+from jobs.engine_plan import planned_starts
 from jobs.launching_several import start_several
 from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
@@ -161,6 +162,9 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
     speeds = f"{machine.hardware.name}; {machine.hardware.source}"
     console.print(f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=True)
+    alone, together = planned_starts(printed)
+    if together < alone:
+        console.print(f"Starts of engines on each worker: {together}; {alone} if every run started its own.")
     if left_out:
         console.print(f"Not included: {'; '.join(left_out)}", soft_wrap=True, markup=False)
     about(chosen, console)
