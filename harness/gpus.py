@@ -154,7 +154,10 @@ def slurm_devices() -> tuple[str, ...] | None:
         return None
     cards = node_gpus()
     of_job = _of_slurm_job(cards)
-    return tuple(card.device for card in of_job) if len(of_job) < len(cards) else None
+    if len(of_job) == len(cards):
+        return None
+    # vLLM takes nothing but numbers for AMD cards.
+    return tuple(card.device if card.vendor == "nvidia" else str(card.index) for card in of_job)
 
 
 def accelerator() -> Literal["gpu", "cpu"]:

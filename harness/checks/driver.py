@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from harness.gpus import Gpu
 
 _MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _MPS_DEFAULT = "/tmp/nvidia-mps"
+_SHARED_MEMORY = "/dev/shm"
+_SHARED_BYTES = 2 << 30
+"""Ring buffers of vLLM (ten messages of up to 24 MiB for each engine and rank) and NCCL's, for two engines."""
 _TORCH = """
 import json, torch
 problem, count, capability = None, 0, None
@@ -36,6 +40,8 @@ def check_driver(question: Question) -> Iterator[Check]:
         yield _driver(nvidia[0])
         yield from _capability(nvidia)
         yield from _compute_mode(nvidia, question)
+    if len(cards) > 1 and max((width or 2 for width in question.tensor_parallel.values()), default=1) > 1:
+        yield _shared_memory()
     yield from _torch(cards, question)
 
 
@@ -102,6 +108,16 @@ def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
 def _mps_is_running() -> bool:
     """Return True if a control daemon of NVIDIA's Multi-Process Service has its pipe where CUDA would look for it."""
     return (Path(os.environ.get(_MPS_PIPES, _MPS_DEFAULT)) / "control").exists()
+
+
+def _shared_memory() -> Check:
+    """Check the room for messages between ranks, which containers often limit to 64 MiB."""
+    free = shutil.disk_usage(_SHARED_MEMORY).free
+    text = f"{free / 2**30:.1f} GiB of {_SHARED_MEMORY} are free"
+    if free < _SHARED_BYTES:
+        needed = f"tensor parallel engines need about {_SHARED_BYTES / 2**30:.0f} GiB"
+        return warning("shared memory", f"{text}, and {needed}: give the container more (--shm-size, --ipc=host)")
+    return ok("shared memory", text)
 
 
 def _torch(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:

@@ -157,6 +157,7 @@ def test_amd_cards_are_gpus(
         ("AMD Instinct MI300X", 192 << 30, "6.12.12")
     }
     assert gpus.accelerator() == ("gpu" if expected else "cpu")
+    assert gpus.slurm_devices() == (("1", "2") if "SLURM_JOB_GPUS" in variables else None)
 
 
 def test_a_device_file_is_a_gpu_only_where_it_may_be_opened(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def test_torch_is_asked_what_it_can_use(
     monkeypatch.setattr(driver, "probe", lambda *_, **__: Probe(CUDA_13 | change, None))
     check = found()["torch on the gpu"]
     assert (check.status, message in check.text) == (status, True), check.text
+
+
+def test_little_shared_memory_is_a_warning_where_engines_have_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i, driver="580.1") for i in range(2)])
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=64 << 20))
+    assert "shared memory" not in found(replace(QUESTION, tensor_parallel={"target": 1}))
+    check = found(replace(QUESTION, tensor_parallel={"target": 2}))["shared memory"]
+    assert check.status == "warning"
+    assert "--shm-size" in check.text
 
 
 def test_without_a_gpu_nothing_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
