@@ -20,10 +20,13 @@ from harness.bench.setting import Bench, say
 from harness.bench.table import Table, measured_on
 from harness.cli.command import OneLineErrors
 from harness.context import required_context_tokens
+from harness.engine import Role
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.methods import METHODS
 from harness.problems import benchmarks
+from harness.sizing.here import chosen_here
+from harness.sizing.run_sizing import ModelFiles, RunSizing
 from harness.weights import models, smollm
 
 SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
@@ -33,7 +36,7 @@ SECTIONS: dict[str, Callable[[Bench], Awaitable[list[Table]]]] = {
     "throughput": flight.measure,
 }
 NAMES = ("own", *SECTIONS, "cache")
-_ROLES = ("draft", "target")
+_ROLES: tuple[Role, ...] = ("draft", "target")
 
 
 def _names(valid_names: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
@@ -117,12 +120,23 @@ async def _with_engines(chosen: dict[str, Any], begun: float) -> tuple[list[Tabl
     dataset = chosen["dataset"]
     problems = benchmarks.load(dataset, chosen["data_dir"])[: chosen["problems"]]
     budget = max(chosen["tokens"], chosen["flight_tokens"])
-    settings = pair_settings(
-        "vllm",
-        ("draft", "target"),
-        max_context=required_context_tokens(problems, budget, verdict_tokens=budget * chosen["drafts"]),
+    context = required_context_tokens(problems, budget, verdict_tokens=budget * chosen["drafts"])
+    sizing = RunSizing(
+        models={role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in refs.items()},
+        context_tokens=context,
+        sample_tokens=dict.fromkeys(_ROLES, context),
         concurrency=max(*chosen["in_flight"], chosen["problems"], 16),
         candidates=chosen["drafts"],
+    )
+    sizes = chosen_here("vllm", sizing)
+    settings = pair_settings(
+        "vllm",
+        _ROLES,
+        max_context=context,
+        tensor_parallel=sizes.tensor_parallel,
+        memory=sizes.memory,
+        concurrency=sizing.concurrency,
+        candidates=sizing.candidates,
     )
     say("starting the engines")
     with tempfile.TemporaryDirectory(prefix="harness-bench-") as logs:

@@ -13,11 +13,13 @@ from itertools import islice
 from typing import Any
 
 from harness import rewards
-from harness.engine import RequestRefused
+from harness.engine import RequestRefused, Role
 from harness.engines.factory import open_engines
 from harness.engines.settings import Kind, pair_settings
 from harness.plural import counted
 from harness.rewards import RewardModel
+from harness.sizing.here import chosen_here
+from harness.sizing.run_sizing import ModelFiles, RunSizing
 from harness.weights.models import ModelRef
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
@@ -60,11 +62,20 @@ def score_run(
 ) -> tuple[int, int]:
     """Start an engine for the reward model and score the run with it; returns what `score` returns.
 
-    Raises EngineDied, and ValueError where the model cannot be used as a reward model.
+    Raises EngineDied, and ValueError where the model cannot be used as a reward model or does not fit.
     """
 
     async def work() -> tuple[int, int]:
-        settings = pair_settings(kind, ("target",), max_context=max_context, concurrency=concurrency)
+        model: dict[Role, ModelFiles] = {"target": ModelFiles(location.scorer, location.path, location.revision)}
+        chosen = chosen_here(kind, RunSizing(model, max_context, {"target": max_context}, concurrency))
+        settings = pair_settings(
+            kind,
+            ("target",),
+            max_context=max_context,
+            concurrency=concurrency,
+            tensor_parallel=chosen.tensor_parallel,
+            memory=chosen.memory,
+        )
         async with open_engines(None, location, ("target",), settings, run.logs_dir / "score") as engines:
             return await score(run, RewardModel(engines["target"]), location.scorer, concurrency, say)
 

@@ -1,4 +1,4 @@
-"""The sizes of a run's engines: what planning needs to know of the run, and the plan on this node or for a job."""
+"""The sizes of a run's engines: what planning needs to know of the run, and the plan for the cards of its job."""
 
 from __future__ import annotations
 
@@ -41,19 +41,6 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
         speculative_tokens=engine.spec_tokens or 0,
         adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,
     )
-
-
-def plan_here(spec: RunSpec, sizing: RunSizing) -> Plan | None:
-    """Return the plan for this node's GPUs; None without GPUs, for other engines, and where it cannot be calculated.
-
-    Raises DoesNotFit, and ValueError where a flag is not possible.
-    """
-    if spec.engine.kind != "vllm" or accelerator() != "gpu" or not (cards := cards_here()):
-        return None
-    try:
-        return planned(sizing, cards)
-    except NotPlannable:
-        return None
 
 
 def lines_for_launch(

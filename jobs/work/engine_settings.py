@@ -13,7 +13,8 @@ from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from jobs.run.sizing import plan_here, sizing_of
+from harness.sizing.here import chosen_here
+from jobs.run.sizing import sizing_of
 from jobs.run.spec import RunSpec
 
 
@@ -28,14 +29,14 @@ def engine_settings(
     """
     engine = spec.engine
     sizing = sizing_of(spec, method, problems)
-    plan = plan_here(spec, sizing)
+    chosen = chosen_here(engine.kind, sizing)
     return pair_settings(
         cast(Kind, engine.kind),
         method.roles,
         dtype=engine.dtype,
         max_context=sizing.context_tokens,
-        tensor_parallel={role: plan.engines[role].width if plan else sizing.widths[role] or 1 for role in method.roles},
-        memory={role: plan.engines[role].share if plan else sizing.shares[role] for role in method.roles},
+        tensor_parallel=chosen.tensor_parallel,
+        memory=chosen.memory,
         cards=engine.cards,
         concurrency=spec.concurrency,
         candidates=method.parallel,
