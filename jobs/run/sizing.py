@@ -58,7 +58,8 @@ def lines_for_launch(
         if accelerator() != "gpu":
             check_flags(sizing, None)
             return []
-        return list(_lines(sizing, planned_or_reason(sizing, cards_here()), is_assumed=False))
+        cards = cards_here()
+        return list(_lines(sizing, planned_or_reason(sizing, cards), is_assumed=False)) if cards else []
     job = cards_of_worker(sbatch, workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
