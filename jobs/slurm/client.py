@@ -94,13 +94,20 @@ def accounts(names: Sequence[str]) -> list[Task]:
     tasks = []
     for line in output.splitlines():
         name, job_id, state, node, elapsed, resources = line.split("|")
-        gpus = re.search(r"gres/gpu=(\d+)", resources)
         index = job_id.rpartition("_")[2] if "_" in job_id else "0"
         if index.isdigit():  # pending tasks of an array share one line, 7_[3-9]
             state_name = state.partition(" ")[0]  # "CANCELLED by 1000"
-            num_gpus = int(gpus[1]) if gpus else 0
-            tasks.append(Task(name, int(index), job_id, state_name, node, "", float(elapsed or 0), num_gpus))
+            tasks.append(
+                Task(name, int(index), job_id, state_name, node, "", float(elapsed or 0), _num_gpus(resources))
+            )
     return tasks
+
+
+def _num_gpus(resources: str) -> int:
+    """Return the GPUs among allocated resources. Some sites account for kinds of GPUs alone, `gres/gpu:a100=4`."""
+    if every_kind := re.search(r"gres/gpu=(\d+)", resources):
+        return int(every_kind[1])
+    return sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", resources)))
 
 
 def latest(tasks: Sequence[Task]) -> dict[tuple[str, int], Task]:

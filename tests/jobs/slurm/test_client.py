@@ -53,6 +53,21 @@ run.0.finalize|41|COMPLETED|n1|60|billing=1,cpu=1,node=1"""
     assert client.latest(tasks)["run.0", 0].node == "n2"
 
 
+@pytest.mark.parametrize(
+    ("resources", "gpus"),
+    [
+        ("billing=4,cpu=4,gres/gpu:a100=4,gres/gpu=4,node=1", 4),
+        ("billing=4,cpu=4,gres/gpu:a100=4,node=1", 4),
+        ("cpu=4,gres/gpu:a100=4,gres/gpu:h100=2,node=2", 6),
+        ("cpu=4,gres/shard=3", 0),
+    ],
+)
+def test_gpus_are_counted_once_however_a_site_accounts_for_them(slurm: FakeSlurm, resources: str, gpus: int) -> None:
+    slurm.prints(sacct=f"run.0|40_0|COMPLETED|n1|3600|{resources}")
+    [task] = client.accounts(["run.0"])
+    assert task.gpus == gpus
+
+
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED"])
 def test_what_will_still_run_is_active(state: str) -> None:
     assert Task("run.0", 0, "1_0", state).is_active
