@@ -286,7 +286,8 @@ class Attempt:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
     """Per model: KV-cache and context tokens; on GPUs the width, memory share and cards that it has; under token-level
-    speculation by a model also how vLLM samples drafts (`draft_sample_method`); seconds to start."""
+    speculation by a model also how vLLM samples drafts (`draft_sample_method`), which start of the engine it used
+    (`engine_start`) and its seconds; `startup_seconds` of the starts that this attempt waited for."""
 
 
 def _identity(record: Any) -> dict[str, Any]:

@@ -57,17 +57,28 @@ SELECT part, seconds_per_sample FROM latency_split WHERE run_id = $run_id AND se
 """
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
 _RERUN = "SELECT rerun_standard_error FROM pass_at_1 WHERE run_id = $run_id"
-# An attempt is recorded once its engines are up, so their start-up time is added.
+# An attempt is recorded once its engines are up, so their start-up time is added. Runs of a suite share starts: each
+# counts for the first attempt that used it, of those in the database, so that none is counted twice or lost.
 _COST = """
-WITH ended AS (
+WITH use AS (
+    SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
+        TRY_CAST(json_extract_string(engines, '$.' || role || '.engine_start_seconds') AS DOUBLE) AS seconds
+    FROM attempt, (VALUES ('draft'), ('target')) AS used(role)
+), startup AS (
+    SELECT run_id, attempt_id, sum(CASE WHEN place = 1 THEN seconds ELSE 0 END) AS seconds FROM (
+        SELECT *, row_number() OVER (PARTITION BY start_id ORDER BY started_at, run_id, attempt_id) AS place
+        FROM use WHERE start_id IS NOT NULL
+    ) GROUP BY ALL
+), ended AS (
     SELECT sample.attempt_id,
         max(call.submitted_at + to_microseconds((call.end_seconds * 1e6)::BIGINT)) AS ended_at
     FROM call JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY ALL
 )
 SELECT device, count(*) AS num_attempts, sum(num_devices * seconds) / 3600 AS device_hours FROM (
     SELECT attempt.device, attempt.num_devices, greatest(0, epoch(ended.ended_at - attempt.started_at))
-        + coalesce(TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS seconds
-    FROM attempt JOIN ended USING (attempt_id)
+        + coalesce(startup.seconds,
+            TRY_CAST(json_extract_string(attempt.engines, '$.startup_seconds') AS DOUBLE), 0) AS seconds
+    FROM attempt JOIN ended USING (attempt_id) LEFT JOIN startup USING (run_id, attempt_id)
     WHERE run_id = $run_id AND device IS NOT NULL AND started_at IS NOT NULL
 ) GROUP BY device ORDER BY device
 """

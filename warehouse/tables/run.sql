@@ -152,7 +152,7 @@ COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU; NULL where the
 COMMENT ON COLUMN attempt.num_devices IS 'Devices of the worker';
 COMMENT ON COLUMN attempt.versions IS 'Package versions';
 COMMENT ON COLUMN attempt.hardware IS 'The node''s hardware';
-COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, how vLLM says that drafts are sampled (under token-level speculation); seconds to start';
+COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, how vLLM says that drafts are sampled (under token-level speculation), the start of its engine, which other runs may share, and its seconds; seconds that this attempt waited for starts';
 
 CREATE TABLE problem (
     run_id VARCHAR,

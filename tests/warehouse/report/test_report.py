@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -80,6 +81,34 @@ def test_device_hours_count_from_the_engines_start_up_to_the_last_call(loaded: L
     longest_call = 40.0 - 1
     assert (cost.device, cost.num_attempts) == ("cpu", 1)
     assert cost.device_hours == pytest.approx(longest_call / 3600)
+
+
+def test_a_start_of_an_engine_that_runs_share_counts_once_and_is_not_lost(tmp_path: Path) -> None:
+    database = tmp_path / "w.duckdb"
+
+    def added(seed: int, starts: dict[str, tuple[str, float]], waited_seconds: float) -> str:
+        folder = runs.create(tmp_path, spec=replace(runs.VANILLA, seed=seed))
+        part = runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
+        table = pq.read_table(part)
+        record = json.loads(table.schema.metadata[b"attempt"])
+        record["started_at"] += seed
+        record["engines"] = {
+            role: {"engine_start": name, "engine_start_seconds": seconds} for role, (name, seconds) in starts.items()
+        } | {"startup_seconds": waited_seconds}
+        changed = table.replace_schema_metadata({**table.schema.metadata, b"attempt": json.dumps(record).encode()})
+        pq.write_table(changed, part)
+        load_run(folder, database)
+        return folder.path.name
+
+    def device_seconds(*run_ids: str) -> list[float]:
+        return [3600 * facts.costs[0].device_hours for facts in facts_of(database, *run_ids)]
+
+    second = added(2, {"target": ("start-1", 100.0), "draft": ("start-2", 10.0)}, waited_seconds=10.0)
+    [alone] = device_seconds(second)
+    first = added(1, {"target": ("start-1", 100.0)}, waited_seconds=100.0)
+    last_call = 20.0 - 1
+    assert alone == pytest.approx(last_call - 2 + 110), "nobody else in the database has paid for it"
+    assert device_seconds(first, second) == pytest.approx([last_call - 1 + 100, last_call - 2 + 10])
 
 
 def test_flips_are_problems_right_under_one_run_and_wrong_under_the_other(flipped: tuple[Path, list[str]]) -> None:
