@@ -22,7 +22,7 @@ from harness.checks.check import Check, Question, Status
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.engine import Role
-from harness.engines import adapter, speculators
+from harness.engines import adapter, placement, speculators
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
@@ -82,6 +82,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         models=_models(launch, cluster),
         tensor_parallel=_given({"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}),
         memory=_given({"draft": launch.draft_memory, "target": launch.target_memory}),
+        cards_are_shared=placement.shares_a_card("draft", _placement(launch)),
         selection_adapter=_adapter(launch.selection_adapter),
         speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
         spec_decode=_proposer(launch),
@@ -132,6 +133,13 @@ def _proposer(launch: PartialLaunch) -> Proposer | None:
     proposing = proposer(launch.method or "specdecode", launch.spec_decode)
     check_flags(proposing, launch.spec_model, launch.spec_sampling)
     return proposing
+
+
+def _placement(launch: PartialLaunch) -> placement.Placement:
+    return {
+        "draft": placement.parse(launch.draft_gpus) if launch.draft_gpus else None,
+        "target": placement.parse(launch.target_gpus) if launch.target_gpus else None,
+    }
 
 
 def _adapter(folder: str | None) -> str | None:

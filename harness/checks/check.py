@@ -38,6 +38,8 @@ class Question:
     """Widths that were asked for; an engine without one gets what its node chooses."""
     memory: Mapping[Role, float] = field(default_factory=dict)
     """Memory shares that were asked for."""
+    cards_are_shared: bool = True
+    """Whether draft and target may be on one GPU."""
     selection_adapter: str | None = None
     """Absolute folder of the target's LoRA weights, if any."""
     speculator: str | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness import drivers, environment, gpus
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
+from harness.engine import Role
 from harness.gpus import Gpu
 
 _MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
@@ -40,7 +41,8 @@ def check_driver(question: Question) -> Iterator[Check]:
         yield _driver(nvidia[0])
         yield from _capability(nvidia)
         yield from _compute_mode(nvidia, question)
-    if len(cards) > 1 and max((width or 2 for width in question.tensor_parallel.values()), default=1) > 1:
+    roles: tuple[Role, ...] = ("draft", "target")
+    if len(cards) > 1 and any(question.tensor_parallel.get(role) != 1 for role in roles):  # not given: chosen here
         yield _shared_memory()
     yield from _torch(cards, question)
 
@@ -90,11 +92,11 @@ def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
 
 def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
     mps = _mps_is_running()
-    two_engines = len(question.models) != 1
+    is_shared = len(question.models) != 1 and question.cards_are_shared
     for card in cards:
         if card.compute_mode == "Prohibited":
             yield failure(f"gpu {card.index}", "its compute mode is Prohibited: nvidia-smi -c DEFAULT, as root")
-        elif card.compute_mode == "Exclusive_Process" and two_engines and not mps:
+        elif card.compute_mode == "Exclusive_Process" and is_shared and not mps:
             yield failure(
                 f"gpu {card.index}",
                 "its compute mode is Exclusive_Process: it serves one process, and draft and target are two. Have it "

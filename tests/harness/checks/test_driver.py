@@ -13,6 +13,8 @@ from harness import environment
 from harness.checks import driver
 from harness.checks.check import Check, Question, Status
 from harness.checks.probe import Probe
+from harness.doctor import question_of
+from harness.launch_options import PartialLaunch
 from tests.harness.cards import card, put_nvidia_smi
 from tests.harness.checks.question import QUESTION, worst_status
 
@@ -75,6 +77,14 @@ def test_two_engines_cannot_share_a_card_in_exclusive_mode_without_mps(
     assert message in (checks["gpu 0"].text if "gpu 0" in checks else "")
 
 
+def test_engines_on_cards_of_their_own_may_have_exclusive_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i, driver="580.1", mode="Exclusive_Process") for i in range(2)])
+    for own, shared in (("0", False), ("0,1", True)):
+        launch = PartialLaunch.from_flags({"draft_gpus": own, "target_gpus": "1"})
+        asked = replace(question_of(launch, on_node=False), models={"draft": "a", "target": "b"})
+        assert ("gpu 0" in found(asked)) == shared
+
+
 def test_a_card_that_is_too_old_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(name="Tesla V100", driver="580.1", capability="7.0")])
     assert "needs 7.5" in found()["gpu 0"].text
@@ -105,7 +115,7 @@ def test_little_shared_memory_is_a_warning_where_engines_have_ranks(
     put_nvidia_smi(tmp_path, monkeypatch, [card(i, driver="580.1") for i in range(2)])
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=64 << 20))
-    assert "shared memory" not in found(replace(QUESTION, tensor_parallel={"target": 1}))
+    assert "shared memory" not in found(replace(QUESTION, tensor_parallel={"draft": 1, "target": 1}))
     check = found(replace(QUESTION, tensor_parallel={"target": 2}))["shared memory"]
     assert check.status == "warning"
     assert "--shm-size" in check.text
