@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.bench.drive import RecordedCall
+from harness.bench.drive import RecordedCall, Run
 from harness.bench.setting import Bench
 from harness.bench.table import Table
 from harness.engine import Role
@@ -39,19 +39,26 @@ def measure(bench: Bench) -> list[Table]:
                 f"of {bench.block_tokens}; goal above {GOAL}. What another sample left counts as cached only."
             ],
         )
-        total = PromptTokens()
         groups: dict[tuple[str, Role, Purpose], PromptTokens] = defaultdict(PromptTokens)
         for run in runs:
             for sample in run.calls:
                 for call, reusable in zip(sample, reusable_tokens(sample, bench.block_tokens), strict=True):
                     _count(groups[run.method, call.role, call.purpose], call, reusable)
-                    _count(total, call, reusable)
         for (method, role, purpose), tokens in sorted(groups.items()):
             table.rows.append([method, role, purpose, *_cells(tokens)])
         if runs:
-            table.rows.append(["all", "", "", *_cells(total)])
+            table.rows.append(["all", "", "", *_cells(total(runs, bench.block_tokens))])
             tables.append(table)
     return tables
+
+
+def total(runs: Sequence[Run], block_tokens: int) -> PromptTokens:
+    """Return the counts over all calls of these runs."""
+    tokens = PromptTokens()
+    for sample in (sample for run in runs for sample in run.calls):
+        for call, reusable in zip(sample, reusable_tokens(sample, block_tokens), strict=True):
+            _count(tokens, call, reusable)
+    return tokens
 
 
 def reusable_tokens(calls: Sequence[RecordedCall], block_tokens: int) -> list[int]:
