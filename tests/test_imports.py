@@ -25,6 +25,7 @@ FRONTS = {
     "grading.bench.__main__",
     "grading.check",
     "grading.regrade",
+    "harness.acceptance.group",
     "harness.bench.planning",
     "harness.doctor",
     "harness.launch",
