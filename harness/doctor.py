@@ -2,7 +2,7 @@
 
 Looks at everything that a run needs, in seconds, without loading a model: packages, devices, models, tokenizers,
 dataset, output folder, Slurm. `--on-node` asks a node the same in a one-minute job. Exit code 0: nothing failed,
-1: something did, 2: the flags are wrong.
+1: something did, 2: the flags are wrong. What only real engines can show, `python -m harness.acceptance` tests.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, **_: Any) -> None:
-    """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch."""
+    """Check what a run with these flags needs, in seconds and without loading a model. Takes the flags of a launch.
+
+    To test a machine with real engines: python -m harness.acceptance
+    """
     own_names = {"on_node", "wait", "as_json"}
     flags = {name: value for name, value in options.typed_flags(context).items() if name not in own_names}
     try:
@@ -195,6 +198,7 @@ def _print(here: list[Check], node: NodeAnswer | None) -> None:
     counts = {status: sum(check.status == status for check in every_check) for status in _MARKS}
     warnings, failures = counted(counts["warning"], "warning"), counted(counts["failure"], "failure")
     console.print(f"{counts['ok']} ok, {warnings}, {failures}")
+    console.print("python -m harness.acceptance tests this machine with real engines.")
 
 
 def _by_subject(checks: list[Check]) -> dict[str, list[Check]]:
