@@ -51,7 +51,7 @@ class Request:
 def dispatch_together(requests: Sequence[Request]) -> list[Dispatched]:
     """Submit every shard of these runs that needs it; returns what was done for each run.
 
-    Raises what `dispatch` raises, OtherPrompts before anything is submitted.
+    Raises what `dispatch` raises; runs that were submitted before stay so, and the same call submits the rest.
     """
     for request in requests:
         profiles.submitit_parameters(request.options)

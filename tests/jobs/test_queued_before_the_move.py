@@ -16,6 +16,8 @@ from jobs.work import worker
     [
         (b"cjobs.worker\nrun_shards\n.", worker.run_shards),
         (b"cjobs.worker\nrun_shard\n.", worker.run_shard),
+        (b"cjobs.work.worker\nrun_shards\n.", worker.run_shards),
+        (b"cjobs.work.worker\nrun_shard\n.", worker.run_shard),
         (b"cjobs.conclude\nconclude\n.", conclude.conclude),
         (b"cjobs.nightly\nconclude\n.", nightly.conclude),
     ],
