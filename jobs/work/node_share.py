@@ -15,6 +15,7 @@ from harness.plural import counted
 
 _T = TypeVar("_T")
 _UPPER, _LOWER = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES"
+_PORTS_OF_WORKER = 100
 _HIDDEN = {"", "-1", "NoDevFiles"}
 
 
@@ -47,6 +48,12 @@ def device_variables(number: int, count: int) -> dict[str, str]:
     return variables
 
 
+def port_variables(number: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the first port that a worker's engines try, where the user has set one for all: they try it at once."""
+    port = environment.get("VLLM_PORT", "")
+    return {"VLLM_PORT": str(int(port) + number * _PORTS_OF_WORKER)} if port.isdigit() else {}
+
+
 def take_cores(number: int, count: int) -> None:
     """Bind this process, and those that it will start, to one worker's cores; where there are enough cores."""
     cores = share(sorted(os.sched_getaffinity(0)), number, count)
@@ -57,7 +64,7 @@ def take_cores(number: int, count: int) -> None:
 def take(number: int, count: int) -> None:
     """Make this process one of `count` workers on a node: it sees its own cards and runs on its own cores."""
     if count > 1:
-        os.environ.update(device_variables(number, count))
+        os.environ.update(device_variables(number, count) | port_variables(number))
         take_cores(number, count)
 
 

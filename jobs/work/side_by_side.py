@@ -108,7 +108,12 @@ def _shares(parts: Sequence[tuple[str, list[int]]], workers: int, job_name: str 
 
 def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "jobs.work.side_by_side", json.dumps(asdict(share))]
-    environment = {**os.environ, **cards, worker.LAUNCHER_PID: str(os.getpid())}
+    environment = {
+        **os.environ,
+        **cards,
+        **node_share.port_variables(share.number),
+        worker.LAUNCHER_PID: str(os.getpid()),
+    }
     seen = next(iter(cards.values()), "none")
     print(f"worker {share.number} of {share.count}: {_shards(share)}, GPUs {seen}", file=sys.stderr, flush=True)
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
