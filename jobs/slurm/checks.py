@@ -11,11 +11,12 @@ from typing import Any
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.plural import counted
+from harness.sizing.job_cards import GPU_MEMORY
 from jobs.slurm import client, profiles
 
 _COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "scontrol")
 _SECONDS = 15.0
-_NOT_FOR_SBATCH = {"setup", "srun", "array-parallelism", "stderr-to-stdout", "time"}
+_NOT_FOR_SBATCH = {"setup", "srun", "array-parallelism", "stderr-to-stdout", "time", GPU_MEMORY}
 """Keys of a profile that are not options of sbatch, or that are passed in another form."""
 
 

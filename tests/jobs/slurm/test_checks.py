@@ -29,7 +29,8 @@ def cluster(slurm: FakeSlurm) -> FakeSlurm:
 
 
 def test_a_cluster_that_answers_is_ok(cluster: FakeSlurm) -> None:
-    answers = statuses(question(tasks=100, sbatch={"partition": "gpu", "exclusive": True, "setup": ["x"]}))
+    sbatch = {"partition": "gpu", "exclusive": True, "setup": ["x"], "gpu-memory": "80GB"}
+    answers = statuses(question(tasks=100, sbatch=sbatch))
     assert {status for status, _ in answers.values()} == {"ok"}
     assert "slurm 24.11.3" in answers["slurm"][1]
     assert answers["slurm arrays"][1] == "at most 100 tasks per array"
