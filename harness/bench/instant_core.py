@@ -25,17 +25,22 @@ class Script:
     """What the instant engines write and choose."""
 
     steps: Sequence[Sequence[int]]
-    """Token ids of the texts that they write in turn; each ends with the step separator."""
+    """Token ids of the texts that they write, an even number of them and of equal length; each ends with the step
+    separator."""
     num_verdicts: int = 0
     num_written: int = 0
     core_seconds: float = 0.0
     """Processor time of the stand-ins, which is the engine process's in a run."""
 
-    def reply(self, params: Any) -> Sequence[int]:
-        """Return the ids that answer one request: the next text, or the chosen option of a verdict."""
+    def reply(self, params: Any, prompt_tokens: int) -> Sequence[int]:
+        """Return the ids that answer one request: the next text, or the chosen option of a verdict.
+
+        Texts for consecutive steps differ: even and odd steps, told by the prompt's length, have texts of their own.
+        """
         if params.allowed_token_ids is None:
             self.num_written += 1
-            return self.steps[self.num_written % len(self.steps)][: params.max_tokens]
+            is_odd = prompt_tokens // len(self.steps[0]) % 2
+            return self.steps[(2 * self.num_written + is_odd) % len(self.steps)][: params.max_tokens]
         self.num_verdicts += 1
         options = params.allowed_token_ids
         is_score, is_rejection = len(options) == 10, self.num_verdicts % _VERDICTS_PER_REJECTION == 0
@@ -80,7 +85,8 @@ class InstantCore:
         params = request.sampling_params
         listed = params.logprob_token_ids if params.logprobs is None else ()
         ids = request.prompt_token_ids
-        self._running[request.request_id] = _Running(request.request_id, self._script.reply(params), listed, len(ids))
+        reply = self._script.reply(params, len(ids))
+        self._running[request.request_id] = _Running(request.request_id, reply, listed, len(ids))
         self._arrived.set()
 
     async def abort_requests_async(self, request_ids: Sequence[str]) -> None:

@@ -95,11 +95,12 @@ def step_texts(tokenizer: Tokenizer, separator: str = "\n\n") -> list[list[int]]
 
 
 def begun_trace(number: int, tokenizer: Tokenizer, texts: Sequence[Sequence[int]], context: int) -> Trace:
-    """Return the trace of a sample whose chain fills the context already."""
+    """Return the trace of a sample whose chain fills the context already and ends with the last of the texts."""
     trace = Trace(f"loop-{number}", _PROBLEM.id, number, seed=number)
     shown = [tokenizer.decode(ids) for ids in texts]
-    for i in range(max(1, context // STEP_TOKENS)):
-        which = (number + i) % len(texts)
+    num_steps = max(1, context // STEP_TOKENS)
+    for i in range(num_steps):
+        which = (number + i) % (len(texts) - 1) if i + 1 < num_steps else -1
         trace.steps.append(Step("draft", "draft", shown[which], STEP_TOKENS, tuple(texts[which]), "stop"))
     return trace
 
@@ -109,7 +110,7 @@ async def measure(
 ) -> Load:
     """Run one sample per place in flight for so many steps, all at once, and fill the cell."""
     tokenizer, budget = engines["target"].tokenizer, steps_per_sample * STEP_TOKENS
-    traces = [begun_trace(i, tokenizer, script.steps, cell.context) for i in range(cell.in_flight)]
+    traces = [begun_trace(i, tokenizer, step_texts(tokenizer), cell.context) for i in range(cell.in_flight)]
     num_before = sum(len(trace.steps) for trace in traces)
     opening_seconds = 0.0
 
@@ -185,7 +186,7 @@ async def measure_all(
         model = model_of(folder, Path(name), context_tokens)
         from harness.weights.tokenizer import HFTokenizer
 
-        script = Script(step_texts(HFTokenizer(str(model))))
+        script = Script(step_texts(HFTokenizer(str(model)))[:-1])  # so that none repeats the last one
         settings = {role: settings_of(role, context_tokens, max(in_flight)) for role in _ROLES}
         with instant_cores(script):
             async with open_engines(_Source(model), _Source(model), _ROLES, settings, Path(name)) as engines:
