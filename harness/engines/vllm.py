@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -20,14 +22,22 @@ from harness.engine import (
     Sampling,
     VerdictUnavailable,
 )
-from harness.engines import vllm_arguments
+from harness.engines import decode_stream, vllm_arguments
 from harness.engines.requests import CallClock, gather_or_cancel, speculated_tokens
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_process import VLLMProcess
 from harness.weights.tokenizer import HFTokenizer
 
+_logger = logging.getLogger(__name__)
 _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
 """Scheduling priorities; the lower number is scheduled first."""
+
+
+@functools.cache
+def _prime_decode_streams() -> None:
+    """Spare the event loop the decoding of every prompt; says once where this vLLM is not known."""
+    if notice := decode_stream.install():
+        _logger.warning(notice)
 
 
 class VLLMEngine:
@@ -51,6 +61,7 @@ class VLLMEngine:
         engine = cls(model_path, role, settings, log_path, revision)
         try:
             await engine.process.start()
+            _prime_decode_streams()
         except BaseException:
             await engine.close()
             raise
