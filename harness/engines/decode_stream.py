@@ -58,11 +58,11 @@ def install() -> str | None:
 
     vLLM looks the class up in `tokenizers.decoders` for each request, so that it can be replaced there.
     """
-    import tokenizers.decoders
     import vllm
     from vllm.v1.engine import detokenizer
 
-    if tokenizers.decoders.DecodeStream is PrimedStream:
+    decoders = _decoders()
+    if decoders.DecodeStream is PrimedStream:
         return None
     source = inspect.getsource(detokenizer.FastIncrementalDetokenizer)
     if hashlib.sha256(source.encode()).hexdigest() not in _KNOWN_DETOKENIZERS:
@@ -71,17 +71,22 @@ def install() -> str | None:
             f"vLLM {vllm.__version__} makes text of tokens in a way that is not known here (known: {known}): each "
             "request decodes its whole prompt once more, 2 ms of the worker's time at 8,000 tokens"
         )
-    PrimedStream.original = tokenizers.decoders.DecodeStream
-    tokenizers.decoders.DecodeStream = PrimedStream
+    PrimedStream.original, decoders.DecodeStream = decoders.DecodeStream, PrimedStream
     return None
 
 
 def uninstall() -> None:
     """Undo `install`."""
+    decoders = _decoders()
+    if decoders.DecodeStream is PrimedStream:
+        decoders.DecodeStream = PrimedStream.original
+
+
+def _decoders() -> Any:
+    """Return the module in which vLLM looks the class up."""
     import tokenizers.decoders
 
-    if tokenizers.decoders.DecodeStream is PrimedStream:
-        tokenizers.decoders.DecodeStream = PrimedStream.original
+    return tokenizers.decoders
 
 
 def _primed(make: Any, tokenizer: Any, ids: Sequence[int] | None, skips_special: bool) -> Any:

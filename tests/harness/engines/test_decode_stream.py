@@ -24,18 +24,21 @@ CONTINUED = 10
 @pytest.fixture(autouse=True)
 def own_stream() -> Iterator[None]:
     """Begin with vLLM's own stream, whatever an earlier test has installed."""
-    import tokenizers.decoders
-
-    before = tokenizers.decoders.DecodeStream
+    decoders = module()
+    before = decoders.DecodeStream
     decode_stream.uninstall()
     yield
-    tokenizers.decoders.DecodeStream = before  # type: ignore[misc]
+    decoders.DecodeStream = before
+
+
+def module() -> Any:
+    import tokenizers.decoders
+
+    return tokenizers.decoders
 
 
 def is_installed() -> bool:
-    import tokenizers.decoders
-
-    return bool(tokenizers.decoders.DecodeStream is decode_stream.PrimedStream)
+    return bool(module().DecodeStream is decode_stream.PrimedStream)
 
 
 def backend(name: str, folder: Path) -> Any:
@@ -64,7 +67,7 @@ def detokenizer(tokenizer: Any, prompt: Sequence[int], stop: Sequence[str] = ())
         spaces_between_special_tokens=False,
     )
     request: Any = SimpleNamespace(request_id="test", prompt_token_ids=list(prompt), sampling_params=params)
-    return FastIncrementalDetokenizer(SimpleNamespace(_tokenizer=tokenizer), request)  # type: ignore[arg-type]
+    return FastIncrementalDetokenizer(SimpleNamespace(_tokenizer=tokenizer), request)
 
 
 def written(
@@ -104,18 +107,16 @@ def cuts(tokenizer: Any, number: int) -> Iterator[tuple[list[int], list[int]]]:
 
 @pytest.mark.parametrize("name", ["bundled pair", "byte level", "sentence piece", "smollm2"])
 def test_the_text_is_vllms_own_at_every_cut_point(name: str, tmp_path: Path) -> None:
-    import tokenizers.decoders
-
-    tokenizer = backend(name, tmp_path / "model")
-    own_class, num_inside = tokenizers.decoders.DecodeStream, 0
+    tokenizer, decoders = backend(name, tmp_path / "model"), module()
+    own_class, num_inside = decoders.DecodeStream, 0
     assert decode_stream.install() is None
     for prompt, ids in cuts(tokenizer, CUT_POINTS):
         inside = is_inside(tokenizer, prompt)
         stop = [] if inside else ["\n\n", "x"]
         primed = written(tokenizer, prompt, ids, stop)
-        tokenizers.decoders.DecodeStream = own_class  # type: ignore[misc]
+        decoders.DecodeStream = own_class
         own = written(tokenizer, prompt, ids, stop)
-        tokenizers.decoders.DecodeStream = decode_stream.PrimedStream  # type: ignore[misc,assignment]
+        decoders.DecodeStream = decode_stream.PrimedStream
         if inside:  # vLLM's own text begins with the whole prompt
             before = whole_characters(tokenizer, prompt)
             own = [(found, text.removeprefix(before)) for found, text in own]
