@@ -44,6 +44,7 @@ UPWARD = {"jobs.after.warehouse"}
 DOORS = {
     "vllm": {
         "harness/engines/decode_stream.py",
+        "harness/engines/front_end.py",
         "harness/engines/vllm.py",
         "harness/engines/vllm_process.py",
         "harness/engines/vllm_arguments.py",

@@ -110,7 +110,8 @@ async def measure(
 ) -> Load:
     """Run one sample per place in flight for so many steps, all at once, and fill the cell."""
     tokenizer, budget = engines["target"].tokenizer, steps_per_sample * STEP_TOKENS
-    traces = [begun_trace(i, tokenizer, step_texts(tokenizer), cell.context) for i in range(cell.in_flight)]
+    texts = step_texts(tokenizer)
+    traces = [begun_trace(i, tokenizer, texts, cell.context) for i in range(cell.in_flight)]
     num_before = sum(len(trace.steps) for trace in traces)
     opening_seconds = 0.0
 

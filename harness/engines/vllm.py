@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -22,22 +20,14 @@ from harness.engine import (
     Sampling,
     VerdictUnavailable,
 )
-from harness.engines import decode_stream, vllm_arguments
+from harness.engines import vllm_arguments
 from harness.engines.requests import CallClock, gather_or_cancel, speculated_tokens
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_process import VLLMProcess
 from harness.weights.tokenizer import HFTokenizer
 
-_logger = logging.getLogger(__name__)
 _VERDICT_PRIORITY, _GENERATION_PRIORITY = 0, 1
 """Scheduling priorities; the lower number is scheduled first."""
-
-
-@functools.cache
-def _prime_decode_streams() -> None:
-    """Spare the event loop the decoding of every prompt; says once where this vLLM is not known."""
-    if notice := decode_stream.install():
-        _logger.warning(notice)
 
 
 class VLLMEngine:
@@ -61,7 +51,6 @@ class VLLMEngine:
         engine = cls(model_path, role, settings, log_path, revision)
         try:
             await engine.process.start()
-            _prime_decode_streams()
         except BaseException:
             await engine.close()
             raise
@@ -109,8 +98,9 @@ class VLLMEngine:
         # One request per completion instead of vLLM's n: that reports the cache hits of the completion that ends last,
         # which finds in the cache what the first one has just put there.
         all_params = [self._generation_params(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
+        ids = self._checked(prompt)
         async with self._clocked() as clock:
-            outputs = await gather_or_cancel([self._request(prompt, p, _GENERATION_PRIORITY) for p in all_params])
+            outputs = await gather_or_cancel([self._request(ids, p, _GENERATION_PRIORITY) for p in all_params])
         completions = tuple(self._completion(output.outputs[0]) for output in outputs)
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         return Generation(completions, len(prompt), cached, clock.timing(outputs))
@@ -119,9 +109,10 @@ class VLLMEngine:
         """See Engine.choose."""
         if len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        ids = self._checked(prompt)
         async with self._clocked() as clock:
             for params in self._verdict_params(options):
-                output = await self._request(prompt, params, _VERDICT_PRIORITY, self.process.lora)
+                output = await self._request(ids, params, _VERDICT_PRIORITY, self.process.lora)
                 by_token = (output.outputs[0].logprobs or [{}])[0]
                 if by_token.keys() >= set(options):
                     break
@@ -140,7 +131,16 @@ class VLLMEngine:
             return [vllm_arguments.verdict_params(options)]
         return [vllm_arguments.listed_verdict_params(options, number) for number in vllm_arguments.NUM_LISTED]
 
-    async def _request(self, prompt: Sequence[int], params: Any, priority: int, lora: Any = None) -> Any:
+    def _checked(self, prompt: Sequence[int]) -> list[int]:
+        """Return a prompt as a list of its own. Raises RequestRefused where the model does not have one of its ids."""
+        ids = list(prompt)
+        try:
+            self.process.check_ids(ids)
+        except vllm_arguments.rejection_errors() as rejection:
+            raise RequestRefused(str(rejection)) from rejection
+        return ids
+
+    async def _request(self, prompt: list[int], params: Any, priority: int, lora: Any = None) -> Any:
         """Return the finished output of one request, which is sent again when the engine dies under it."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -153,7 +153,7 @@ class VLLMEngine:
             except EngineDeadError:
                 await self.process.replace(llm)
 
-    async def _send(self, llm: Any, prompt: Sequence[int], params: Any, priority: int, lora: Any = None) -> Any:
+    async def _send(self, llm: Any, prompt: list[int], params: Any, priority: int, lora: Any = None) -> Any:
         """Return the finished output of one request. Raises EngineDeadError and RequestRefused."""
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -163,7 +163,7 @@ class VLLMEngine:
         request_id = f"{self.role}-{next(self._request_numbers)}"
         output: Any = None
         try:
-            async for latest in llm.generate(tokens_input(list(prompt)), params, request_id, **optional):
+            async for latest in llm.generate(tokens_input(prompt), params, request_id, **optional):
                 output = latest
         except EngineGenerateError as error:
             if llm.errored:

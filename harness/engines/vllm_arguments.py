@@ -142,7 +142,9 @@ def rejection_errors() -> tuple[type[Exception], ...]:
 def _checked(make: Any, **parameters: Any) -> Any:
     """Return `make(**parameters)`, with vLLM's checks of parameters as RequestRefused."""
     try:
-        return make(**parameters)
+        params = make(**parameters)
+        params.skip_clone = True  # made for one request, so vLLM need not copy it deeply
+        return params
     except rejection_errors() as rejection:
         raise RequestRefused(str(rejection)) from rejection
 

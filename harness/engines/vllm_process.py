@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.engine import EngineDied, Role
-from harness.engines import processes
+from harness.engines import front_end, processes
 from harness.engines.settings import EngineSettings
 from harness.engines.speculation import SAMPLING_FIELD
 from harness.engines.variables import variables
@@ -45,6 +45,8 @@ class VLLMProcess:
         """vLLM's AsyncLLM; None before the start and after `close`."""
         self.lora: Any = None
         """The LoRARequest of the adapter for verdicts; None where there is none."""
+        self.check_ids: Callable[[Sequence[int]], None] = lambda ids: None
+        """Raises vLLM's error for a prompt with ids that the model does not have."""
         self.processes: processes.EngineProcesses | None = None
         """The processes of the last start; None before it."""
         self.context_tokens = 0
@@ -71,6 +73,7 @@ class VLLMProcess:
             await self._abandon_start(thread)
             raise
         self.llm = llm
+        self.check_ids = front_end.after_start(llm)
         # The reference is kept because an event loop holds its tasks weakly. The task ends by itself once another
         # engine has taken over.
         self._death_watch = asyncio.create_task(self._watch_for_death(llm))
@@ -115,6 +118,7 @@ class VLLMProcess:
 
                 # Read when the module was imported, perhaps before the variable was set.
                 core_client.VLLM_ENGINE_READY_TIMEOUT_S = int(os.environ["VLLM_ENGINE_READY_TIMEOUT_S"])
+                front_end.before_start()
                 arguments = engine_arguments(self._model_path, self._revision, self._settings)
                 llm = AsyncLLM.from_engine_args(arguments)
                 logging.getLogger("vllm").setLevel(logging.ERROR)  # in this process; the engine's log has everything
@@ -203,3 +207,4 @@ class VLLMProcess:
         finally:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
+            front_end.after_end(llm)

@@ -1,0 +1,77 @@
+"""vLLM's front end in the worker's event loop, without what nothing here reads.
+
+Every token of every request passes through the worker's one event loop. Measured over engines that answer at once, by
+`python -m harness.bench.loop`: what is spared here is most of what the loop had to do.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from harness.engines import decode_stream
+
+_logger = logging.getLogger(__name__)
+_COLLECTOR_THRESHOLDS = (10_000, 20, 50)
+"""A token of a request makes some ten objects that are gone again with the next one. Python's default would look
+through all young objects for every 70 tokens."""
+_usual_thresholds = gc.get_threshold()
+_open: list[Any] = []
+"""The AsyncLLMs that are open in this process."""
+
+
+def before_start() -> None:
+    """Let vLLM read its environment variables anew: an engine is about to start."""
+    from vllm import envs
+
+    envs.disable_envs_cache()
+
+
+def after_start(llm: Any) -> Callable[[Sequence[int]], None]:
+    """Spare the event loop what a started AsyncLLM would do for a server.
+
+    Returns vLLM's own check of a prompt's ids, which raises ValueError. vLLM makes it for every request. Here one call
+    sends several requests with one prompt, and checks it once.
+    """
+    from vllm import envs
+
+    _prime_decode_streams()
+    llm.logger_manager = None  # counters that a server shows; the times of each request are kept without it
+    envs.enable_envs_cache()  # several are read for every token
+    # What exists by now stays. The collector would walk through all of vLLM and torch again and again.
+    _open.append(llm)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    check: Callable[[Sequence[int]], None] | None = getattr(llm.renderer, "validate_token_ids", None)
+    if check is None:
+        return _accept
+    llm.renderer.validate_token_ids = _accept
+    return check
+
+
+def after_end(llm: Any) -> None:
+    """Let the collector see again what a closed AsyncLLM has left."""
+    if llm not in _open:
+        return
+    _open.remove(llm)
+    gc.unfreeze()
+    gc.collect()
+    if _open:
+        gc.freeze()
+    else:
+        gc.set_threshold(*_usual_thresholds)
+
+
+def _accept(ids: Sequence[int], **ignored: Any) -> None:
+    """Accept any ids: they have been checked already, or are checked later."""
+
+
+@cache
+def _prime_decode_streams() -> None:
+    """Say once where this version of vLLM is not known."""
+    if notice := decode_stream.install():
+        _logger.warning(notice)
