@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from harness import prompts
 from harness.candidates import offered_texts
+from harness.cut_characters import is_cut, whole_completion, whole_step
 from harness.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
 from harness.engine import Choice, Completion, Role, Sampling
 from harness.model_context import ModelContext
@@ -81,8 +82,10 @@ class Chain:
         for role, model in self._models.items():
             self._contexts[role] = ModelContext(model, problem, wording, rubric=rubric and role == "target")
             setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
-        for step in trace.steps:
+        for step in trace.steps[:-1]:
             self._enter(step)
+        if trace.steps:
+            self._enter(whole_step(trace.steps[-1], self._models[trace.steps[-1].author].tokenizer))
 
     @property
     def steps(self) -> list[Step]:
@@ -102,7 +105,7 @@ class Chain:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop."""
         context = self._contexts[model.role].ids
         sampling = self._sampling(model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
-        return list(await model.generate(context, sampling, purpose=purpose, step=len(self.steps)))
+        return await self._written(model, context, sampling, purpose)
 
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Start the request that `propose` will send if this candidate of the model becomes the next step.
@@ -152,7 +155,7 @@ class Chain:
         context = self._contexts[model.role].ids + forced
         max_tokens = self.limits.token_budget
         sampling = self._sampling(model, context, "answer", max_tokens, stop=stop, temperature=temperature)
-        [completion] = await model.generate(context, sampling, purpose="answer", step=len(self.steps))
+        [completion] = await self._written(model, context, sampling, "answer")
         whole = replace(
             completion,
             token_ids=(*forced, *completion.token_ids),
@@ -313,6 +316,26 @@ class Chain:
             n=n,
         )
 
+    async def _written(
+        self, model: Model, context: list[int], sampling: Sampling, purpose: Purpose
+    ) -> list[Completion]:
+        """Return completions that do not end inside a character, wherever their limit cut them."""
+        step, tokenizer = len(self.steps), model.tokenizer
+        drawn = await model.generate(context, sampling, purpose=purpose, step=step)
+        if not any(is_cut(completion, tokenizer) for completion in drawn):
+            return list(drawn)
+        budget, room = self.limits.token_budget - self.trace.emitted_tokens, model.engine.context_tokens - len(context)
+        whole = []
+        for i, completion in enumerate(drawn):
+
+            async def next_token(ids: Sequence[int], seed: int = sampling.seed + i) -> Completion:
+                one = replace(sampling, max_tokens=1, stop=(), seed=_mixed(f"{seed}/{len(ids)}"), n=1)
+                [token] = await model.generate([*context, *ids], one, purpose=purpose, step=step)
+                return token
+
+            whole.append(await whole_completion(completion, tokenizer, next_token, min(budget, room)))
+        return whole
+
     async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
         prompt = context + list(question.ids)
         if len(prompt) >= model.engine.context_tokens:
@@ -324,8 +347,11 @@ class Chain:
 
         Results so do not depend on scheduling, and a resumed step is drawn as it was.
         """
-        text = f"{self.trace.seed}/{num_steps}/{purpose}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+        return _mixed(f"{self.trace.seed}/{num_steps}/{purpose}")
+
+
+def _mixed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 def _verdict(kind: VerdictKind, question: prompts.Question, choice: Choice) -> Verdict:

@@ -155,6 +155,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, control tokens included, without any clean-up."""
 
+    def num_unfinished(self, ids: Sequence[int]) -> int:
+        """Return how many of the last ids belong to a character that is not complete: 0 where a text ends with one."""
+
     def open_reply(self, question: str, system: str = "") -> str:
         """Return the chat template's text up to where the assistant's reply to the user's `question` starts.
 

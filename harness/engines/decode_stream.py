@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
+
+from harness.weights.tokenizer import decoder_kinds
 
 _KNOWN_DETOKENIZERS = {"789828f59fe4d0590bef927f7cc0211c7d24508f3d5ae2caded237183a76a2ef": "0.31, 0.32, 0.33"}
 """SHA-256 of the source of vLLM's FastIncrementalDetokenizer, which makes the streams and steps them, by version."""
@@ -117,8 +118,7 @@ def _locality(tokenizer: Any) -> tuple[bool, bool]:
     """Return whether the tokenizer's decoders are all local, and whether it has tokens for single bytes."""
     known = _is_local.get(id(tokenizer))
     if known is None:
-        state = json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder is not None else {}
-        kinds = {decoder.get("type") for decoder in state.get("decoders", [state])}
+        kinds = decoder_kinds(tokenizer)
         known = tokenizer, kinds <= _LOCAL_DECODERS, "ByteFallback" in kinds
         _is_local[id(tokenizer)] = known
     return known[1], known[2]

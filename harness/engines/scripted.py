@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from harness import characters
 from harness.engine import Choice, Completion, EngineError, Finish, Generation, RequestRefused, Sampling, Timing
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
@@ -58,6 +59,10 @@ class ByteTokenizer:
         """See Tokenizer.decode."""
         data = b"".join(bytes([i]) if i < _EOS else _SPECIALS[i - _EOS].encode() for i in ids)
         return data.decode("utf-8", "replace")
+
+    def num_unfinished(self, ids: Sequence[int]) -> int:
+        """See Tokenizer.num_unfinished."""
+        return characters.num_unfinished([bytes([i]) if i < _EOS else b"|" for i in ids[-characters.LOOKED_AT :]])
 
     def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import characters
 from harness.engine import Tokenizer
 
 THINK_TAGS = ("<think>", "</think>")
@@ -23,9 +25,29 @@ EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _THINK_TAIL = re.compile(r"<think>\s*(</think>\s*)?\Z")
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _ECHO = "PREVIOUS-REPLY-ENDS-HERE"
 # Templates ignore variables that they do not use. Some print today's date, which would change a prompt every day.
 _TEMPLATE_VARIABLES = {"enable_thinking": True, "date_string": "26 Jul 2024"}
+
+
+def decoder_kinds(backend: Any) -> frozenset[str]:
+    """Return the types of the decoders that make text of a fast tokenizer's tokens."""
+    state = json.loads(backend.decoder.__getstate__()) if backend.decoder is not None else {}
+    return frozenset(str(decoder.get("type")) for decoder in state.get("decoders", [state]))
+
+
+def _bytes_shown() -> dict[str, int]:
+    """Return which character stands for which byte in the tokens of a byte-level vocabulary (GPT-2's table).
+
+    Printable bytes stand for themselves, the others are numbered from U+0100 on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES_SHOWN = _bytes_shown()
 
 
 class HFTokenizer:
@@ -44,6 +66,8 @@ class HFTokenizer:
         self._think_ids: dict[str, int] = {tag: i for tag, i in ids.items() if i is not None}
         self._tags = _alternatives(list(self._think_ids))
         self._controls = _alternatives(self._unmarked_controls())
+        self._decoders = decoder_kinds(self._backend)
+        self._added = frozenset(self._backend.get_added_tokens_decoder())
         self._template = _template_text(self._tokenizer)
         self._fingerprint: str | None = None
 
@@ -98,6 +122,10 @@ class HFTokenizer:
         """See Tokenizer.decode."""
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
+    def num_unfinished(self, ids: Sequence[int]) -> int:
+        """See Tokenizer.num_unfinished."""
+        return characters.num_unfinished([self._bytes(i) for i in ids[-characters.LOOKED_AT :]])
+
     def open_reply(self, question: str, system: str = "") -> str:
         """See Tokenizer.open_reply. Without a chat template: a plain dialogue after the tokenizer's own BOS."""
         if system:
@@ -133,6 +161,15 @@ class HFTokenizer:
             if not echo:
                 raise ValueError("the chat template drops the assistant's earlier reply, so no question can follow it")
         return self._opened(text, EMPTY_THOUGHT)
+
+    def _bytes(self, token_id: int) -> bytes:
+        """Return the bytes that a token stands for, up to spaces at its ends."""
+        token = str(self._backend.id_to_token(token_id) or "")
+        if "ByteFallback" in self._decoders and (byte := _BYTE_TOKEN.fullmatch(token)):
+            return bytes.fromhex(byte[1])
+        if "ByteLevel" in self._decoders and token_id not in self._added and _BYTES_SHOWN.keys() >= set(token):
+            return bytes(_BYTES_SHOWN[character] for character in token)
+        return token.encode("utf-8", "replace")
 
     def _opened(self, text: str, opening: str) -> str:
         return _THINK_TAIL.sub("", text) + opening if self.thinks else text

@@ -1,0 +1,145 @@
+"""No step ends inside a character, wherever a limit cuts, and every step is a step forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engine import Completion, Finish, Generation, Sampling, Timing
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.trace import Step, Trace
+from harness.weights.tokenizer import HFTokenizer
+from tests.harness import multibyte
+from tests.harness.conftest import save_tokenizer
+from tests.harness.scripts import OtherTokenizer, new_trace, solve
+
+TEXT = "首先🙂 x²=4\n\n因此\ufffd x=±2 👩\u200d🚀\n\nSo \\boxed{2}. "
+LIMITS = range(1, 9)
+METHODS: dict[str, list[str]] = {
+    "speccot": ["guidance_tokens", "step_tokens"],
+    "specreason": ["step_tokens"],
+    "vanilla": [],
+}
+
+
+class Writer(ScriptedEngine):
+    """Continues a text byte by byte from where the prompt ends, also inside a character."""
+
+    def __init__(self, text: str, tokenizer: ByteTokenizer) -> None:
+        super().__init__(lambda prompt, sampling: [], judge, tokenizer)
+        self.ids = tokenizer.encode(text)
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        opening = self.tokenizer.encode("Assistant: ")
+        begun = next(i for i in range(len(prompt)) if list(prompt[i : i + len(opening)]) == opening) + len(opening)
+        rest = self.ids[len(prompt) - begun :]
+        finish: Finish = "eos"
+        for end in range(1, len(rest) + 1):
+            if any(stop in self.tokenizer.decode(rest[:end]) for stop in sampling.stop):
+                rest, finish = rest[:end], "stop"
+                break
+        num_tokens = len(rest) + (finish == "eos")
+        if num_tokens > sampling.max_tokens:
+            rest, finish, num_tokens = rest[: sampling.max_tokens], "length", sampling.max_tokens
+        completion = Completion(tuple(rest), self.tokenizer.decode(rest), finish, num_tokens)
+        return Generation((completion,) * sampling.n, len(prompt), 0, Timing(0.0, 0.0, 0.0, 0.0, 1))
+
+
+def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+    """The first candidate, or the best score."""
+    chosen = len(labels) - 1 if labels[0] == "0" else 0
+    return [0.9 if i == chosen else 0.01 for i in range(len(labels))]
+
+
+async def run(
+    method: str, limit: int, *, text: str = TEXT, trace: Trace | None = None, alike: bool = True, **options: Any
+) -> Trace:
+    draft = Writer(text, ByteTokenizer() if alike else OtherTokenizer())
+    target = Writer(text, ByteTokenizer())
+    params = dict.fromkeys(METHODS[method], limit) | ({"drafts": 2} if method == "speccot" else {})
+    return await solve(method, {"draft": draft, "target": target}, trace=trace, **params, **options)
+
+
+@pytest.mark.parametrize("alike", [True, False], ids=["same tokenizer", "other tokenizer"])
+@pytest.mark.parametrize("method", ["speccot", "specreason"])
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_steps_of_any_limit_are_whole_characters_and_together_the_text(
+    method: str, limit: int, alike: bool
+) -> None:
+    text = TEXT if limit > 1 else TEXT.replace("\n\n", " ")  # two steps of one line break each would repeat
+    trace = await run(method, limit, text=text, alike=alike)
+    assert trace.stop_reason == "answered"
+    assert trace.output_text.removesuffix(". ") == text.removesuffix(". ")
+    for step in trace.steps:
+        assert step.text or step.finish == "eos"
+        assert step.text == ByteTokenizer().decode(step.token_ids) or not alike
+        assert step.num_tokens <= max(limit, 4)
+        for candidate in step.candidates:
+            assert candidate.text in text, "shown to the judge"
+    assert trace.emitted_tokens <= trace.spent_tokens()
+
+
+@pytest.mark.parametrize("budget", range(1, 40))
+async def test_a_budget_is_kept_and_ends_with_a_whole_character(budget: int) -> None:
+    for method in METHODS:
+        trace = await run(method, 4, budget=budget)
+        assert trace.emitted_tokens == budget
+        assert trace.stop_reason == "budget"
+        assert TEXT.startswith(trace.output_text)
+
+
+async def test_a_step_that_was_recorded_with_half_a_character_is_continued_with_the_whole_one() -> None:
+    cut = TEXT.encode()[:8]
+    trace = new_trace()
+    old = Step("target", "guidance", ByteTokenizer().decode(cut), 8, tuple(cut), "length")
+    trace.steps.append(replace(old))
+    ended = await run("specreason", 20, trace=trace)
+    assert ended.steps[0] == old, "what is recorded stays"
+    assert TEXT[2:].startswith("".join(step.text for step in ended.steps[1:]))
+
+
+async def test_a_sample_resumed_after_any_step_ends_the_same() -> None:
+    whole = await run("specreason", 3)
+    for kept in range(1, len(whole.steps)):
+        trace = new_trace()
+        trace.steps = [replace(step) for step in whole.steps[:kept]]
+        resumed = await run("specreason", 3, trace=trace)
+        assert [(s.text, s.token_ids, s.num_tokens) for s in resumed.steps] == [
+            (s.text, s.token_ids, s.num_tokens) for s in whole.steps
+        ]
+
+
+def tokenizers(folder: Path) -> dict[str, HFTokenizer]:
+    from transformers import PreTrainedTokenizerFast
+
+    from harness.weights import models
+
+    (folder / "bytes").mkdir()
+    save_tokenizer(folder / "bytes")
+    pieces = PreTrainedTokenizerFast(tokenizer_object=multibyte.sentence_piece(), eos_token="</s>")
+    pieces.save_pretrained(folder / "pieces")
+    return {
+        "byte level": HFTokenizer(str(folder / "bytes")),
+        "sentence piece": HFTokenizer(str(folder / "pieces")),
+        "bundled pair": HFTokenizer(models.resolve("demo-target").path_or_hub_id),
+    }
+
+
+def test_tokenizers_know_which_ids_are_half_a_character(tmp_path: Path) -> None:
+    for name, tokenizer in tokenizers(tmp_path).items():
+        ids = tokenizer.encode(multibyte.TEXT)
+        assert tokenizer.decode(ids).strip() == multibyte.TEXT.strip(), name
+        whole = [0]
+        for i in range(1, len(ids) + 1):
+            count = tokenizer.num_unfinished(ids[:i])
+            assert i - count == (i if not count else whole[-1]), f"{name}: {i}"
+            if not count:
+                whole.append(i)
+                assert multibyte.TEXT.startswith(tokenizer.decode(ids[:i]).lstrip("▁")), f"{name}: {i}"
+        assert 100 < len(whole) < len(ids), name
+        assert tokenizer.num_unfinished(tokenizer.encode("so \ufffd")) == 0, f"{name}: a real replacement character"
+        assert tokenizer.num_unfinished([]) == 0
