@@ -96,7 +96,7 @@ def launch_from(flags: Mapping[str, Any]) -> Launch:
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
     """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
-    negatable = {option.name for option in _parameter_options() if option.secondary_opts}
+    negatable = {option.name for option in launch_options() if option.secondary_opts}
     words: list[str] = []
     for name, value in flags.items():
         for item in value if isinstance(value, list) else [value]:
@@ -127,12 +127,16 @@ def _field_options(name: str, field: FieldInfo) -> Iterator[click.Option]:
         return
     settings: dict[str, Any] = {"help": declared.help + _shown_default(declared, field)}
     value_type = _without_none(field.annotation)
-    if value_type is bool:
+    names = [flag(name), name]
+    if field.annotation == bool | None:
+        names[0] = f"{flag(name)}/{flag(f'no-{name}')}"
+        settings["default"] = None
+    elif value_type is bool:
         settings["is_flag"] = True
     else:
         settings |= {"type": _click_type(name, value_type, field.metadata), "multiple": get_origin(value_type) is tuple}
         settings |= {"metavar": declared.metavar} if declared.metavar else {}
-    yield GroupedOption([flag(name), name], group=declared.group, **settings)
+    yield GroupedOption(names, group=declared.group, **settings)
 
 
 def _shown_default(declared: Flag, field: FieldInfo) -> str:

@@ -78,6 +78,7 @@ def _scripted(role: Role, settings: EngineSettings) -> Engine:
 
     model = SimulatedModel(skill=0.95 if role == "target" else 0.7)
     engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
+    engine.mean_logprobs = settings.mean_logprobs
     if settings.max_context is not None:
         engine.context_tokens = settings.max_context
     return engine

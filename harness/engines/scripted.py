@@ -105,6 +105,7 @@ class ScriptedEngine:
     failures: Mapping[int, EngineError] = field(default_factory=dict)
     """The error that the call with this number raises; the first call is number 0."""
     counters: Counters = field(default_factory=Counters)
+    mean_logprobs: bool = True
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
 
@@ -164,7 +165,9 @@ class ScriptedEngine:
         num_tokens = len(ids) + (finish == "eos")
         if num_tokens > limit:
             ids, finish, num_tokens = ids[:limit], "length", limit
-        return Completion(tuple(ids), self.tokenizer.decode(ids), finish, num_tokens, mean_logprob=-0.5)
+        return Completion(
+            tuple(ids), self.tokenizer.decode(ids), finish, num_tokens, -0.5 if self.mean_logprobs else None
+        )
 
     async def _served(self, tokens: int) -> Timing:
         self.counters.in_flight += 1

@@ -173,7 +173,8 @@ class TransformersEngine:
                 logits, cache = self._forward([token], cache)
         kept = tuple(ids[:-1] if finish == "eos" else ids)
         ended: Finish = "eos" if finish == "eos" else "stop" if finish == "stop" else "length"
-        return Completion(kept, self.tokenizer.decode(kept), ended, len(ids), total / max(1, len(ids)))
+        mean = total / max(1, len(ids)) if self.settings.mean_logprobs else None
+        return Completion(kept, self.tokenizer.decode(kept), ended, len(ids), mean)
 
     def _stopped(self, ids: list[int], stop: tuple[str, ...]) -> bool:
         if not stop:

@@ -44,6 +44,11 @@ class Method(Protocol):
         """True where the chain ends with the first step that holds an answer, also inside the thought."""
         return False
 
+    @property
+    def reads_logprobs(self) -> bool:
+        """True where a decision reads the mean log-probability of candidates."""
+        return False
+
     def verdict_tokens(self, token_budget: int) -> int:
         """Return the tokens that the longest verdict prompt holds beyond problem and chain."""
         return 0

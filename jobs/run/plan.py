@@ -116,6 +116,7 @@ def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> Engine
         spec_decode=proposing,
         spec_tokens=tokens_at_a_time(proposing, launch.spec_tokens),
         spec_sampling=draft_sampling(proposing, launch.spec_sampling),
+        logprobs=launch.logprobs,
         take_turns=launch.take_turns,
         **_cards(launch, kind, cluster, roles),
     )

@@ -27,7 +27,7 @@ SPEC_VERSION = 1
 
 _LEFT_OUT = ("prompts", "speculator")
 _LEFT_OUT_OF_ENGINE = (
-    "spec_sampling", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel"
+    "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel"
 )  # fmt: skip
 """Fields that are not written where they are None, because versions that do not know them read the file too."""
 
@@ -118,6 +118,8 @@ class EngineSpec:
     spec_sampling: str | None = _added_later(None, "greedy")
     """How a model draws the tokens that it proposes, `greedy` or `probabilistic`; None: no model proposes, or the run
     is older than this field, and then it is greedy."""
+    logprobs: bool | None = _added_later(None)
+    """Whether the mean log-probability of candidates is asked for; None: where the method reads it."""
     take_turns: bool = _added_later(False)
     """True if draft and target never run at the same time."""
     draft_gpus: tuple[int, ...] | None = _added_later(None)

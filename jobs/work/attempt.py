@@ -51,6 +51,7 @@ def new_attempt(
                 "kv_tokens": engine.kv_tokens,
                 "context_tokens": engine.context_tokens,
                 "think_end_id": _single_id(engine, THINK_END),
+                "mean_logprobs": settings[role].mean_logprobs,
                 "engine_start": engine.start.start_id,
                 "engine_start_seconds": engine.start.seconds,
                 **_size(settings[role]),

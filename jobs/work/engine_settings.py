@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -30,7 +31,7 @@ def engine_settings(
     engine = spec.engine
     sizing = sizing_of(spec, method, problems)
     chosen = chosen_here(engine.kind, sizing)
-    return pair_settings(
+    settings = pair_settings(
         cast(Kind, engine.kind),
         method.roles,
         dtype=engine.dtype,
@@ -45,6 +46,8 @@ def engine_settings(
         adapter=_adapter(spec),
         kv_bytes=kv_bytes,
     )
+    has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
+    return {role: replace(own, mean_logprobs=has_logprobs) for role, own in settings.items()}
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:

@@ -56,6 +56,7 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_spec_sampling": ("sampling of proposed tokens", "latency"),
     "speculator_name": ("model that proposes tokens", "latency"),
     "speculator_fingerprint": ("files of the model that proposes tokens", "latency"),
+    "engine_logprobs": ("log-probabilities asked for", "latency"),
     "engine_take_turns": ("engines take turns", "latency"),
     "engine_draft_gpus": ("GPUs of the draft", "latency"),
     "engine_target_gpus": ("GPUs of the target", "latency"),

@@ -52,6 +52,7 @@ CREATE TABLE run (
     engine_spec_decode VARCHAR,
     engine_spec_tokens INTEGER,
     engine_spec_sampling VARCHAR,
+    engine_logprobs BOOLEAN,
     engine_take_turns BOOLEAN NOT NULL,
     engine_draft_gpus VARCHAR,
     engine_target_gpus VARCHAR,
@@ -110,6 +111,7 @@ COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the ta
 COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: draft, ngram, suffix, eagle3 or mtp; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
 COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; greedy for runs from before this was recorded; NULL: no model proposes';
+COMMENT ON COLUMN run.engine_logprobs IS 'Whether the mean log-probability of candidates was asked for (--logprobs); NULL: where the method reads it; runs from before there was this choice always asked';
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by their numbers among the worker''s; NULL: all';
 COMMENT ON COLUMN run.engine_target_gpus IS 'GPUs of the target''s engine; NULL: all';

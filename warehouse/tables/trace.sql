@@ -116,7 +116,7 @@ COMMENT ON COLUMN candidate.candidate_index IS 'Place among the candidates, from
 COMMENT ON COLUMN candidate.text IS 'What was proposed';
 COMMENT ON COLUMN candidate.num_tokens IS 'Generated tokens';
 COMMENT ON COLUMN candidate.finish IS 'stop, eos or length';
-COMMENT ON COLUMN candidate.mean_logprob IS 'Mean log-probability of its tokens (nats)';
+COMMENT ON COLUMN candidate.mean_logprob IS 'Mean log-probability of its tokens (nats); NULL where the engines were not asked for it (--logprobs)';
 COMMENT ON COLUMN candidate.option IS 'Index of the verdict''s option that stood for it; NULL: not offered';
 COMMENT ON COLUMN candidate.accepted IS 'Whether it became the step';
 COMMENT ON COLUMN candidate.verdict_score IS 'Score by the target, 0 to 9, where each candidate had a verdict of its own (SpecCoT, --verdict separate)';

@@ -15,7 +15,7 @@ from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 
 PROMPT = list(range(40, 80))
-_SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300)
+_SETTINGS = EngineSettings(kind="transformers", dtype="float32", max_context=300, mean_logprobs=True)
 
 
 @pytest_asyncio.fixture

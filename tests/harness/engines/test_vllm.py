@@ -119,11 +119,32 @@ async def test_results_do_not_depend_on_what_else_is_computed(target: VLLMEngine
     assert _ids(amid.completions[0]) == _ids(alone.completions[0])
 
 
-async def test_text_and_ids_agree_and_the_mean_logprob_is_given(draft: VLLMEngine) -> None:
+async def test_the_mean_logprob_is_given_where_it_is_asked_for_and_changes_nothing_else(
+    draft: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [without] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
+    assert without.text == draft.tokenizer.decode(without.token_ids)
+    assert without.mean_logprob is None
+    monkeypatch.setattr(draft, "settings", dataclasses.replace(draft.settings, mean_logprobs=True))
     [completion] = (await draft.generate(PROMPT, Sampling(8, 1.0, seed=1))).completions
-    assert completion.text == draft.tokenizer.decode(completion.token_ids)
     assert completion.mean_logprob is not None
     assert -20 < completion.mean_logprob < 0
+    assert dataclasses.replace(completion, mean_logprob=None) == without
+
+
+async def test_behind_half_a_character_the_prompts_own_stop_string_ends_nothing(draft: VLLMEngine) -> None:
+    half = draft.tokenizer.encode("One step.\n\nAnother 🙂")[:-1]
+    assert draft.tokenizer.num_unfinished(half) > 0
+    replies = [await draft.generate(half, Sampling(12, 1.0, seed=i, stop=("\n\n",))) for i in range(4)]
+    stopped = [c for reply in replies for c in reply.completions if c.finish == "stop"]
+    assert all("\n\n" in completion.text for completion in stopped)
+
+
+async def test_an_id_that_the_model_does_not_have_is_refused(draft: VLLMEngine) -> None:
+    with pytest.raises(RequestRefused, match="out of vocabulary"):
+        await draft.generate([*PROMPT, 384], Sampling(2, n=2))
+    with pytest.raises(RequestRefused, match="out of vocabulary"):
+        await draft.choose([-1, *PROMPT], [40, 41])
 
 
 async def test_a_completion_ends_behind_its_stop_string(draft: VLLMEngine) -> None:

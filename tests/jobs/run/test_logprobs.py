@@ -1,0 +1,55 @@
+"""Log-probabilities of generated tokens: asked for where the launch says so, and without influence on texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.options import arguments, launch_from, parsed_flags
+from jobs.run import trace_files
+from jobs.run.spec import RunSpec
+from jobs.run.state import compact
+from jobs.work.worker import run_shard
+from tests.jobs.runs import ENGINES, plan, texts
+
+FLAGS: dict[str, Any] = {"method": "speccot", "dataset": "demo"}
+
+
+@pytest.mark.parametrize(("words", "value"), [([], None), (["--logprobs"], True), (["--no-logprobs"], False)])
+def test_the_flag_has_three_values(words: list[str], value: bool | None) -> None:
+    flags = parsed_flags(words)
+    assert launch_from(FLAGS | flags).logprobs is value
+    assert arguments(flags) == words
+
+
+def test_the_specification_names_them_only_where_the_launch_did(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    spec = run.spec()
+    assert "logprobs" not in json.loads(spec.to_json())["engine"]
+    asked = replace(spec, engine=replace(spec.engine, logprobs=True))
+    assert RunSpec.from_json(asked.to_json()) == asked
+    assert asked.run_id != spec.run_id
+    assert asked.sample_ids(run.problems()[0]) == spec.sample_ids(run.problems()[0])
+
+
+def test_the_column_is_null_unless_they_are_asked_for(tmp_path: Path) -> None:
+    seen = {}
+    for logprobs in (None, True):
+        run = plan(tmp_path, engine=replace(ENGINES, logprobs=logprobs))
+        run_shard(str(run.path), 0)
+        compact(run)
+        candidates = [
+            candidate["mean_logprob"]
+            for part in run.trace_files()
+            for row in trace_files.read_rows(part)
+            for step in row["steps"]
+            for candidate in step["candidates"]
+        ]
+        assert candidates
+        assert all((mean is not None) == bool(logprobs) for mean in candidates)
+        seen[logprobs] = texts(run)
+    assert seen[None] == seen[True]
