@@ -17,6 +17,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -52,6 +53,7 @@ TOOLS: Mapping[str, Tool] = {
     "slurm": Tool(_has_commands("sbatch"), "Debian: slurm/local-cluster install"),
     "compiler": Tool(lambda: sys.platform == "linux" and shutil.which("cc") is not None, "Debian: apt-get install gcc"),
     "make": Tool(_has_commands("make"), "Debian: apt-get install make"),
+    "proc": Tool(lambda: Path("/proc/self").is_dir(), "run the tests on Linux"),
     "root": Tool(lambda: os.geteuid() == 0 and shutil.which("mount") is not None, "run the tests as root"),
 }
 

@@ -36,11 +36,25 @@ Examples:
 
 @click.command(cls=OneLineErrors, epilog=_EXAMPLES)
 @click.option("--gpus", "choices", multiple=True, metavar="4xH100-80", help="Cards of one worker; may be repeated.")
-@click.option("--method", type=click.Choice(list(METHODS)), default="speccot", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="speccot",
+    show_default=True,
+    help="Decides which engines a worker has and how much a sample holds in each.",
+)
 @click.option("--draft", metavar="MODEL", help="A known name, a Hugging Face id, or a folder.")
 @click.option("--target", metavar="MODEL", help="A known name, a Hugging Face id, or a folder.")
-@click.option("--token-budget", type=click.IntRange(1), default=8192, show_default=True)
-@click.option("--prompt-tokens", type=click.IntRange(1), default=_PROMPT_TOKENS, show_default=True)
+@click.option(
+    "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="New tokens of a sample at most."
+)
+@click.option(
+    "--prompt-tokens",
+    type=click.IntRange(1),
+    default=_PROMPT_TOKENS,
+    show_default=True,
+    help="Tokens of the problem with its template and instructions.",
+)
 @click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight.")
 @click.option("--draft-tensor-parallel", type=click.IntRange(1), help="Width to use instead of the chosen one.")
 @click.option("--target-tensor-parallel", type=click.IntRange(1), help="Width to use instead of the chosen one.")

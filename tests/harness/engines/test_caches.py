@@ -80,7 +80,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(disk: Path, mode: int | N
     assert folder.parent.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.needs_tool("root")
 def test_a_folder_of_another_user_is_not_used(disk: Path) -> None:
     root = disk / f"speculative-harness-{os.getuid()}"
     root.mkdir(mode=0o700)

@@ -13,6 +13,7 @@ import pytest
 from harness.engines import decode_stream
 from harness.weights import models, smollm
 from tests.harness import multibyte
+from tests.requirements import require_tool
 
 pytestmark = [pytest.mark.vllm, pytest.mark.needs_tool("vllm")]
 
@@ -49,9 +50,8 @@ def backend(name: str, folder: Path) -> Any:
     if name == "sentence piece":
         return multibyte.sentence_piece()
     if name == "smollm2":
-        if not (smollm.made() / "tokenizer.json").is_file():
-            pytest.skip("SmolLM2 is not installed")
-        return Tokenizer.from_file(str(smollm.made() / "tokenizer.json"))
+        require_tool("smollm")
+        return Tokenizer.from_file(str(smollm.model_folder() / "tokenizer.json"))
     return Tokenizer.from_file(str(Path(models.resolve("demo-target").path_or_hub_id) / "tokenizer.json"))
 
 

@@ -16,6 +16,8 @@ from typing import Any, Literal
 import psutil
 import pytest
 
+from tests.requirements import skip_by_design
+
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 10.0
 
@@ -87,9 +89,10 @@ def is_running(process: Any) -> bool:
     return False
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python resets the descriptor in forked processes since 3.12")
 def test_ending_a_forked_engine_cancels_its_worker(tmp_path: Path) -> None:
     """What vLLM's default start method on CUDA does to a worker; this is why the harness spawns."""
+    if sys.version_info >= (3, 12):
+        skip_by_design("Python resets the descriptor in forked processes since 3.12")
     with started(tmp_path / "log", "fork", forks=False) as tree:
         assert tree.end() == "CANCELLED"
 
@@ -118,14 +121,14 @@ def test_whatever_is_killed_the_rest_of_the_engine_ends(
         assert left_after(tree, victim) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the guard reads /proc")
+@pytest.mark.needs_tool("proc")
 def test_a_killed_worker_leaves_no_engine_where_the_plug_in_is_not_loaded(tmp_path: Path) -> None:
     with started(tmp_path / "log", "chosen", plugin=False) as tree:
         assert not any(tree.watching)
         assert left_after(tree, "worker") == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the guard reads /proc")
+@pytest.mark.needs_tool("proc")
 def test_the_guard_ends_with_its_worker(tmp_path: Path) -> None:
     with started(tmp_path / "log", "chosen") as tree:
         [guard] = [p for p in psutil.Process(tree.worker.pid).children() if "guard.py" in " ".join(p.cmdline())]
