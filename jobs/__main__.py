@@ -12,10 +12,12 @@ from harness.cli.command import Date
 from harness.engines.settings import Kind
 from harness.plural import counted
 from jobs.arguments import RunCommands, check_shard, run_folder
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunFolder, is_readable_run
 
 _FOLLOW_SECONDS = 30.0
-_RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_ANY_PATH = click.Path(exists=True, readable=False, path_type=Path)
+# Not `readable`: what a user may not read is explained where it is read.
+_RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path))
 
 
 def _submit_unfinished(run: RunFolder) -> None:
@@ -55,7 +57,9 @@ def worker(run: Path, shard: int) -> None:
 
 
 @main.command(short_help="Print the status of a run.")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, readable=False, path_type=Path)
+)
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
 def status(runs: tuple[Path, ...], follow: bool) -> None:
     """Print the status of runs: their shards, their pace, what failed and why.
@@ -84,12 +88,12 @@ def status(runs: tuple[Path, ...], follow: bool) -> None:
 def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
     if len(paths) == 1:
         return [run_folder(paths[0])]
-    folders = [RunFolder(path) for path in paths if RunFolder(path).exists()]
-    if not folders:
-        raise click.UsageError(f"none of the {len(paths)} paths is a run folder")
-    if skipped := [str(path) for path in paths if not RunFolder(path).exists()]:
+    readable = {path for path in paths if is_readable_run(path)}
+    if not readable:
+        raise click.UsageError(f"none of the {len(paths)} paths is a run folder that you may read")
+    if skipped := [str(path) for path in paths if path not in readable]:
         click.echo(f"skipped, not a run folder: {', '.join(skipped)}", err=True)
-    return folders
+    return [RunFolder(path) for path in paths if path in readable]
 
 
 @main.command(short_help="Print the end of a worker's log.")
@@ -129,7 +133,7 @@ def cancel(run: Path) -> None:
     folder = run_folder(run)
     try:
         others = canceling.cancel(folder)
-    except canceling.NotSubmitted as error:
+    except (canceling.NotSubmitted, canceling.NotPermitted) as error:
         raise click.UsageError(str(error)) from error
     except client.SlurmError as error:
         raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error

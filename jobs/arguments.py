@@ -9,19 +9,21 @@ import click
 
 from harness.cli.command import OneLineGroup
 from harness.plural import counted
-from jobs.run.folder import RunDamaged, RunFolder, run_folders
+from jobs.run.folder import RunDamaged, RunFolder, RunForbidden, run_folders
 
 _MAX_NAMES = 8
 """Run folders that are named to someone who gave their parent folder."""
 
 
 class RunCommands(OneLineGroup):
-    """Commands on run folders: a damaged plan is one line and exit code 1."""
+    """Commands on run folders: a damaged plan is one line and exit code 1, one that may not be read exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
+        except RunForbidden as error:
+            raise click.UsageError(str(error)) from error
         except RunDamaged as error:
             raise click.ClickException(str(error)) from error
 

@@ -27,6 +27,7 @@ from warehouse.files import (
     WarehouseOutdated,
     busy,
     check_is_file,
+    check_readable,
     copy,
     missing,
     successor,
@@ -219,6 +220,7 @@ def _connect(database: Path, wait_seconds: float) -> Connection:
     except duckdb.Error as error:
         if _is_locked(error):
             raise busy(database, wait_seconds) from error
+        check_readable(database)
         raise WarehouseError(f"{database} cannot be opened: {one_line(error)}") from error
 
 

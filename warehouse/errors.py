@@ -7,6 +7,8 @@ import re
 
 from pydantic import ValidationError
 
+from harness.cli import permissions
+
 _NOT_THE_MESSAGE = re.compile(r"LINE \d+:|Stack Trace:")
 """Beginning of what follows the message of DuckDB's errors: the line of the SQL, or a trace of calls."""
 
@@ -15,6 +17,8 @@ def one_line(error: Exception) -> str:
     """Return an error's message as one line, with DuckDB's hints but without its quotation of the SQL."""
     if isinstance(error, ValidationError):
         return "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
+    if isinstance(error, OSError) and permissions.is_forbidden(error):
+        return permissions.explained(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     lines = (line.strip() for line in str(error).splitlines())

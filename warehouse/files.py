@@ -7,13 +7,18 @@ opened.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from harness.cli import permissions
 
 _BYTES_PER_CALL = 2**30
 
@@ -45,12 +50,43 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
 
     It is a lock on a file beside the database, which the operating system releases when its holder dies.
     """
-    database.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(lock_path(database), timeout=wait_seconds)
     try:
-        with FileLock(database.with_name(f".{database.name}.lock"), timeout=wait_seconds):
-            yield
+        database.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
     except Timeout as error:
         raise busy(database, wait_seconds) from error
+    except OSError as error:
+        if not permissions.is_forbidden(error):
+            raise
+        raise WarehouseError(permissions.explained(error)) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def lock_path(database: Path) -> Path:
+    """Return the file that a writer of a database locks."""
+    return database.with_name(f".{database.name}.lock")
+
+
+def check_readable(database: Path) -> None:
+    """Raise WarehouseError where this user may not read a database that exists."""
+    if database.exists() and not os.access(database, os.R_OK):
+        raise WarehouseError(_not_allowed(database))
+
+
+def check_writable(database: Path) -> None:
+    """Raise WarehouseError where this user may not write to a database that exists."""
+    check_readable(database)
+    for path, mode in ((database.parent, os.W_OK | os.X_OK), (lock_path(database), os.W_OK)):
+        if path.exists() and not os.access(path, mode):
+            raise WarehouseError(_not_allowed(path))
+
+
+def _not_allowed(path: Path) -> str:
+    return permissions.explained(PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path)))
 
 
 @contextmanager
@@ -64,10 +100,20 @@ def successor(database: Path) -> Iterator[Path]:
     remove(new_file)
     try:
         yield new_file
+        _keep_shared(database, new_file)
         _log_of(database).unlink(missing_ok=True)  # otherwise it would be replayed into the new file
         new_file.replace(database)
     finally:
         remove(new_file)
+
+
+def _keep_shared(old: Path, new: Path) -> None:
+    """Give a new database the group and the mode of the old one: whoever shared it goes on sharing it."""
+    if old.exists():
+        found = old.stat()
+        with contextlib.suppress(OSError):  # a group that this user is not in
+            os.chown(new, -1, found.st_gid)
+        new.chmod(stat.S_IMODE(found.st_mode))
 
 
 def copy(database: Path, target: Path) -> None:
@@ -94,7 +140,6 @@ def _copy_file(source: Path, target: Path) -> None:
             written.seek(0)
             written.truncate()
             shutil.copyfileobj(read, written, 2**20)
-    shutil.copymode(source, target)
 
 
 def _log_of(database: Path) -> Path:

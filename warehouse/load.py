@@ -18,6 +18,7 @@ import click
 
 from harness.plural import counted
 from jobs.run.folder import RunFolder, run_folders
+from jobs.run.folder import RunForbidden as PlanForbidden
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
@@ -46,10 +47,16 @@ _PUBLISH_SECONDS = 60.0
 __all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
 _logger = logging.getLogger(__name__)
 Outcome = LoadReport | WarehouseError
+_COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
+"""Exit codes."""
 
 
 class RunUnreadable(WarehouseError):
     """A run's plan cannot be read, or its rows do not fit the tables; the message is one line."""
+
+
+class RunForbidden(RunUnreadable):
+    """The user may not read a file of the run."""
 
 
 def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
@@ -176,6 +183,8 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
             staged = _replace(connection, folder, plan, files, read_each=False)
         except UNREADABLE:  # perhaps one trace file is damaged: read them one by one
             staged = _replace(connection, folder, plan, files, read_each=True)
+    except (PermissionError, PlanForbidden) as error:
+        raise RunForbidden(f"{folder.path} cannot be loaded: {one_line(error)}") from error
     except UNREADABLE as error:
         raise RunUnreadable(f"{folder.path} cannot be loaded: {one_line(error)}") from error
     return report_on(connection, folder.path.name, staged, started, unchanged=False)
@@ -220,10 +229,11 @@ def _loaded_files(connection: Connection, run_id: str) -> list[LoadedFile]:
     return [LoadedFile(*row) for row in connection.execute(sql, [run_id]).fetchall()]
 
 
-def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:
-    """Print what was loaded and what was left out; return whether every file of every run was loaded."""
-    is_complete = True
+def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
+    """Print what was loaded and what was left out; return the exit code."""
+    is_complete, is_all_forbidden = True, True
     for _, outcome in outcomes:
+        is_all_forbidden &= isinstance(outcome, RunForbidden)
         if isinstance(outcome, WarehouseError):
             click.echo(printable(f"WARNING: {outcome}"), err=True)
             is_complete = False
@@ -232,7 +242,9 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> bool:
         for file in outcome.skipped:
             click.echo(printable(describe_skipped(outcome.run_id, file)), err=True)
             is_complete = False
-    return is_complete
+    if is_all_forbidden:
+        return _NOTHING
+    return _COMPLETE if is_complete else _INCOMPLETE
 
 
 @click.command(cls=WarehouseCommand)
@@ -254,11 +266,11 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
     database = database or database_beside(folders[0].path)
     if not is_rebuild:
         try:
-            return 0 if _print(load_runs(folders, database, wait_seconds)) else 1
+            return _print(load_runs(folders, database, wait_seconds))
         except WarehouseOutdated:
             folders, line = plan_migration(folders, database, wait_seconds)
             click.echo(printable(line), err=True)
-    return 0 if _print(rebuild(folders, database, wait_seconds)) else 1
+    return _print(rebuild(folders, database, wait_seconds))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harness import environment
+from harness.cli import permissions
 
 
 class Date(click.DateTime):
@@ -33,6 +34,8 @@ class Date(click.DateTime):
 
 class OneLineErrors(click.Command):
     """A command that exits with code 2 on a wrong input and with 1 on other trouble, with one line on stderr.
+
+    A file or folder that the user may not read or write counts as a wrong input.
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
     `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
@@ -61,6 +64,11 @@ class OneLineErrors(click.Command):
             line = " ".join(error.format_message().split())
             click.echo(f"error: {line if line.isprintable() else line.encode('unicode_escape').decode()}", err=True)
             sys.exit(error.exit_code)
+        except OSError as error:  # a colleague's file, most often
+            if not permissions.is_forbidden(error):
+                raise
+            click.echo(f"error: {permissions.explained(error)}", err=True)
+            sys.exit(2)
         if isinstance(result, int):
             sys.exit(result)
         return result

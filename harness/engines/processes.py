@@ -184,7 +184,7 @@ def _output_to(log_path: Path) -> Iterator[None]:
     log_path.parent.mkdir(parents=True, exist_ok=True)
     streams: list[object] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     originals = [os.dup(1), os.dup(2)]
-    file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    file = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)  # less the umask
     try:
         for number in (1, 2):
             _flush(streams)

@@ -48,10 +48,15 @@ def check(database: Path) -> None:
     A database that is locked at the moment, or of an older schema, passes: loading waits for it or rebuilds it.
     """
     from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
+    from warehouse.files import check_writable
 
     remedy = f"move it away, then run: python -m warehouse.load {database.parent}"
     if database.is_dir():
         raise WarehouseFailed(f"{database} is a folder, not a DuckDB database; {remedy}")
+    try:
+        check_writable(database)
+    except WarehouseError as error:
+        raise WarehouseFailed(str(error)) from error
     try:
         with reader(database, wait_seconds=0.0):
             pass

@@ -21,6 +21,7 @@ so that they are complete or absent.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,13 +30,15 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
+from harness.cli import permissions
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
-from jobs.run.files import write_atomically
+from jobs.run.files import files_in, write_atomically
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
+_logger = logging.getLogger(__name__)
 
 
 class RunBusyError(ValueError):
@@ -44,6 +47,10 @@ class RunBusyError(ValueError):
 
 class RunDamaged(ValueError):
     """A file of a run's plan cannot be read; the message is one line that names the file."""
+
+
+class RunForbidden(RunDamaged):
+    """The user may not read a file of a run's plan."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +144,11 @@ class RunFolder:
 
     def journals(self) -> list[Path]:
         """Return the journals that exist, sorted by name, that is by the time of their attempt."""
-        return sorted(self.journal_dir.glob("*.jsonl"))
+        return files_in(self.journal_dir, ".jsonl")
 
     def trace_files(self) -> list[Path]:
         """Return the trace files that exist, sorted by name, that is by the time of their attempt."""
-        return sorted(self.trace_files_dir.glob("*.parquet"))
+        return files_in(self.trace_files_dir, ".parquet")
 
     def trace_file_of(self, journal: Path) -> Path:
         """Return the path of the trace file that a journal is compacted into, whether or not it exists."""
@@ -227,9 +234,21 @@ class RunFolder:
 
 
 def run_folders(paths: Iterable[Path]) -> list[RunFolder]:
-    """Return the run folders among the given paths and directly below them; incomplete plans are left out."""
-    folders = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if RunFolder(p).exists()]
+    """Return the run folders among the given paths and directly below them.
+
+    Incomplete plans are left out, and with a warning the folders that this user may not enter.
+    """
+    folders = [RunFolder(p) for path in paths for p in (path, *sorted(path.iterdir())) if is_readable_run(p)]
     return list({run.path.resolve(): RunFolder(run.path.resolve()) for run in folders}.values())
+
+
+def is_readable_run(path: Path) -> bool:
+    """Return whether there is a run folder at a path; warns where this user may not enter it."""
+    try:
+        return RunFolder(path).exists()
+    except PermissionError as error:  # a private folder among those of a group
+        _logger.warning("left out: %s", permissions.explained(error))
+        return False
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
@@ -254,6 +273,8 @@ def _damage_named(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise RunDamaged(f"{path} is missing") from error
+    except PermissionError as error:
+        raise RunForbidden(permissions.explained(error)) from error
     except ValidationError as error:
         unknown = [str(found["loc"][-1]) for found in error.errors() if found["type"] in _UNKNOWN_FIELD]
         if len(unknown) == error.error_count():

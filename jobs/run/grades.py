@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.cli import permissions
 from jobs.run import trace_files
+from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 
 MAX_NAME_CHARACTERS = 200
@@ -61,7 +63,7 @@ def file_name(version: str) -> str:
 def grade_files(folder: Path) -> list[GradeFile]:
     """Return the grade files of a folder, the one that was graded first coming first. Raises GradesError."""
     files = []
-    for path in sorted(folder.glob("*.parquet")):
+    for path in files_in(folder, ".parquet"):
         rows = _rows(path, ["grader_version"])
         if rows:
             files.append(GradeFile(rows[0]["grader_version"], path, len(rows), graded_at(path)))
@@ -119,6 +121,8 @@ def changes(run: RunFolder, old: Mapping[str, dict[str, Any]], new: Mapping[str,
 def _rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
     try:
         return trace_files.read_rows(path, columns)
+    except PermissionError as error:
+        raise GradesError(permissions.explained(error)) from error
     except (OSError, ValueError, KeyError) as error:
         raise GradesError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 

@@ -26,6 +26,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from harness.trace import Call, Step, Trace
+from jobs.run.files import opened
 from jobs.run.spec import Attempt
 
 _SYNC_SECONDS = 1.0
@@ -40,7 +41,7 @@ class JournalWriter:
     def __init__(self, path: Path, attempt: Attempt) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+        self._handle = opened(path, os.O_APPEND | os.O_EXCL)
         self._written_calls: dict[str, int] = {}
         self._failure: OSError | None = None
         self._dirty = threading.Event()

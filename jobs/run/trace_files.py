@@ -202,9 +202,14 @@ def check_columns(path: Path, schema: pa.Schema) -> None:
 
 
 def endings(path: Path) -> pa.Table:
-    """Read the columns `sample_id` and `stop_reason` of a trace file; a damaged file has no rows."""
+    """Read the columns `sample_id` and `stop_reason` of a trace file; a damaged file has no rows.
+
+    Raises PermissionError: what may not be read is not lost.
+    """
     try:
         return read_columns(path, ["sample_id", "stop_reason"])
+    except PermissionError:
+        raise
     except DAMAGED:
         _logger.warning("%s is damaged; its samples count as not finished", path)
         return pa.table({"sample_id": pa.array([], _text), "stop_reason": pa.array([], _text)})

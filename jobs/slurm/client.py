@@ -45,6 +45,8 @@ class Task:
     """Why the task is queued."""
     elapsed_seconds: float = 0.0
     gpus: int = 0
+    colleague: str = ""
+    """The user whose task it is, in the queue; empty for one's own."""
 
     @property
     def is_held(self) -> bool:
@@ -73,24 +75,32 @@ def controller_answers() -> bool:
 
 
 def queue(names: Sequence[str]) -> list[Task]:
-    """Return the tasks of these jobs that are in the queue, waiting or running. Raises SlurmError."""
+    """Return the tasks of these jobs that are in the queue, waiting or running, whoever submitted them.
+
+    Raises SlurmError.
+    """
     if not names:
         return []
-    output = ask("squeue", "-h", "-r", f"--name={','.join(names)}", "-o", "%j|%K|%A|%F|%T|%N|%r")
+    output = ask("squeue", "-h", "-r", f"--name={','.join(names)}", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u")
     tasks = []
     for line in output.splitlines():
-        name, index, job_id, array_id, state, node, reason = line.split("|")
+        name, index, job_id, array_id, state, node, reason, *owner = line.split("|")
         task_id = f"{array_id}_{index}" if index.isdigit() else job_id
-        tasks.append(Task(name, int(index) if index.isdigit() else 0, task_id, state, node, reason))
+        colleague = "".join(owner[1:]) if owner[:1] != [str(os.geteuid())] else ""
+        number = int(index) if index.isdigit() else 0
+        tasks.append(Task(name, number, task_id, state, node, reason, colleague=colleague))
     return tasks
 
 
 def accounts(names: Sequence[str]) -> list[Task]:
-    """Return every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError."""
+    """Return every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError.
+
+    They may be a colleague's jobs (`-a`), as far as the site lets its users see those of others.
+    """
     if not names:
         return []
     fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES"
-    output = ask("sacct", "-n", "-P", "-X", "-D", "-S", "now-365days", f"--name={','.join(names)}", "-o", fields)
+    output = ask("sacct", "-a", "-n", "-P", "-X", "-D", "-S", "now-365days", f"--name={','.join(names)}", "-o", fields)
     tasks = []
     for line in output.splitlines():
         name, job_id, state, node, elapsed, resources = line.split("|")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobs.run import shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
+from jobs.slurm.client import Task
 
 
 class NotSubmitted(ValueError):
     """The run has no jobs; the message is one line."""
 
 
+class NotPermitted(ValueError):
+    """The jobs are another user's, and Slurm does not let this one cancel them; the message is one line."""
+
+
 def cancel(run: RunFolder) -> list[str]:
     """Cancel a run's jobs; returns the names of the runs that go on in jobs which it shared.
 
-    A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted and
-    SlurmError.
+    A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted,
+    NotPermitted, with everything left as it was, and SlurmError.
     """
     with run.submission_lock():
         submitted = submissions.read(run)
@@ -25,12 +32,30 @@ def cancel(run: RunFolder) -> list[str]:
             )
         shared = shared_jobs.read(run)
         own = [submission.name for submission in submitted if submission.name not in shared]
-        client.cancel([*own, shared_jobs.finalizer_of(run, submitted[-1])])
+        own += [shared_jobs.finalizer_of(run, submission) for submission in submitted]
+        _cancel_of_colleagues(run, [task for task in client.queue(own) if task.colleague])
+        client.cancel(own)
         for name in shared.keys() - shared_jobs.left(run):
             shared_jobs.leave(run, name)
         active = [task for task in client.queue(list(shared)) if task.is_active]
         sizes = {submission.name: len(submission.tasks) for submission in submitted}
         idle = {name: shared_jobs.tasks_without_others(run, job, sizes[name]) for name, job in shared.items()}
-        client.cancel_tasks([task for task in active if task.index in idle[task.name]])
+        # A colleague's task passes over this run by itself.
+        client.cancel_tasks([task for task in active if task.index in idle[task.name] and not task.colleague])
         going_on = {task.name for task in active if task.index not in idle[task.name]}
         return sorted({other.path.name for name in going_on for other in shared_jobs.others(run, shared[name])})
+
+
+def _cancel_of_colleagues(run: RunFolder, tasks: Sequence[Task]) -> None:
+    """Cancel the tasks of other users, which only operators of Slurm and coordinators of accounts may do.
+
+    It is tried, because Slurm alone knows who they are. Raises NotPermitted.
+    """
+    try:
+        client.cancel_tasks(tasks)
+    except client.SlurmError as error:
+        users = ", ".join(sorted({task.colleague for task in tasks}))
+        raise NotPermitted(
+            f"{run.path.name} was not canceled: its jobs belong to {users}, who can cancel them, as can an operator of "
+            f"Slurm or a coordinator of their account ({error})"
+        ) from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from harness.cli import permissions
 from jobs.run import shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
@@ -192,9 +193,12 @@ def last_error(run: RunFolder, task: Task) -> str:
     path = log_path(run, task)
     if not path.exists():
         return ""
-    with path.open("rb") as log:
-        log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
-        lines = log.read().decode("utf-8", "replace").splitlines()
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+    except PermissionError as error:
+        return permissions.explained(error)[:_MAX_ERROR_CHARACTERS]
     errors = [line.strip() for line in lines if _ERROR.match(line.strip())]
     own = [line for line in errors if run.path.name in line]  # a shared job may name several runs
     last = (own or errors or [""])[-1]

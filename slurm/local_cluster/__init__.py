@@ -7,5 +7,6 @@
     export $(slurm/local-cluster env)               SLURM_CONF is all that sbatch, squeue and the harness need
 
 All files are in one folder (`--folder`), and the daemons have their own ports (`--port`). No other Slurm is touched,
-and `down` removes everything. Root is required, because slurmd starts jobs as their users.
+and `down` removes everything. Root starts it, because slurmd runs jobs as their users; then every user of the machine
+may submit jobs.
 """

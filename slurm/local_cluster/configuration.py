@@ -43,8 +43,13 @@ class Cluster:
 
     @property
     def munge_socket(self) -> Path:
-        """Path of the socket of the cluster's own munged."""
+        """Path of the socket of the cluster's own munged, which every user connects to."""
         return self.path / "munge" / "socket"
+
+    @property
+    def secrets(self) -> Path:
+        """The folder that only root may enter, with munge's key."""
+        return self.path / "secrets"
 
     @property
     def database_socket(self) -> Path:
@@ -66,7 +71,9 @@ class Cluster:
 
     def save(self) -> None:
         """Write the settings into the folder."""
-        (self.path / "cluster.json").write_text(json.dumps(asdict(self)))
+        settings = self.path / "cluster.json"
+        settings.write_text(json.dumps(asdict(self)))
+        settings.chmod(0o644)
 
 
 def load(folder: Path) -> Cluster | None:
@@ -78,17 +85,20 @@ def load(folder: Path) -> Cluster | None:
 def write_configuration(cluster: Cluster) -> None:
     """Write every file that the daemons read, and create the devices of the fake GPUs."""
     folder = cluster.path
-    for name in ("state", "log", "run", "munge", "gpus", *(f"spool/{node}" for node in cluster.names)):
+    names = ("state", "log", "run", "munge", "gpus", "spool", *(f"spool/{node}" for node in cluster.names))
+    for name in ("", *names):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
-    (folder / "munge").chmod(0o700)
-    key = folder / "munge" / "key"
+        (folder / name).chmod(0o755)  # whatever the umask: ordinary users submit jobs too
+    cluster.secrets.mkdir(exist_ok=True)
+    cluster.secrets.chmod(0o700)
+    key = cluster.secrets / "munge.key"
     if not key.exists():
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o400)
     for i in range(cluster.gpus):
         if not (device := folder / "gpus" / f"nvidia{i}").exists():
             os.mknod(device, 0o20666, os.makedev(1, 3))  # Slurm requires a device file for each GPU
+            device.chmod(0o666)
     if cluster.gpus:
         devices = f"{folder}/gpus/nvidia[0-{cluster.gpus - 1}]"
         nodes = f"{cluster.prefix}[1-{cluster.nodes}]"
@@ -97,6 +107,9 @@ def write_configuration(cluster: Cluster) -> None:
         (folder / "cgroup.conf").write_text("ConstrainRAMSpace=yes\nConstrainSwapSpace=yes\nAllowedSwapSpace=0\n")
     _write_settings(folder / "slurmdbd.conf", _accounting(cluster)).chmod(0o600)
     _write_settings(cluster.conf, _slurm(cluster))
+    for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
+        if (folder / name).exists():
+            (folder / name).chmod(0o644)
 
 
 def _write_settings(path: Path, settings: dict[str, object]) -> Path:

@@ -61,7 +61,8 @@ def stop(cluster: Cluster) -> None:
     """End all jobs, daemons and processes of the cluster, and remove its folder."""
     environment = processes.environment(cluster)
     if processes.daemon(cluster, "slurmctld") and _controller_answers(environment):
-        processes.output(["scancel", "--full", "--user=root"], environment)
+        for state in ("PENDING", "RUNNING", "SUSPENDED"):  # of every user
+            processes.output(["scancel", "--full", f"--state={state}"], environment)
         processes.until(10, lambda: processes.output(["squeue", "-h"], environment) == "")
     processes.end(cluster, "slurmctld", *(f"slurmd-{node}" for node in cluster.names))
     processes.kill([*processes.jobs(cluster, cluster.names), *processes.steps(cluster, cluster.names)])
@@ -76,9 +77,9 @@ def stop(cluster: Cluster) -> None:
 
 
 def _start_munge(cluster: Cluster) -> None:
-    folder = cluster.path / "munge"
     if not processes.daemon(cluster, "munged"):
-        options = {"key-file": folder / "key", "socket": folder / "socket", "seed-file": folder / "seed"}
+        options = {"key-file": cluster.secrets / "munge.key", "socket": cluster.munge_socket}
+        options |= {"seed-file": cluster.secrets / "munge.seed"}
         options |= {"log-file": cluster.log("munged"), "pid-file": cluster.pid_file("munged")}
         processes.run(
             ["munged", "--force", *(f"--{name}={value}" for name, value in options.items())], dict(os.environ)

@@ -84,7 +84,8 @@ def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
 
 def _clear(cluster: Cluster) -> None:
     cluster.command("up")  # starts what a test has killed
-    slurm_output("scancel", "--user=root")
+    for state in ("PENDING", "RUNNING", "SUSPENDED"):
+        slurm_output("scancel", f"--state={state}")
     wait_for(lambda: not slurm_output("squeue", "-h"), "no job left")
     states = ("sinfo", "-h", "-N", "-p", "gpu", "-o", "%t")
     wait_for(lambda: slurm_output(*states).split() == ["idle"] * cluster.nodes, "idle nodes")

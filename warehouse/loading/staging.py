@@ -18,6 +18,7 @@ import pyarrow as pa
 from grading import VERDICTS
 from harness.problems.problem import Problem
 from jobs.run import trace_files
+from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
 from jobs.run.records import FAILED
@@ -123,7 +124,7 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     Their load order is the order in which they were written.
     """
     plan = [folder.spec_path, folder.problems_path, folder.shards_path]
-    grades = [path for derived in _derived(folder) for path in derived.glob("*.parquet")]
+    grades = [path for derived in _derived(folder) for path in files_in(derived, ".parquet")]
     times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
     times |= {path: graded_at(path) for path in grades}
     files: list[LoadedFile] = []
