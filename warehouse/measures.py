@@ -183,7 +183,7 @@ _AGAINST = {
 MEASURES = frozenset({*_BY_PROBLEM, *_BY_RUN, *_AGAINST, *_OF_PAIRS, "score_reward_correlation"})
 """Names of all measures."""
 _RUNS = """
-SELECT run.*, run_conditions.devices, run_conditions.samples_in_flight,
+SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_conditions.samples_in_flight,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
     (SELECT bool_and(try_cast(regexp_extract(problem_id, '(\\d+)$', 1) AS INTEGER) = problem_index)
         FROM problem WHERE problem.run_id = run.run_id) AS first_problems,

@@ -11,7 +11,7 @@ from warehouse.statistics.ratios import Fractions
 
 _ALIKE = (
     "dataset_hash",
-    "devices",
+    "device_kinds",
     "concurrency",
     "samples_in_flight",
     "top_p",
@@ -20,9 +20,10 @@ _ALIKE = (
     "engine_dtype",
     "engine_target_tensor_parallel",
 )
-"""Not the temperature: SCoT's baseline is greedy."""
+"""Not the temperature: SCoT's baseline is greedy. Not the number of devices that the engines hold: with a draft on a
+device of its own it is one more, which takes nothing from the target, and the target's width is compared."""
 _PAIRS = f"""
-WITH conditions AS (SELECT run.*, devices, samples_in_flight FROM run JOIN run_conditions USING (run_id))
+WITH conditions AS (SELECT run.*, device_kinds, samples_in_flight FROM run JOIN run_conditions USING (run_id))
 SELECT own.x AS own_x, own.y AS own_y, base.x AS base_x, base.y AS base_y
 FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (problem_id)
 JOIN conditions AS own_run ON own_run.run_id = own.run_id

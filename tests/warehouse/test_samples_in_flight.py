@@ -60,10 +60,21 @@ def test_compare_refuses_their_latency_and_says_why(database: Path, run_ids: lis
 
 def test_a_published_ratio_of_two_concurrencies_is_not_refused_for_them() -> None:
     """As in SpecCoT's table 6, where the baseline has one sample in flight."""
-    alike = dict.fromkeys(("dataset_hash", "devices", "top_p", "token_budget"), "same")
+    alike = dict.fromkeys(("dataset_hash", "device_kinds", "top_p", "token_budget"), "same")
     alike |= dict.fromkeys(("engine_kind", "engine_dtype", "engine_target_tensor_parallel"), "same")
     run = {**alike, "concurrency": 8, "samples_in_flight": 8}
     baseline = {**alike, "concurrency": 1, "samples_in_flight": 1}
     assert len(unlike_baseline(run, baseline)) == 2
     assert unlike_baseline(run, baseline, across_concurrencies=True) == []
-    assert len(unlike_baseline(run, {**baseline, "devices": "other"}, across_concurrencies=True)) == 1
+    assert len(unlike_baseline(run, {**baseline, "device_kinds": "other"}, across_concurrencies=True)) == 1
+
+
+def test_a_worker_with_several_shards_has_their_samples_in_flight(tmp_path: Path) -> None:
+    """`--shards-per-task`: two shards of 12 samples in one worker."""
+    folder = cells.finished(tmp_path, MANY, [2] * 4)
+    whole = folder.shard(0)
+    folder.write_shards([whole[:12], whole[12:]])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert connection.execute("SELECT DISTINCT shard FROM sample ORDER BY ALL").fetchall() == [(0,), (1,)]
+        assert connection.execute("SELECT samples_in_flight FROM run_conditions").fetchall() == [(24,)]

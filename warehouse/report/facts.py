@@ -83,7 +83,7 @@ SELECT device, count(*) AS num_attempts, sum(num_devices * seconds) / 3600 AS de
 ) GROUP BY device ORDER BY device
 """
 _CONDITIONS = """
-SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.num_workers,
+SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.device_kinds, run_conditions.num_workers,
     run_conditions.versions, run_conditions.regime,
     (SELECT string_agg(DISTINCT git_commit[:10], ', ' ORDER BY git_commit[:10]) FROM attempt
         WHERE attempt.run_id = $run_id) AS git_commits,

@@ -105,7 +105,8 @@ def _trade_offs(runs: Sequence[RunFacts]) -> list[Figure]:
     groups: dict[tuple[str, int, str], list[int]] = {}
     for place, run in enumerate(runs):
         if run.latency is not None and run.is_graded:
-            key = (run.summary.dataset, run.summary.concurrency, str(run.conditions["devices"] or "unknown device"))
+            devices = str(run.conditions["device_kinds"] or "unknown device")
+            key = (run.summary.dataset, run.summary.concurrency, devices)
             groups.setdefault(key, []).append(place)
     figures = []
     for (dataset, concurrency, devices), places in groups.items():

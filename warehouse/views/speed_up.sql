@@ -25,7 +25,7 @@ JOIN run AS baseline ON
     AND run.engine_target_tensor_parallel = baseline.engine_target_tensor_parallel
 JOIN run_conditions AS run_condition ON run_condition.run_id = run.run_id
 JOIN run_conditions AS base_condition ON base_condition.run_id = baseline.run_id
-WHERE run_condition.devices = base_condition.devices
+WHERE run_condition.device_kinds = base_condition.device_kinds
     AND run_condition.samples_in_flight = base_condition.samples_in_flight;
 COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the speed of a run may be compared: same target, problems, concurrency, sampling, engine and devices, and as many samples in flight where a worker has fewer than the concurrency. same_versions: also the same packages';
 

@@ -1,0 +1,83 @@
+"""What of a run's machine makes its times comparable with another's, and what does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
+from tests.warehouse import cells
+from warehouse.comparison.manifests import differences, latency_mismatches, read_manifests
+from warehouse.database import reader
+from warehouse.load import load_run
+from warehouse.measures import measure
+
+ENGINE = replace(cells.SPEC.engine, target_tensor_parallel=4, draft_tensor_parallel=1)
+OWN_CARD = replace(cells.SPEC, engine=replace(ENGINE, draft_gpus=(0,), target_gpus=(1, 2, 3, 4)))
+SHARED = replace(cells.SPEC, engine=ENGINE)
+ALONE = replace(cells.VANILLA, engine=ENGINE)
+
+
+def ran_on(where: Path, spec: RunSpec, latency: float = 10.0, **attempt: Any) -> str:
+    """Load a finished run whose attempt's record has these values; return its id."""
+    folder = cells.finished(where, spec, [2] * 6, latency=latency)
+    file = folder.trace_files_dir / "a0.parquet"
+    recorded = json.loads(trace_files.read_metadata(file)["attempt"]) | attempt
+    rows = trace_files.read_rows(file)
+    trace_files.write_table(file, trace_files.TRACES, rows, {"attempt": json.dumps(recorded)})
+    load_run(RunFolder(folder.path), where / "w.duckdb")
+    return folder.path.name
+
+
+def mismatches(where: Path, *run_ids: str) -> list[str]:
+    with reader(where / "w.duckdb") as connection:
+        first, second = (read_manifests(connection, [run_id])[run_id] for run_id in run_ids)
+    return latency_mismatches(first, second)
+
+
+def test_a_draft_on_a_gpu_of_its_own_leaves_the_target_comparable_with_the_target_alone(tmp_path: Path) -> None:
+    """As in SCoT: one GPU for the draft and four for the target, against four for the target."""
+    pair = ran_on(tmp_path, OWN_CARD, latency=5.0, num_devices=5)
+    alone = ran_on(tmp_path, ALONE, latency=10.0, num_devices=4)
+    assert mismatches(tmp_path, pair, alone) == []
+    with reader(tmp_path / "w.duckdb") as connection:
+        manifests = read_manifests(connection, [pair, alone])
+        matters = {d.name: d.matter for d in differences(list(manifests.values()))}
+        assert matters["devices"] == matters["GPUs of the target"] == "note", "still named"
+        assert connection.execute("SELECT speed_up FROM speed_up").fetchall() == [(2.0,)]
+        ratio = measure(connection, "ratio_of_means", pair, alone)
+        assert ratio is not None
+        assert ratio.value == 2.0
+
+
+def test_other_cards_and_engines_that_share_cards_are_not_alike(tmp_path: Path) -> None:
+    own = ran_on(tmp_path, OWN_CARD, num_devices=5)
+    shared = ran_on(tmp_path, SHARED, num_devices=4)
+    assert mismatches(tmp_path, own, shared) == ["placement: each on its own GPUs against on the same GPUs"]
+    slower = ran_on(tmp_path, ALONE, num_devices=4, device="NVIDIA L4")
+    assert mismatches(tmp_path, shared, slower) == ["devices: 4 × NVIDIA H100 against 4 × NVIDIA L4"]
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert connection.execute("SELECT * FROM speed_up").fetchall() == []
+        assert measure(connection, "ratio_of_means", shared, slower) is None
+
+
+def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_path: Path) -> None:
+    """Their workers' loop took longer for it: NULL of an old run is not NULL of a new one."""
+    before = {"target": {"kv_tokens": 1000}}
+    now = {"target": {"kv_tokens": 1000, "mean_logprobs": False}}
+    old = ran_on(tmp_path, replace(ALONE, tag="old"), engines=before)
+    new = ran_on(tmp_path, replace(ALONE, tag="new"), engines=now)
+    asked = ran_on(
+        tmp_path,
+        replace(ALONE, tag="asked", engine=replace(ENGINE, logprobs=True)),
+        engines={"target": {"mean_logprobs": True}},
+    )
+    refused = replace(ALONE, tag="refused", engine=replace(ENGINE, logprobs=False))
+    not_asked = ran_on(tmp_path, refused, engines=now)
+    assert mismatches(tmp_path, old, new) == ["log-probabilities asked for: yes against no"]
+    assert mismatches(tmp_path, old, asked) == []
+    assert mismatches(tmp_path, new, not_asked) == [], "--no-logprobs is what the default does"
