@@ -31,12 +31,14 @@ _MAX_FAILED_STARTS = 2
 """Number of failed starts with the same settings after which they are not tried again."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _OpenEngine:
     need: EngineNeed
     """The need with the settings that the engine was opened with."""
     engine: Engine
     start: EngineStart
+    is_used: bool = False
+    """True once a run has had it: one that was canceled while its next engine started has not."""
 
 
 class EnginePool:
@@ -66,17 +68,16 @@ class EnginePool:
         ordered = _in_start_order(needs)
         kept = await self._usable(ordered)
         await self._close(self._open[len(kept) :])
-        leased = [self._leased(need, opened, is_warm=True) for need, opened in zip(ordered, kept, strict=False)]
         for need in ordered[len(kept) :]:
-            opened = await self._start(need, log_dir / f"{need.role}.log")
-            leased.append(self._leased(need, opened, is_warm=False))
-        return {need.role: engine for need, engine in zip(ordered, leased, strict=True)}
+            kept.append(await self._start(need, log_dir / f"{need.role}.log"))
+        return {need.role: self._leased(need, opened) for need, opened in zip(ordered, kept, strict=True)}
 
     async def close(self) -> None:
         """Close all engines, after the last run or after one that failed: what it has left in them is not known."""
         await self._close(list(self._open))
 
-    def _leased(self, need: EngineNeed, opened: _OpenEngine, *, is_warm: bool) -> LeasedEngine:
+    def _leased(self, need: EngineNeed, opened: _OpenEngine) -> LeasedEngine:
+        is_warm, opened.is_used = opened.is_used, True
         return LeasedEngine(opened.engine, need.role, need.settings.max_context, opened.start, is_warm=is_warm)
 
     async def _usable(self, needs: Sequence[EngineNeed]) -> list[_OpenEngine]:

@@ -4,9 +4,9 @@ An engine serves two runs where nothing but these settings differs from what eac
 
 - the context: a run's own limit holds for its requests (`LeasedEngine`), and the engine is opened with the longest. On
   a CPU a context beyond one batch of vLLM also sets the size of a batch, so there it must be equal;
-- the number of sequences, on a CPU: it only limits how many requests run at once, a run never sends more than its own
-  number, and memory is set separately. On a GPU vLLM also sizes its CUDA graphs and buffers by it, so there it must be
-  equal.
+- the number of sequences, on a CPU: it only limits how many requests run at once, and memory is set separately. It must
+  be equal for a run that may send more requests than its own number, because alone they would wait. On a GPU vLLM also
+  sizes its CUDA graphs and buffers by it, so there it must always be equal.
 
 Everything else must be equal: it decides speed or what is written, and vLLM cannot change it while it runs.
 """
@@ -14,7 +14,7 @@ Everything else must be equal: it decides speed or what is written, and vLLM can
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from harness.engine import Choice, Engine, Generation, RequestRefused, Role, Sampling
 from harness.engines.settings import EngineSettings
@@ -31,10 +31,15 @@ class EngineNeed:
     """The model: a local folder, or a hub id that the cache holds."""
     revision: str | None
     settings: EngineSettings
+    may_queue: bool = field(default=False, compare=False)
+    """True if the run may send more requests at a time than `settings.max_num_seqs`."""
 
 
 def may_share(one: EngineNeed, other: EngineNeed) -> bool:
     """Return True if one engine can serve both needs."""
+    must_be_equal = one.settings.device != "cpu" or one.may_queue or other.may_queue
+    if must_be_equal and one.settings.max_num_seqs != other.settings.max_num_seqs:
+        return False
     return _in_common(one) == _in_common(other)
 
 
@@ -56,7 +61,7 @@ def _in_common(need: EngineNeed) -> EngineNeed:
         settings,
         max_context=None,
         max_num_batched_tokens=batched,
-        max_num_seqs=1 if settings.device == "cpu" else settings.max_num_seqs,
+        max_num_seqs=1,
     )
     return replace(need, settings=common)
 

@@ -25,6 +25,11 @@ class Method(Protocol):
         return 1
 
     @property
+    def parallel_verdicts(self) -> int:
+        """Most verdicts of one sample that are asked at the same time."""
+        return 1
+
+    @property
     def rubric(self) -> bool:
         """True where the target's prompt has to explain what a score is."""
         return False

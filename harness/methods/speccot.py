@@ -74,6 +74,11 @@ class SpecCoT(Method):
         return self.drafts
 
     @property
+    def parallel_verdicts(self) -> int:
+        """See Method.parallel_verdicts."""
+        return self.drafts if self.verdict == "separate" else 1
+
+    @property
     def rubric(self) -> bool:
         """True for separate verdicts: their question is one word, which the target's prompt explains."""
         return self.verdict == "separate"

@@ -43,7 +43,7 @@ def new_attempt(
         git_commit=environment.git_commit(),
         slurm_job_id=job,
         device=cards[0].name if cards else environment.accelerator(),
-        num_devices=max(1, len(cards)),
+        num_devices=len(cards) or _num_devices(settings),
         versions=environment.versions(),
         hardware=environment.hardware(),
         engines={
@@ -62,6 +62,15 @@ def new_attempt(
         }
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
     )
+
+
+def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:
+    """Return how many GPUs the engines were given, where no tool lists the cards; 1 on a CPU."""
+    placed = {role: engine.visible_devices for role, engine in settings.items()}
+    named = {name for names in placed.values() for name in names or ()}
+    shared = max((engine.tensor_parallel for role, engine in settings.items() if placed[role] is None), default=0)
+    is_gpu = any(engine.device == "gpu" for engine in settings.values())
+    return max(1, len(named), shared) if is_gpu else 1
 
 
 def _single_id(engine: Engine, text: str) -> int | None:

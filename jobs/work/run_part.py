@@ -77,7 +77,8 @@ class RunPart:
         for role in self.method.roles:
             if (model := models[role]) is None:
                 raise ValueError(f"this method needs a {role} model")
-            needs.append(EngineNeed(role, model.path, model.revision, settings[role]))
+            may_queue = role == "target" and self.method.parallel_verdicts > 1
+            needs.append(EngineNeed(role, model.path, model.revision, settings[role], may_queue))
         return needs
 
     def needs_or_none(self) -> list[EngineNeed]:

@@ -213,8 +213,8 @@ def costs(runs: Sequence[RunFacts]) -> Table:
     )
     caption = (
         "Number of devices of each worker × (start-up time of its engines + time from its start to the end of its "
-        "last call). Not included: attempts that finished no sample, because they leave no record, and time in the "
-        "scheduler's queue."
+        "last call). A start that runs share counts in full for the first of them. Not included: attempts that "
+        "finished no sample, because they leave no record, and time in the scheduler's queue."
     )
     return Table("cost", "Cost", columns, rows, caption, by_run=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,37 @@ async def test_what_two_runs_must_have_in_common(
     for device, expected in (("cpu", on_cpu), ("gpu", on_gpu)):
         [one], [other] = (needs("target", kind="vllm", device=device, **options) for options in ({}, change))
         assert may_share(one, other) is expected, device
+
+
+async def test_a_run_that_would_wait_for_its_verdicts_alone_also_waits_on_a_shared_engine(started: list[Any]) -> None:
+    """SpecCoT's separate verdicts: one per candidate, all at once, so more than the target takes at a time."""
+    few, many = needs("target", concurrency=4)[0], needs("target", concurrency=8)[0]
+    queueing = replace(few, may_queue=True)
+    assert may_share(few, many)
+    assert not may_share(queueing, many)
+    assert not may_share(many, queueing)
+    assert may_share(queueing, few)
+
+
+async def test_a_start_that_a_canceled_run_never_used_is_charged_to_the_run_that_uses_it(
+    started: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = factory.start
+
+    async def slow_draft(source: Any, role: Role, *arguments: Any) -> Any:
+        if role == "draft":
+            await asyncio.sleep(60)
+        return await start(source, role, *arguments)
+
+    async with EnginePool() as pool:
+        monkeypatch.setattr(factory, "start", slow_draft)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(pool.lease(needs("draft", "target"), tmp_path), 0.1)
+        monkeypatch.setattr(factory, "start", start)
+        for is_warm in (False, True):
+            engines = await pool.lease(needs("draft", "target"), tmp_path)
+            assert [engine.is_warm for engine in engines.values()] == [is_warm] * 2
+    assert [role for role, _, _ in started] == ["target", "draft"]
 
 
 async def test_an_engine_that_has_died_is_not_handed_on(started: list[Any], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from jobs.run import trace_files
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import EngineSpec
 from jobs.run.state import compact, read_state
+from jobs.work import attempt as attempts
 from jobs.work.worker import ShardBusyError, run_shard
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
@@ -130,3 +132,16 @@ def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monke
     attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
     assert (attempt["device"], attempt["num_devices"]) == ("NVIDIA H100", 2)
     assert [gpu["uuid"][:12] for gpu in attempt["hardware"]["gpus"]] == ["GPU-00000003", "GPU-00000005", "GPU-00000006"]
+
+
+def test_cards_that_no_tool_lists_are_counted_by_what_the_engines_were_given() -> None:
+    """Otherwise a job on four cards in a container without nvidia-smi would cost a quarter."""
+
+    def counted(draft: EngineSettings, target: EngineSettings) -> int:
+        return attempts._num_devices({"draft": draft, "target": target})
+
+    gpu = EngineSettings(device="gpu")
+    assert counted(gpu, replace(gpu, tensor_parallel=4)) == 4, "on the same cards"
+    apart = replace(gpu, tensor_parallel=4, visible_devices=("1", "2", "3", "4"))
+    assert counted(replace(gpu, visible_devices=("0",)), apart) == 5
+    assert counted(EngineSettings(), EngineSettings(tensor_parallel=2)) == 1, "a CPU"
