@@ -1,9 +1,13 @@
-"""Where the processes of an engine keep compiled code: on the node's own disk, one folder for each worker.
+"""Where the processes of an engine keep files: on the node's own disk, one folder for each worker.
 
 vLLM, Triton, FlashInfer and CUDA keep compiled code below the home directory, which nodes usually share. A hundred
 nodes that start together would write the same files there. vLLM also writes one of its files in place and reads it
 without expecting half of it (compilation/backends.py in vLLM 0.32), so two workers of one node get a folder each: the
 first one that no other worker has locked, so that later workers find what earlier ones compiled.
+
+Every start of vLLM also leaves some sockets and a file by which ranks find each other, all with random names, in the
+folder for temporary files. Here that is a folder of the worker's own, which is removed when the worker ends. What a
+killed worker has left is removed by the next worker of the same user on the node.
 """
 
 from __future__ import annotations
@@ -32,52 +36,97 @@ _FOLDERS: Mapping[str, str] = {
 """Environment variables of the libraries, with the name of each one's folder."""
 _NUM_FOLDERS = 64
 """Most workers of one user on a node that get a folder which later workers find again."""
-_SOCKET_FOLDER = "VLLM_RPC_BASE_PATH"
-_MAX_SOCKET_FOLDER_CHARACTERS = 60
+_TEMPORARY = "tmp"
+"""Folder for what nobody can use after this worker."""
+_TEMPORARY_FOLDER, _SOCKET_FOLDER = "TMPDIR", "VLLM_RPC_BASE_PATH"
+_MAX_SOCKET_FOLDER_CHARACTERS = 70
 """A socket's path has at most 107 characters, and vLLM adds a name of 37."""
-_held: dict[int, tuple[Path, int | None]] = {}
-"""Folder and lock of each process that has one: of this one, and in a forked process also its parent's."""
+_SHORT = "/tmp"
+"""Where sockets are if the folder for temporary files has a long name, as in jobs of some sites."""
+_held: dict[tuple[int, str], tuple[Path, int | None]] = {}
+"""Folders and locks by process and disk: those of this process, and in a forked process also its parent's."""
 
 
 def variables() -> dict[str, str]:
-    """Return the variables that put caches on the node's own disk, without those that the environment already sets."""
-    folder = _folder()
-    chosen = {} if folder is None else {name: str(folder / own) for name, own in _FOLDERS.items()}
-    if len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER_CHARACTERS:
-        chosen[_SOCKET_FOLDER] = "/tmp"
-    return {name: path for name, path in chosen.items() if name not in os.environ}
+    """Return the variables that put caches, temporary files and sockets on the node's own disk.
+
+    Those that the environment already sets are left out, except for the folder of temporary files, which is below the
+    one that the environment names.
+    """
+    disk = tempfile.gettempdir()
+    folder = _folder(disk)
+    if folder is None:
+        return {} if len(disk) <= _MAX_SOCKET_FOLDER_CHARACTERS or _SOCKET_FOLDER in os.environ else _sockets(_SHORT)
+    chosen = {name: str(folder / own) for name, own in _FOLDERS.items()} | _sockets(str(folder / _TEMPORARY))
+    if len(chosen[_SOCKET_FOLDER]) > _MAX_SOCKET_FOLDER_CHARACTERS:
+        short = _folder(_SHORT)
+        chosen |= _sockets(_SHORT if short is None else str(short / _TEMPORARY))
+    left = {name: path for name, path in chosen.items() if name not in os.environ}
+    return {**left, _TEMPORARY_FOLDER: str(folder / _TEMPORARY)}
 
 
-def _folder() -> Path | None:
-    """Return this worker's folder, the same in all calls; None, with a warning, where none can be made."""
-    if os.getpid() not in _held:
+def _sockets(folder: str) -> dict[str, str]:
+    return {_SOCKET_FOLDER: folder}
+
+
+def _folder(disk: str) -> Path | None:
+    """Return this worker's folder on a disk, the same in all calls; None, with a warning, where none can be made."""
+    process = os.getpid()
+    if (process, disk) not in _held:
         try:
-            _held[os.getpid()] = _take()
+            folder, lock = _take(Path(disk))
+            (folder / _TEMPORARY).mkdir(mode=0o700)
         except OSError as error:
             warnings.warn(f"compiled code is kept in the home directory, because {error}", stacklevel=3)
             return None
-    return _held[os.getpid()][0]
+        atexit.register(_remove, folder / _TEMPORARY, process)
+        _held[process, disk] = folder, lock
+    return _held[process, disk][0]
 
 
-def _take() -> tuple[Path, int | None]:
+def _take(disk: Path) -> tuple[Path, int | None]:
     """Return a folder that no other worker uses, with the descriptor of its lock, which is held until this one ends."""
-    root = Path(tempfile.gettempdir()) / f"speculative-harness-{os.getuid()}"
+    root = disk / f"speculative-harness-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     if _is_own(root):
         for number in range(_NUM_FOLDERS):
             folder = root / f"worker-{number}"
             folder.mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # another worker has it, or this filesystem has no locks
-                os.close(lock)
-            else:
+            lock = _locked(folder)
+            if lock is not None:
+                _remove_leftovers(root)
+                _remove(folder / _TEMPORARY)
                 _share(root / "modelinfos", folder / _FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
                 return folder, lock
-    private = Path(tempfile.mkdtemp(prefix="speculative-harness-"))
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    private = Path(tempfile.mkdtemp(prefix="speculative-harness-", dir=disk))
+    atexit.register(_remove, private, os.getpid())
     return private, None
+
+
+def _locked(folder: Path) -> int | None:
+    """Return the descriptor of a folder's lock; None where another worker has it, or there are no locks."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _remove_leftovers(root: Path) -> None:
+    """Remove the temporary files of workers that were killed: those of folders that nobody has locked."""
+    for left in root.glob(f"worker-*/{_TEMPORARY}"):
+        with contextlib.suppress(OSError):
+            if (lock := _locked(left.parent)) is not None:
+                _remove(left)
+                os.close(lock)
+
+
+def _remove(folder: Path, process: int | None = None) -> None:
+    """Remove a folder with its contents; where a process is named, only in this one."""
+    if process in (None, os.getpid()):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _share(shared: Path, link: Path) -> None:

@@ -1,11 +1,15 @@
-"""Compiled code is kept on the node's own disk, apart for each worker, where nobody else can put files."""
+"""Compiled code and temporary files are on the node's disk, apart for each worker, where nobody else can put files."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +21,40 @@ from harness.engines.variables import variables
 ROOT = Path(__file__).resolve().parents[3]
 
 
+_PRINT = "from harness.engines import caches; print(caches.variables()[{name!r}], flush=True); input()"
+
+
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def short() -> Iterator[Path]:
+    """A folder with a name that is short enough for sockets."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The node's own disk, with no folder taken, and an environment without settings of the user's."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(caches, "_held", {})
+    monkeypatch.setattr(caches, "_SHORT", str(short))
     for name in [*caches._FOLDERS, "VLLM_RPC_BASE_PATH"]:
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+def started(disk: Path, name: str) -> tuple[subprocess.Popen[str], Path]:
+    """Start a worker that prints one of its variables and ends after a line of input; returns that folder, too."""
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _PRINT.format(name=name)],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(disk)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdout is not None
+    return worker, Path(worker.stdout.readline().strip())
 
 
 def test_every_cache_is_below_a_folder_of_the_user_on_the_nodes_disk(disk: Path) -> None:
@@ -46,19 +76,10 @@ def test_the_users_own_setting_is_kept(disk: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_two_workers_have_a_folder_each_and_a_later_one_finds_the_first(disk: Path) -> None:
-    program = "from harness.engines import caches; print(caches.variables()['VLLM_CACHE_ROOT'], flush=True); input()"
     folders = []
     for held in (True, False):
-        worker = subprocess.Popen(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(disk)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert worker.stdout is not None
-        folders.append(Path(worker.stdout.readline().strip()))
+        worker, folder = started(disk, "VLLM_CACHE_ROOT")
+        folders.append(folder)
         if held:
             assert Path(caches.variables()["VLLM_CACHE_ROOT"]) != folders[0]
         worker.communicate("\n")
@@ -94,9 +115,50 @@ def test_a_disk_without_room_leaves_the_usual_folders(disk: Path, monkeypatch: p
         assert not caches.variables().keys() & caches._FOLDERS.keys()
 
 
-def test_sockets_have_paths_that_are_short_enough(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "VLLM_RPC_BASE_PATH" not in caches.variables() or len(str(disk)) > 60
+def test_sockets_have_paths_that_are_short_enough(disk: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = disk / ("job-" * 20)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    assert caches.variables()["VLLM_RPC_BASE_PATH"] == "/tmp"
+    chosen = caches.variables()
+    folder = Path(chosen["VLLM_RPC_BASE_PATH"])
+    assert folder.is_relative_to(short)
+    assert Path(chosen["TMPDIR"]).is_relative_to(long)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(folder / "00000000-0000-0000-0000-000000000000"))
+    assert len(f"/tmp/speculative-harness-{2**32}/worker-63/tmp") <= caches._MAX_SOCKET_FOLDER_CHARACTERS
+
+
+def test_temporary_files_are_in_a_folder_that_goes_with_the_worker(disk: Path, short: Path) -> None:
+    workers = [started(short, name) for name in ("TMPDIR", "VLLM_RPC_BASE_PATH")]
+    folders = [folder for _, folder in workers]
+    assert folders[0] != folders[1], "each worker has its own"
+    for worker, folder in workers:
+        assert folder.is_relative_to(short)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "vllm_dist_0").touch()
+        worker.communicate("\n")
+    assert not any(folder.exists() for folder in folders)
+    assert all((folder.parent / "lock").exists() for folder in folders), "compiled code stays"
+
+
+def test_what_killed_workers_leave_is_removed_by_the_next_one(short: Path) -> None:
+    (first, _), (second, of_second), (third, of_third) = (started(short, "TMPDIR") for _ in range(3))
+    (of_second / "vllm_dist_0").touch()
+    (of_third / "vllm_dist_0").touch()
+    second.send_signal(signal.SIGKILL)
+    second.communicate()
+    first.communicate("\n")
+    next_one, of_next = started(short, "TMPDIR")
+    assert of_next != of_second, "the next worker has the folder of the first"
+    assert not of_second.exists()
+    assert list(of_third.iterdir()), "a worker that runs keeps its own"
+    for worker in (third, next_one):
+        worker.communicate("\n")
+
+
+def test_a_process_that_is_forked_leaves_the_folder_to_its_parent(disk: Path) -> None:
+    folder = Path(caches.variables()["TMPDIR"])
+    caches._remove(folder, os.getpid() + 1)
+    assert folder.exists()
+    caches._remove(folder, os.getpid())
+    assert not folder.exists()
