@@ -145,6 +145,18 @@ def held_gpus(engines: Iterable[tuple[Sequence[str] | None, int]]) -> list[Gpu]:
     return held
 
 
+def whole_names() -> tuple[str, ...] | None:
+    """Return what CUDA_VISIBLE_DEVICES should be where it has beginnings of UUIDs; None where it has none.
+
+    CUDA takes them. vLLM looks for a card of exactly that name, and does not start (vllm-project/vllm#51677).
+    """
+    names = _names(_CUDA) or []
+    if not any(name.startswith(("GPU-", "MIG-")) for name in names):
+        return None
+    found = tuple(card.device for card in select(names, node_gpus()) if card.vendor == "nvidia")
+    return found if found and list(found) != names else None
+
+
 def slurm_devices() -> tuple[str, ...] | None:
     """Return what CUDA_VISIBLE_DEVICES should be in a Slurm job that names its cards without setting the variable.
 

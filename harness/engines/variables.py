@@ -50,7 +50,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         if (devices := settings.visible_devices) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
             environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same
-        elif (devices := gpus.slurm_devices()) is not None:
+        elif (devices := gpus.slurm_devices() or gpus.whole_names()) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     if (allowed := os.environ.get("VLLM_PLUGINS")) is not None:
         environment["VLLM_PLUGINS"] = ",".join(filter(None, [allowed, parent_watch.ENTRY_POINT]))

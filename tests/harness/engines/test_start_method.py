@@ -77,6 +77,24 @@ def test_an_engine_sees_only_the_cards_that_slurm_names(tmp_path: Path, monkeypa
     assert "CUDA_VISIBLE_DEVICES" not in variables(EngineSettings(kind="vllm", device="cpu"))
 
 
+@pytest.mark.parametrize(
+    ("visible", "given"),
+    [
+        ("GPU-00000006,GPU-00000001-aaaa", "6,1"),
+        ("GPU-00000006-aaaa-bbbb-cccc-dddddddddddd", None),
+        ("3,5", None),
+        ("GPU-ffffffff", None),
+    ],
+)
+def test_an_engine_gets_the_whole_names_of_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str, given: str | None
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(i) for i in range(8)])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    chosen = variables(EngineSettings(kind="vllm", device="gpu")).get("CUDA_VISIBLE_DEVICES")
+    assert chosen == (given and ",".join(card(int(number))["uuid"] for number in given.split(",")))
+
+
 @pytest.mark.vllm
 @needs_vllm
 def test_a_run_ends_well_where_vllm_would_fork(tmp_path: Path) -> None:
