@@ -162,12 +162,21 @@ def _tail(log_path: Path) -> str:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
+    """Set variables, and afterwards restore them and every other variable of vLLM's.
+
+    vLLM sets some in this process for models of certain kinds (VLLM_USE_DEEP_GEMM_E8M0, VLLM_USE_BREAKABLE_CUDAGRAPH).
+    The engine that starts next would compute in another way than alone.
+    """
+    before = {name: os.environ.get(name) for name in {*variables, *_own_names()}}
     try:
         _set(variables)
         yield
     finally:
-        _set(before)
+        _set({**dict.fromkeys(_own_names()), **before})
+
+
+def _own_names() -> list[str]:
+    return [name for name in os.environ if name.startswith("VLLM_")]
 
 
 def _set(variables: Mapping[str, str | None]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import psutil
 import pytest
 
+from harness.engines import processes
 from tests.requirements import skip_by_design
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,3 +138,14 @@ def test_the_guard_ends_with_its_worker(tmp_path: Path) -> None:
         tree.end()
         psutil.wait_procs([guard], timeout=LIMIT_SECONDS)
         assert not guard.is_running()
+
+
+def test_a_start_leaves_no_variable_of_vllm_to_the_next_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "of the user")
+    monkeypatch.delenv("VLLM_USE_DEEP_GEMM_E8M0", raising=False)
+    monkeypatch.delenv("VLLM_PORT", raising=False)
+    with processes.starting(tmp_path / "engine.log", {"VLLM_PORT": "1", "VLLM_ATTENTION_BACKEND": None}):
+        assert os.environ["VLLM_PORT"] == "1"
+        os.environ["VLLM_USE_DEEP_GEMM_E8M0"] = "1"  # as vLLM's reader of configurations does
+    assert os.environ["VLLM_ATTENTION_BACKEND"] == "of the user"
+    assert not {"VLLM_PORT", "VLLM_USE_DEEP_GEMM_E8M0"} & os.environ.keys()
