@@ -81,7 +81,7 @@ class VLLMProcess:
         if self._settings.speculation is not None and self._settings.speculation.drafts:
             self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
         self.context_tokens = int(llm.model_config.max_model_len)
-        self.kv_tokens = int(cache.num_gpu_blocks * cache.block_size) if cache.num_gpu_blocks else None
+        self.kv_tokens = _kv_tokens(cache)
         await self._load_adapter()
         await self._first_requests()
 
@@ -208,3 +208,15 @@ class VLLMProcess:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
             front_end.after_end(llm)
+
+
+def _kv_tokens(cache: Any) -> int | None:
+    """Return the tokens that a cache holds; None where vLLM does not say.
+
+    Where layers of several kinds take blocks of one pool, fewer than its blocks have: vLLM's own figure is for requests
+    of the longest length.
+    """
+    if not cache.num_gpu_blocks:
+        return None
+    tokens = int(cache.num_gpu_blocks * cache.block_size)
+    return min(tokens, getattr(cache, "kv_cache_size_tokens", None) or tokens)
