@@ -33,8 +33,8 @@ class ModelFiles:
 
 def find(role: Role, name: str, question: Question) -> ModelFiles:
     """Find a model by name, hub id or folder, and check its files. Nothing is downloaded or converted."""
-    if Path(name).expanduser().is_dir():
-        return _checked(role, name, Path(name).expanduser(), question)
+    if (folder := models.folder_named(name)) is not None:
+        return _checked(role, name, folder, question)
     if Path(name).is_absolute():
         return ModelFiles(
             [failure(role, f"{name} is not on this machine: put it on a filesystem that the nodes share")]

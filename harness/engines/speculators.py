@@ -5,7 +5,6 @@ Only configuration files are read, so that a login node can check them without t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,6 @@ from typing import Any
 
 from harness.engines.speculation import Proposer
 from harness.weights import models
-
-_CONFIG_LIMIT = 4 << 20
-"""Bytes of the largest config.json that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +65,7 @@ def config_at_hand(reference: models.ModelRef) -> Mapping[str, Any] | None:
         path = snapshots / (reference.revision or "unpinned") / "config.json"
         if not path.is_file():
             return None
-    try:
-        if path.stat().st_size > _CONFIG_LIMIT:
-            raise ValueError("it is too large")
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as problem:
-        raise ValueError(f"{path} is not a valid configuration ({problem})") from problem
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} is not a valid configuration (no JSON object)")
-    return config
+    return models.read_config(path)
 
 
 def check_pair(

@@ -160,6 +160,9 @@ def read_shape(name: str, config: Mapping[str, Any], file_bytes: int | None = No
     heads = _size(name, own, "num_attention_heads")
     hidden = _size(name, own, "hidden_size")
     family = str(own.get("model_type", config.get("model_type", "")))
+    head_dim = _optional(own, "head_dim") or hidden // heads
+    if head_dim == 0:
+        raise ValueError(f"{name}: config.json has {heads} attention heads and a hidden size of only {hidden}")
     experts = _optional(own, "num_experts") or _optional(own, "num_local_experts")
     quantized_outputs, quantized_inputs = _quantized_groups(config.get("quantization_config"))
     dtype = str(own.get("dtype") or own.get("torch_dtype") or config.get("torch_dtype") or "bfloat16")
@@ -169,7 +172,7 @@ def read_shape(name: str, config: Mapping[str, Any], file_bytes: int | None = No
         hidden=hidden,
         heads=heads,
         kv_heads=_optional(own, "num_key_value_heads") or heads,
-        head_dim=_optional(own, "head_dim") or hidden // heads,
+        head_dim=head_dim,
         intermediate=_optional(own, "intermediate_size") or 4 * hidden,
         vocabulary=_size(name, own, "vocab_size"),
         tied=own.get("tie_word_embeddings", config.get("tie_word_embeddings")) is True,
@@ -227,7 +230,7 @@ def _kv_unknown(family: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _unfamiliar(family: str) -> str:
-    return f"models of the type {family[:40] or 'without a name'!r} are not known here"
+    return f"models of the type {family[:40]!r} are not known here" if family else "config.json names no model_type"
 
 
 def _size(name: str, config: Mapping[str, Any], key: str) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from harness.engine import Role
 from harness.weights import smollm
@@ -102,11 +102,10 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
         return ModelRef(smollm.NAME, str(folder), None, folder_fingerprint(folder))
     if pinned_model := MODELS.get(name.lower()):
         return ModelRef(pinned_model.name, pinned_model.hub_id, revision or pinned_model.revision, None)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
+    if (local := folder_named(name)) is not None:
+        if not (local / "config.json").is_file():
             raise ValueError(f"the folder {name} has no config.json, so it is not a model in Hugging Face format")
-        folder = folder.resolve()
+        folder = local.resolve()
         return ModelRef(folder.name, str(folder), None, folder_fingerprint(folder))
     hub = re.fullmatch(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?", name)
     if hub:
@@ -115,14 +114,43 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     raise ValueError(f"unknown model {name!r}; valid: {', '.join([*MODELS, *PAIR])}, or a hub id org/name or a folder")
 
 
+def folder_named(name: str) -> Path | None:
+    """Return the folder of that name; None where there is none, or where no folder can have such a name."""
+    try:
+        folder = Path(name).expanduser()
+        return folder if name.strip() and folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long, the home of no user, a null byte
+        return None
+
+
 _WINDOWS, _WINDOW_BYTES = 256, 16 << 10
 """Evenly spaced samples of each weight file: fine-tunes of the same base have equal names and sizes, and
 reading gigabytes at every launch is too slow."""
 
 
+_CONFIG_LIMIT = 4 << 20
+"""Bytes of the largest config.json that is read."""
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a model's config.json. Raises ValueError, with one line, where it is no configuration."""
+    try:
+        if path.stat().st_size > _CONFIG_LIMIT:
+            raise ValueError("it is too large")
+        config = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as problem:
+        raise ValueError(f"{path} is not a valid configuration ({problem})") from problem
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} is not a valid configuration (no JSON object)")
+    return config
+
+
 def folder_fingerprint(folder: Path) -> str:
-    """Return 16 hex digits that identify a model folder, without reading gigabytes of weights."""
-    config = json.loads((folder / "config.json").read_bytes())
+    """Return 16 hex digits that identify a model folder, without reading gigabytes of weights.
+
+    Raises ValueError, with one line, where its config.json is no configuration.
+    """
+    config = read_config(folder / "config.json")
     # The version of the library that wrote the file, not a property of the model.
     config.pop("transformers_version", None)
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
@@ -172,7 +200,7 @@ def by_role(
         return ModelNames(named, None)
     pair = default_pair(method, device)
     defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
-    return ModelNames({role: named.get(role) or name for role, name in defaults.items() if role in roles}, pair.notice)
+    return ModelNames({role: named.get(role, name) for role, name in defaults.items() if role in roles}, pair.notice)
 
 
 def bundled_folder() -> Path:
