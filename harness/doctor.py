@@ -12,7 +12,6 @@ import socket
 import sys
 from collections.abc import Container, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -85,7 +84,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         models=_models(launch, cluster),
         tensor_parallel=_given({"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}),
         memory=_given({"draft": launch.draft_memory, "target": launch.target_memory}),
-        cards_are_shared=placement.shares_a_card("draft", _placement(launch)),
+        cards=_placement(launch),
         selection_adapter=_adapter(launch.selection_adapter),
         speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
         spec_decode=_proposer(launch),
@@ -155,8 +154,8 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
 
     `further_names` are valid beside the models' names.
     """
-    if Path(name).expanduser().is_dir():
-        return str(Path(name).expanduser().absolute())
+    if (folder := models.folder_named(name)) is not None:
+        return str(folder.absolute())
     if name.lower() not in {smollm.NAME, *models.PAIR} and name.lower() not in further_names:
         models.resolve(name)
     return name

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +24,10 @@ from typing import Any, Literal
 
 _TIMEOUT_SECONDS = 30.0
 """nvidia-smi initializes every card where no persistence daemon keeps them initialized, which takes seconds each."""
+_PAUSE_SECONDS = 120.0
+"""For so long a tool that did not answer is not asked again: where a driver hangs, each question costs its limit."""
+_unanswered: dict[str, float] = {}
+"""Paths of tools that did not answer, with the time of `time.monotonic` when they were given up."""
 _FIELDS = ("index", "uuid", "name", "memory.total", "memory.used", "driver_version")
 _LATER_FIELDS = ("compute_cap", "compute_mode", "mig.mode.current")
 """Fields that nvidia-smi of older drivers lacks."""
@@ -316,13 +322,20 @@ def _amd_card(key: str, values: dict[str, Any], driver: str | None) -> Gpu:
 def _run(command: list[str]) -> str:
     """Return what a driver's tool prints. Raises QueryFailed."""
     tool = command[0]
-    if shutil.which(tool) is None:
+    path = shutil.which(tool)
+    if path is None:
         raise QueryFailed(f"{tool} is not installed")
+    no_answer = f"{tool} does not answer within {_TIMEOUT_SECONDS:.0f} s"
+    if time.monotonic() - _unanswered.get(path, -math.inf) < _PAUSE_SECONDS:
+        raise QueryFailed(no_answer)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as problem:
+    except subprocess.TimeoutExpired as problem:
+        _unanswered[path] = time.monotonic()
+        raise QueryFailed(no_answer) from problem
+    except OSError as problem:
         raise QueryFailed(str(problem)) from problem
     if done.returncode != 0:
         text = (done.stdout.strip() or done.stderr.strip())[:120]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.engine import Role
+from harness.engines import placement
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -38,8 +39,8 @@ class Question:
     """Widths that were asked for; an engine without one gets what its node chooses."""
     memory: Mapping[Role, float] = field(default_factory=dict)
     """Memory shares that were asked for."""
-    cards_are_shared: bool = True
-    """Whether draft and target may be on one GPU."""
+    cards: Mapping[Role, tuple[int, ...] | None] = field(default_factory=dict)
+    """Numbers of the GPUs that an engine was given among the worker's; None or no entry: all."""
     selection_adapter: str | None = None
     """Absolute folder of the target's LoRA weights, if any."""
     speculator: str | None = None
@@ -80,6 +81,11 @@ class Question:
     """Time limit of each group of checks; exceeding it is a warning."""
 
     @property
+    def cards_are_shared(self) -> bool:
+        """Whether draft and target may be on one GPU."""
+        return placement.shares_a_card("draft", {"draft": self.cards.get("draft"), "target": self.cards.get("target")})
+
+    @property
     def workers_run_here(self) -> bool:
         """True if workers would run on this machine; False on a login node."""
         return self.on_node or self.cluster != "slurm"
@@ -91,7 +97,9 @@ class Question:
     @classmethod
     def read(cls, path: Path) -> Question:
         """Read a file with the output of `to_json`."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        values = json.loads(path.read_text(encoding="utf-8"))
+        cards = {role: numbers and tuple(numbers) for role, numbers in values.pop("cards").items()}
+        return cls(**values, cards=cards)
 
 
 def ok(subject: str, text: str) -> Check:

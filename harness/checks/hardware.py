@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -12,6 +13,8 @@ from harness import environment, gpus
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 
+_QUERIES: Mapping[str, Callable[[], object]] = {"nvidia-smi": gpus.query_nvidia, "rocm-smi": gpus.query_amd}
+"""The drivers' tools, and what asks them."""
 _USED_BY_OTHERS = 0.1
 """Share of a GPU's memory that others may use without a warning."""
 
@@ -27,9 +30,11 @@ def check_devices(question: Question) -> Iterator[Check]:
     sbatch = question.sbatch or {}
     gpu_options = [key for key in ("gpus", "gpus-per-node", "gres") if question.on_node and sbatch.get(key)]
     if gpu_options:
-        yield failure("gpu", f"none in this job despite {', '.join(gpu_options)}: check gres.conf and drivers")
+        yield failure(
+            "gpu", f"none in this job despite {', '.join(gpu_options)}{_failed_tools()}: check gres.conf and drivers"
+        )
     else:
-        yield warning("gpu", "none: engines run on the CPU, slowly")
+        yield warning("gpu", f"none{_failed_tools()}: engines run on the CPU, slowly")
     yield _cpu()
 
 
@@ -67,15 +72,25 @@ def _gpus(question: Question) -> Iterator[Check]:
 
 def _why_unknown() -> str:
     """Return why no card is listed where there is one."""
-    reasons = []
-    for query in (gpus.query_nvidia, gpus.query_amd):
-        try:
-            query()
-        except gpus.QueryFailed as failed:
-            reasons.append(str(failed))
-        else:
-            return "CUDA_VISIBLE_DEVICES (ROCm: ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES) names none that is listed"
-    return "; ".join(reasons)
+    reasons = [_failure(query) for query in _QUERIES.values()]
+    if None in reasons:
+        return "CUDA_VISIBLE_DEVICES (ROCm: ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES) names none that is listed"
+    return "; ".join(reason for reason in reasons if reason)
+
+
+def _failed_tools() -> str:
+    """Return why the drivers' tools that are installed list no card, as the continuation of a sentence."""
+    failures = [_failure(query) for tool, query in _QUERIES.items() if shutil.which(tool) is not None]
+    reasons = "; ".join(failure for failure in failures if failure)
+    return f", and {reasons}" if reasons else ""
+
+
+def _failure(query: Callable[[], object]) -> str | None:
+    try:
+        query()
+    except gpus.QueryFailed as failed:
+        return str(failed)
+    return None
 
 
 def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:

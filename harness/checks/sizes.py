@@ -96,6 +96,7 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
         dtype=question.dtype,
         widths=question.tensor_parallel,
         shares=question.memory,
+        cards=question.cards,
         speculator=proposes,
         speculative_tokens=question.spec_tokens,
         adapter_rank=adapter.read(question.selection_adapter).served_rank if question.selection_adapter else 0,

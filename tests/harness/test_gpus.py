@@ -178,3 +178,13 @@ def test_a_card_that_two_engines_share_is_held_once(tmp_path: Path, monkeypatch:
     assert [card.index for card in gpus.held_gpus([(None, 1), (None, 2)])] == [4, 5]
     assert [card.index for card in gpus.held_gpus([(("7",), 1), (("4", "5"), 2)])] == [7, 4, 5]
     assert gpus.held_gpus([]) == []
+
+
+def test_a_tool_that_did_not_answer_is_not_asked_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "_TIMEOUT_SECONDS", 0.5)
+    asked = tmp_path / "asked"
+    put_tool(tmp_path / "bin", monkeypatch, "nvidia-smi", f"#!/bin/sh\necho >> {asked}\nexec sleep 60\n")
+    for _ in range(3):
+        with pytest.raises(gpus.QueryFailed, match="nvidia-smi does not answer"):
+            gpus.query_nvidia()
+    assert len(asked.read_text().splitlines()) == 1

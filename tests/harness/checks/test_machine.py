@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import environment, installation
+from harness import environment, gpus, installation
 from harness.checks import every, hardware, packages, storage
 from harness.checks.check import Check, Status
 from jobs.slurm.checks import check_slurm
@@ -221,6 +221,23 @@ def test_a_driver_that_fails_is_a_failure_with_its_message(tmp_path: Path, monke
     [check] = hardware.check_devices(QUESTION)
     assert check.status == "failure"
     assert "Failed to initialize NVML" in check.text
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo NVIDIA-SMI has failed; exit 9", "nvidia-smi ended with status 9: 'NVIDIA-SMI has failed'"),
+        ("exec sleep 60", "nvidia-smi does not answer within 1 s"),
+    ],
+)
+def test_where_no_gpu_is_found_the_reason_of_the_driver_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    monkeypatch.setattr(gpus, "_TIMEOUT_SECONDS", 1.0)
+    put_tool(tmp_path, monkeypatch, "nvidia-smi", f"#!/bin/sh\n{script}\n")
+    first = next(iter(hardware.check_devices(QUESTION)))
+    assert first.status == "warning"
+    assert reason in first.text
 
 
 def test_a_job_that_requested_gpus_and_sees_none_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
