@@ -95,8 +95,15 @@ def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> No
     if launch.workers_per_task > 1 and of_worker.count < needed:
         raise ValueError(
             f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "
-            f"its engines need {needed}"
+            f"its engines need {needed}; {_most_workers(sbatch, needed)}"
         )
+
+
+def _most_workers(sbatch: Mapping[str, Any], needed: int) -> str:
+    """Return in words how many workers that need so many cards fit into one task."""
+    task = job_cards.cards_of_worker(sbatch)
+    most = task.count // needed if task is not None else 0
+    return f"valid: at most {most}" if most else "ask for more GPUs"
 
 
 def _check_output(folder: Path) -> None:
@@ -252,6 +259,15 @@ def _placement(spec: RunSpec) -> list[str]:
     return [f"{places}, of those of a worker"] if places else []
 
 
+def _workers_without_shards(prepared: PreparedLaunch) -> list[str]:
+    """Return a line where tasks have fewer shards than workers, so that a part of their GPUs and cores stays idle."""
+    wanted = prepared.launch.workers_per_task
+    if prepared.cluster != "slurm" or prepared.num_shards >= wanted:
+        return []
+    has = counted(prepared.num_shards, "has a shard", "have a shard")
+    return [f"only {has} of the {wanted} workers of a task; the others do not start: --shards {wanted} or more"]
+
+
 def print_plan(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch comes to."""
     spec = prepared.plan.spec
@@ -271,6 +287,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         *_token_speculation(spec),
         *_placement(spec),
         *prepared.sizes,
+        *_workers_without_shards(prepared),
     ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

@@ -63,7 +63,7 @@ def check(placement: Placement, num_available: int | None, where: str) -> None:
     """Raise ValueError where a number is higher than the cards of a worker go; `num_available` is None if unknown."""
     for role, numbers in placement.items():
         if numbers is not None and num_available is not None and max(numbers) >= num_available:
-            valid = {0: "", 1: "0, "}.get(num_available, f"0 to {num_available - 1}, ")
+            valid = {0: "", 1: "0 or "}.get(num_available, f"0 to {num_available - 1}, or ")
             raise ValueError(
                 f"--{role}-gpus {written(numbers)}: {where} {counted(num_available, 'GPU')}; valid: {valid}{ALL}"
             )

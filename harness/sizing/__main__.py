@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from harness.cli.command import OneLineErrors
-from harness.engine import Role
-from harness.methods import METHODS, Method, build
+from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
+from harness.methods import METHODS, build
 from harness.sizing.cards import Card, parse_cards
 from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
 from harness.sizing.refusal import describe_cards
-from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, check_plannable, most_tokens, planned
+from harness.sizing.run_sizing import (
+    ModelFiles,
+    RunSizing,
+    assumed_models,
+    check_flags,
+    check_plannable,
+    most_tokens,
+    planned,
+)
 from harness.weights import models
 
 _TYPES = ("L40S", "A100-40", "A100-80", "H100-80")
@@ -26,6 +36,10 @@ _COUNTS = (1, 2, 4, 8)
 _PROMPT_TOKENS = 1024
 """What launches reserve for a problem of two short paragraphs, its template and its instructions."""
 _WIDTH_OF_A_FILE = 180
+_UNLIMITED = 10_000
+_BETWEEN_COLUMNS = 2
+_COLUMNS = ("tensor parallel", "memory share", "KV tokens")
+_HELP_OF_MODELS = "A known name, a Hugging Face id, or a folder.  [default: the method's, as in harness.launch]"
 _EXAMPLES = """\b
 Examples:
   python -m harness.sizing
@@ -35,7 +49,14 @@ Examples:
 
 
 @click.command(cls=OneLineErrors, epilog=_EXAMPLES)
-@click.option("--gpus", "choices", multiple=True, metavar="4xH100-80", help="Cards of one worker; may be repeated.")
+@click.option(
+    "--gpus",
+    "choices",
+    multiple=True,
+    metavar="4xH100-80",
+    help="Cards of one worker, also as h100:4; may be repeated.  "
+    f"[default: {', '.join(map(str, _COUNTS))} of {', '.join(_TYPES)}]",
+)
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
@@ -43,10 +64,10 @@ Examples:
     show_default=True,
     help="Decides which engines a worker has and how much a sample holds in each.",
 )
-@click.option("--draft", metavar="MODEL", help="A known name, a Hugging Face id, or a folder.")
-@click.option("--target", metavar="MODEL", help="A known name, a Hugging Face id, or a folder.")
+@click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
+@click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option(
-    "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="New tokens of a sample at most."
+    "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Emitted tokens per sample."
 )
 @click.option(
     "--prompt-tokens",
@@ -55,20 +76,12 @@ Examples:
     show_default=True,
     help="Tokens of the problem with its template and instructions.",
 )
-@click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
+)
 @click.option("--draft-tensor-parallel", type=click.IntRange(1), help="Width to use instead of the chosen one.")
 @click.option("--target-tensor-parallel", type=click.IntRange(1), help="Width to use instead of the chosen one.")
-def main(
-    choices: Sequence[str],
-    method: str,
-    draft: str | None,
-    target: str | None,
-    token_budget: int,
-    prompt_tokens: int,
-    concurrency: int,
-    draft_tensor_parallel: int | None,
-    target_tensor_parallel: int | None,
-) -> None:
+def main(choices: Sequence[str], **options: Any) -> None:
     """Print which tensor parallel sizes and memory shares are chosen for a draft and a target, and what fits.
 
     The exit code is 1 where the models fit on none of the choices.
@@ -77,56 +90,77 @@ def main(
         cards = [parse_cards(choice) for choice in choices] or [
             parse_cards(f"{count}x{name}") for name in _TYPES for count in _COUNTS
         ]
-        built = build(method, {})
-        sizing = RunSizing(
-            models=_models(built, draft, target),
-            context_tokens=prompt_tokens + token_budget + built.verdict_tokens(token_budget),
-            sample_tokens=most_tokens(built, prompt_tokens, token_budget),
-            concurrency=concurrency,
-            candidates=built.parallel,
-            widths={"draft": draft_tensor_parallel, "target": target_tensor_parallel},
-        )
+        sizing = _sizing(**options)
         check_plannable(sizing)
+        check_flags(sizing, None)
     except (ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
-    sys.exit(not _print(sizing, cards, token_budget))
+    sys.exit(not _print(sizing, cards, options["token_budget"]))
 
 
-def _models(method: Method, draft: str | None, target: str | None) -> dict[Role, ModelFiles]:
-    names = models.by_role(method.__class__.__name__.lower(), method.roles, draft, target, "gpu").names
+def _sizing(
+    method: str,
+    draft: str | None,
+    target: str | None,
+    token_budget: int,
+    prompt_tokens: int,
+    concurrency: int,
+    draft_tensor_parallel: int | None,
+    target_tensor_parallel: int | None,
+) -> RunSizing:
+    built, proposing = build(method, {}), proposer(method, None)
+    roles = (*built.roles, *proposing_roles(proposing, None))
+    names = models.by_role(method, roles, draft, target, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
-    return {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
+    files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
+    return RunSizing(
+        models={role: files[role] for role in built.roles},
+        context_tokens=prompt_tokens + token_budget + built.verdict_tokens(token_budget),
+        sample_tokens=most_tokens(built, prompt_tokens, token_budget),
+        concurrency=concurrency,
+        candidates=built.parallel,
+        widths={"draft": draft_tensor_parallel, "target": target_tensor_parallel},
+        speculator=files["draft"] if proposing == "draft" else None,
+        speculative_tokens=tokens_at_a_time(proposing, None) or 0,
+    )
 
 
 def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: int) -> bool:
-    """Print the table, and return whether the models fit on any of the choices."""
-    console = Console(highlight=False)
+    """Print the table and the reasons of what does not fit; return whether the models fit on any of the choices."""
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_OF_A_FILE)
-    table = Table(
-        "GPUs of a worker", "tensor parallel", "memory share", "KV tokens", f"samples at budget {token_budget}"
-    )
-    fitting = [_row(table, sizing, cards) for cards in choices]
+        console = Console(highlight=False, markup=False, width=_WIDTH_OF_A_FILE)
+    table = Table("GPUs of a worker", *_COLUMNS, f"samples at budget {token_budget}")
+    reasons: dict[str, list[str]] = {}
+    for cards in choices:
+        where = describe_cards(cards)
+        plan = _plan_or_reason(sizing, cards)
+        if isinstance(plan, Plan):
+            table.add_row(where, *_cells(plan), str(plan.num_samples))
+        else:
+            table.add_row(where, *("–" for _ in _COLUMNS), "0")
+            reasons.setdefault(plan, []).append(where)
     names = " / ".join(f"{role} {model.name}" for role, model in sizing.models.items())
-    console.print(f"{names}; a sample has at most {' / '.join(f'{n:,}' for n in sizing.sample_tokens.values())} tokens")
-    console.print(table)
-    for name in assumed_models(sizing):
-        console.print(f"assumed: the sizes of {name}, whose config.json is not on this machine", soft_wrap=True)
-    return any(fitting)
+    if sizing.speculator is not None:
+        names += f", which loads {sizing.speculator.name} to propose tokens"
+    tokens = " / ".join(f"{n:,}" for n in sizing.sample_tokens.values())
+    console.print(f"{names}; a sample has at most {tokens} tokens", soft_wrap=True)
+    console.print(_fitted(table, console))
+    lines = [f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()]
+    lines += [f"assumed: {name}, the smaller of two cards with this name" for name in _assumed_cards(choices)]
+    lines += [f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    return bool(sum(map(len, reasons.values())) < len(choices))
 
 
-def _row(table: Table, sizing: RunSizing, cards: Sequence[Card]) -> bool:
-    where = describe_cards(cards)
+def _plan_or_reason(sizing: RunSizing, cards: Sequence[Card]) -> Plan | str:
     try:
-        plan = planned(sizing, cards)
+        return planned(sizing, cards)
     except (DoesNotFit, NotPlannable) as reason:
-        table.add_row(where, "–", "–", "–", f"0: {_short(str(reason))}")
-        return False
+        return str(reason).partition("; ")[2] or str(reason)  # the table names the models and the cards already
     except ValueError as reason:
-        table.add_row(where, "–", "–", "–", str(reason))
-        return False
-    table.add_row(where, *_cells(plan), str(plan.num_samples))
-    return True
+        return str(reason)
 
 
 def _cells(plan: Plan) -> list[str]:
@@ -138,9 +172,24 @@ def _cells(plan: Plan) -> list[str]:
     ]
 
 
-def _short(reason: str) -> str:
-    """Return the advice at the end of a refusal; the table names the models and the cards already."""
-    return reason.partition("; ")[2] or reason
+def _fitted(table: Table, console: Console) -> Table:
+    """Return the table, on a narrow terminal without its rules and with headings of several lines."""
+    unlimited = console.options.update(width=_UNLIMITED)
+    if Measurement.get(console, unlimited, table).maximum <= console.width:
+        return table
+    table.box, table.pad_edge = None, False
+    widths = [
+        max(Measurement.get(console, unlimited, cell).maximum for cell in (*str(column.header).split(), *column.cells))
+        for column in table.columns
+    ]
+    if sum(widths) + _BETWEEN_COLUMNS * (len(widths) - 1) <= console.width:
+        for column, width in zip(table.columns, widths, strict=True):
+            column.width = width
+    return table
+
+
+def _assumed_cards(choices: Sequence[Sequence[Card]]) -> list[str]:
+    return sorted({card.name for cards in choices for card in cards if card.is_assumed})
 
 
 if __name__ == "__main__":

@@ -111,13 +111,15 @@ def parse_type(text: str) -> CardType | None:
 
 
 def parse_cards(text: str) -> list[Card]:
-    """Return the cards of `4xH100-80`. Raises ValueError."""
-    count, cross, type_name = text.partition("x")
-    found = known_card(type_name) if cross and count.isdecimal() else None
-    if found is None or not 0 < int(count) <= _MOST_GPUS:
+    """Return the cards of `4xH100-80`, or `h100:4` as Slurm has it. Raises ValueError."""
+    words = re.fullmatch(r"\s*(\d{1,3})\s*[x×]\s*([^:]+)", text, re.IGNORECASE)
+    asked = parse_type(f"{words[2]}:{words[1]}" if words else text) if words or ":" in text else None
+    if asked is None or asked.card is None:
         known = ", ".join(sorted(_KNOWN_MEBIBYTES)).upper()
-        raise ValueError(f"--gpus {text}: expected a number and a type, e.g. 4xH100-80; known: {known}")
-    return [found] * int(count)
+        raise ValueError(
+            f"--gpus {text}: expected 1 to {_MOST_GPUS} cards of a known type, e.g. 4xH100-80; known: {known}"
+        )
+    return asked.cards()
 
 
 def _candidates(type_name: str) -> Iterable[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
+from harness.engines import placement
 from harness.plural import counted
 from harness.sizing.cards import Card
 from harness.sizing.memory_model import GIB, EngineMemory, engine_memory
@@ -130,20 +131,24 @@ def check_known(demand: Demand) -> None:
         if shape.weights_unknown is not None and shape.file_bytes is None:
             raise NotPlannable(f"the weights of {shape.name} are unknown: {shape.weights_unknown}")
         if shape.is_quantized and shape.file_bytes is None:
-            raise NotPlannable(f"the weights of {shape.name} are quantized, and its files are not on this machine")
+            raise NotPlannable(
+                f"the size of {shape.name} is unknown: its weights are quantized, and they are not on this machine"
+            )
 
 
 def check_width(demand: Demand, num_cards: int | None = None) -> None:
     """Raise ValueError where the width that the user asked for is not possible. `num_cards` is None where unknown."""
     if demand.width is None:
         return
-    flag = f"--{demand.name}-tensor-parallel {demand.width}"
-    allowed = num_cards if demand.cards is None else len(demand.cards)
-    if allowed is not None and demand.width > allowed:
-        raise ValueError(f"{flag}: this engine has {counted(allowed, 'GPU')}")
+    widths = [str(width) for width in _widths(demand, num_cards or _MOST_CARDS)]
+    if demand.cards is None:
+        flag, valid = f"--{demand.name}-tensor-parallel {demand.width}", ", ".join(widths)
+    else:  # the width follows from the cards
+        flag, valid = f"--{demand.name}-gpus {placement.written(demand.cards)}", f"{' or '.join(widths)} of them"
+    if num_cards is not None and demand.width > num_cards:
+        raise ValueError(f"{flag}: a worker has {counted(num_cards, 'GPU')}; valid: {valid}")
     for shape in (demand.shape, *demand.companions):
         if (reason := shape.refusal(demand.width)) is not None:
-            valid = ", ".join(map(str, _widths(demand, allowed or _MOST_CARDS)))
             raise ValueError(f"{flag}: {shape.name} cannot be split so, because {reason}; valid: {valid}")
 
 

@@ -71,10 +71,10 @@ def _advice(cards: Sequence[Card], demands: Sequence[Demand], best: Plan | None)
         chosen = fits(cards, [replace(d, share=None, width=None) for d in demands])
         if chosen is not None:
             advice.append("without the flags for shares and widths it fits")
-    if best is not None and any(best.engines[d.name].kv_tokens for d in demands):
-        missing = max(d.context_tokens - best.engines[d.name].kv_tokens for d in lacking(demands, best))
-        advice.append(f"or lower --token-budget by {missing:,}")
-    return "; ".join(advice) or "take smaller models or larger GPUs"
+    if best is not None and (held := min(best.engines[d.name].kv_tokens for d in lacking(demands, best))):
+        # By how much depends on the method: a verdict may show several candidates of the budget's length.
+        advice.append(f"lower --token-budget, so that one sample needs at most {held:,}")
+    return "; or ".join(advice) or "take smaller models or larger GPUs"
 
 
 def _overhead(cards: Sequence[Card], demands: Sequence[Demand]) -> float:

@@ -82,10 +82,11 @@ def planned(sizing: RunSizing, cards: Sequence[Card]) -> Plan:
 
 
 def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
-    """Raise ValueError where widths or shares that the user asked for are impossible, as far as can be told.
+    """Raise ValueError where cards, widths or shares that the user asked for are impossible, as far as can be told.
 
     `num_cards` is None where their number is not known. A model of which nothing is known is not checked.
     """
+    placement.check(sizing.cards, num_cards, "a worker has")
     check_shares(
         {str(role): sizing.shares.get(role) for role in sizing.roles},
         {str(role): cards for role, cards in sizing.cards.items()},
@@ -99,9 +100,9 @@ def check_flags(sizing: RunSizing, num_cards: int | None) -> None:
 
 
 def assumed_models(sizing: RunSizing) -> Iterator[str]:
-    """Yield the names of models whose sizes are this project's figures, because their files are not here."""
+    """Yield the names of models whose sizes are this project's figures, because their files are not here; each once."""
     files = (*sizing.models.values(), *([sizing.speculator] if sizing.speculator else ()))
-    for model in files:
+    for model in dict.fromkeys(files):
         known = shape_of(model.name, model.path, model.revision)
         if known is not None and known.is_assumed:
             yield model.name

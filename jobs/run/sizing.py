@@ -63,14 +63,25 @@ def lines_for_launch(
     job = cards_of_worker(sbatch, workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
-        return []
+        return ["memory: the node decides, because no number of GPUs is asked for (--gpus-per-node)"]
+    idle = _idle(sbatch, workers_per_task)
     if job.card is None:
         return [
-            f"memory: the node decides on {counted(job.count, 'GPU')}; name their type (--gpus-per-node h100:4) or "
-            f"memory (--{GPU_MEMORY} 80GB) to plan it here"
+            f"memory: the node decides on {counted(job.count, 'GPU')}; name a known type (--gpus-per-node h100:4) or "
+            f"their memory (--{GPU_MEMORY} 80GB) to plan it here",
+            *idle,
         ]
     plan = planned_or_reason(sizing, job.cards(), refuses=not job.card.is_assumed)
-    return list(_lines(sizing, plan, job.card.is_assumed))
+    return [*_lines(sizing, plan, job.card.is_assumed), *idle]
+
+
+def _idle(sbatch: Mapping[str, Any], workers_per_task: int) -> list[str]:
+    """Return a line where the GPUs of a task cannot be divided evenly among its workers."""
+    task = cards_of_worker(sbatch)
+    if task is None or not (left := task.count % workers_per_task):
+        return []
+    idle = counted(left, "GPU is", "GPUs are")
+    return [f"{idle} idle in each task: --workers-per-task {workers_per_task} does not divide {task.count}"]
 
 
 def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool = True) -> Plan | str:

@@ -86,7 +86,7 @@ def test_numbers_count_the_cards_that_the_worker_may_use(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("eight_cards")
 def test_a_card_that_the_worker_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2,3")
-    with pytest.raises(ValueError, match="--target-gpus 1,2,3,4: this worker has 3 GPUs; valid: 0 to 2, all"):
+    with pytest.raises(ValueError, match="--target-gpus 1,2,3,4: this worker has 3 GPUs; valid: 0 to 2, or all"):
         placed(cards=ONE_AND_FOUR)
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 from harness.sizing.__main__ import main
+from harness.weights import models
 
 
 @pytest.fixture(autouse=True)
@@ -20,20 +26,75 @@ def output(*arguments: str) -> str:
 
 def test_the_table_shows_widths_shares_tokens_and_samples_of_every_choice() -> None:
     text = output("--gpus", "1xL40S", "--gpus", "8xA100-80")
-    refused, planned = (
-        next(line for line in text.splitlines() if name in line) for name in ("1 × L40S", "8 × A100-80")
-    )
-    assert "2 × L40S would hold 1 sample at once" in refused
-    assert "4 / 8" in planned
+    assert "4 / 8" in next(line for line in text.splitlines() if "8 × A100-80" in line)
+    assert re.search(r"^not on 1 × L40S of [\d.]+ GiB: 2 × L40S would hold 1 sample at once$", text, re.MULTILINE)
     assert text.count("assumed: the sizes of") == 2
+
+
+def test_a_terminal_of_80_columns_has_one_line_for_every_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich's word for a terminal
+    lines = [line for line in output().splitlines() if re.match(r"\d × .* / ", line)]
+    assert len(lines) == 13  # of the 16 choices that are shown by default, three are too small
+    assert max(map(len, lines)) <= 80
+    assert "1,381,056 / 1,381,056" in "".join(lines)
+
+
+def test_the_tokens_that_a_draft_proposes_are_part_of_the_target_s_engine() -> None:
+    alone, proposed = (output("--gpus", "4xH100-80", "--method", method) for method in ("vanilla", "specdecode"))
+    assert "945,376" in alone
+    assert "718,096" in proposed  # as harness.launch --method specdecode plans it
+    assert "which loads r1-distill-qwen-1.5b" in proposed
+
+
+def test_cards_are_written_as_for_slurm_too_and_the_smaller_of_two_is_assumed() -> None:
+    assert output("--gpus", "h100:4") == output("--gpus", "4xH100") == output("--gpus", "4 X h100")
+    assert "assumed: A100-40, the smaller of two cards with this name" in output("--gpus", "2xA100")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1]", "no JSON object"),
+        ("null", "no JSON object"),
+        ("[" * 100_000, "is not a valid configuration (maximum recursion depth"),
+        ("", "is not a valid configuration (Expecting value"),
+        (" " * (5 << 20) + "{}", "it is too large"),
+        ('{"num_hidden_layers": ' + "9" * 5000 + "}", "is not a valid configuration (Exceeds the limit"),
+        (json.dumps({"num_attention_heads": 4000, "hidden_size": 1536}), "has 4000 attention heads"),
+    ],
+)
+def test_a_strange_configuration_is_one_line_that_names_the_file(content: str, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a[/b]"  # is no markup
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(content)
+    text = output("--target", str(folder))
+    assert text.startswith("error: ")
+    assert text.count("\n") == 1
+    assert message in text
+    assert "config.json" in text
+
+
+def test_the_name_of_a_folder_is_printed_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "a[" / "b]"
+    folder.mkdir(parents=True)
+    shutil.copy(models.pair_folder("demo-draft") / "config.json", folder)
+    assert "draft b] / target" in output("--draft", str(folder), "--gpus", "4xH100-80")
+    folder = folder.rename(tmp_path / "[bold]c")
+    assert "draft [bold]c / target" in output("--draft", str(folder), "--gpus", "4xH100-80")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gpus", "4"], "--gpus 4: expected a number and a type"),
+        (["--gpus", "4"], "--gpus 4: expected 1 to 64 cards of a known type"),
         (["--target", "nobody/nothing"], "nobody/nothing is unknown: its config.json is not on this machine"),
+        (["--gpus", "65xH100"], "--gpus 65xH100: expected 1 to 64 cards of a known type"),
         (["--target", "nothing"], "unknown model 'nothing'; valid: "),
+        (["--target", ""], "unknown model ''; valid: "),
+        (["--target", "~nobody/model"], "unknown model '~nobody/model'; valid: "),
+        (["--target", "m" * 300], "unknown model 'mmm"),
+        (["--draft-tensor-parallel", "7"], "12 attention heads cannot be divided by 7; valid: 1, 2, 4"),
     ],
 )
 def test_a_wrong_input_is_one_line(arguments: list[str], message: str) -> None:
@@ -43,7 +104,7 @@ def test_a_wrong_input_is_one_line(arguments: list[str], message: str) -> None:
     assert text.count("\n") == 1
 
 
-def test_a_width_that_is_impossible_is_said_in_the_row() -> None:
-    assert "12 attention heads cannot be divided by 8" in " ".join(
-        output("--gpus", "8xH100-80", "--draft-tensor-parallel", "8").replace("│", " ").split()
-    )
+def test_a_width_that_some_of_the_choices_lack_is_said_below_the_table() -> None:
+    text = output("--gpus", "2xH100-80", "--gpus", "8xH100-80", "--target-tensor-parallel", "8")
+    assert "not on 2 × H100-80 of 78.8 GiB: --target-tensor-parallel 8: a worker has 2 GPUs; valid: 1, 2" in text
+    assert "4 / 8" in text

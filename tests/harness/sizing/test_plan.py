@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused_with_the_numbers_and_the_next_larger_choic
 def test_a_cache_below_one_sample_is_refused_with_both_numbers() -> None:
     long = [replace(one, context_tokens=40_000, sample_tokens=40_000) for one in PAIR]
     with pytest.raises(
-        DoesNotFit, match=r"would hold 2\d,\d\d\d tokens and needs 40,000 .*--token-budget by 1\d,\d\d\d"
+        DoesNotFit, match=r"would hold (2\d,\d\d\d) tokens and needs 40,000 .*one sample needs at most \1$"
     ):
         choose(parse_cards("1xH100-80"), long)
 
@@ -123,7 +123,7 @@ def test_a_width_that_was_asked_for_wins_and_is_checked() -> None:
     assert [e.width for e in plan.engines.values()] == [1, 4]
     with pytest.raises(ValueError, match=r"--draft-tensor-parallel 8: .*12 attention heads .*valid: 1, 2, 4"):
         choose(parse_cards("8xH100-80"), [replace(PAIR[0], width=8), PAIR[1]])
-    with pytest.raises(ValueError, match="--target-tensor-parallel 4: this engine has 2 GPUs"):
+    with pytest.raises(ValueError, match="--target-tensor-parallel 4: a worker has 2 GPUs; valid: 1, 2"):
         choose(parse_cards("2xH100-80"), [PAIR[0], replace(PAIR[1], width=4)])
 
 
