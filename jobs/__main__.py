@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -183,7 +184,11 @@ def retry_failed(run: Path, at_most: int) -> None:
 )
 @click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
 def nightly(suite: Path, night: datetime | None) -> None:
-    """Launch a suite for a night, and after it a job that compares the night with those before it."""
+    """Launch a suite for a night, and after it a job that compares the night with those before it.
+
+    Exit code of that job, or of this command where the runs are on this machine, 0: PASS; 1: FAIL; 3: WARN;
+    4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command itself ends with 0 once everything is submitted.
+    """
     from jobs import nightly as nights
     from jobs.command import launch_errors_in_one_line
 
@@ -192,12 +197,14 @@ def nightly(suite: Path, night: datetime | None) -> None:
         launched = nights.launch(suite, evening)
     if launched.verdict_job:
         num_runs = counted(len(launched.runs), "run")
-        click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}")
+        click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
         return
-    try:
-        nights.conclude(str(suite), evening.isoformat())
-    except nights.NightFailed:
-        sys.exit(1)
+    with launch_errors_in_one_line():
+        try:
+            code = nights.conclude(str(suite), evening.isoformat())
+        except nights.NightFailed:
+            code = 1
+    sys.exit(code)
 
 
 @main.command("suite", short_help="Launch the runs of a file.")
@@ -210,8 +217,13 @@ def launch_suite(file: Path, tag: str | None) -> None:
     from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
 
+    if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
+        raise click.UsageError(
+            f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night with: "
+            f"python -m jobs nightly --suite {file} --date {tag[:10]}"
+        )
     with launch_errors_in_one_line():
-        chosen = suites.read(file)
+        chosen = suites.begun_earlier(suites.read(file), tag)
         runs = suites.launch(chosen, tag)
     page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):

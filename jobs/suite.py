@@ -11,12 +11,15 @@ method = "vanilla"
 [[run]]
 method = "speccot"
 drafts = 3
+
+[nightly]                         # only `jobs nightly` reads this: see jobs.nights.settings
+recoveries = 5
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -25,9 +28,13 @@ from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
 from jobs import launching, launching_several
+from jobs.launching import PreparedLaunch
+from jobs.nights import settings
+from jobs.nights.settings import NightSettings
 from jobs.run.folder import RunFolder
 
-DEFAULT_OUTPUT = "runs/nightly"
+DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
+"""Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config"}
 
 
@@ -43,15 +50,22 @@ class Suite:
     output: Path
     """Folder of their run folders and their warehouse."""
     launches: tuple[Launch, ...]
+    nightly: NightSettings = field(default_factory=NightSettings)
+    names_output: bool = True
+    """Whether the file says where the runs go."""
 
 
-def read(path: Path) -> Suite:
+def read(path: Path, default_output: str = DEFAULT_OUTPUT) -> Suite:
     """Read a suite's file and validate each of its launches. Raises BadSuite."""
     try:
         content = read_toml(path)
     except ValueError as error:
         raise BadSuite(str(error)) from error
     runs = content.pop("run", [])
+    try:
+        nightly = settings.from_table(content.pop("nightly", {}))
+    except ValueError as error:
+        raise BadSuite(f"{path}: {error}") from error
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise BadSuite(f"{path}: no runs; add at least one [[run]] table of launch flags")
     for flags in (content, *runs):
@@ -59,14 +73,38 @@ def read(path: Path) -> Suite:
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in run for run in runs):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    output = content.setdefault("output", DEFAULT_OUTPUT)
+    names_output = "output" in content
+    output = content.setdefault("output", default_output)
     launches = []
     for number, run in enumerate(runs, 1):
         try:
             launches.append(options.launch_from(content | run))
         except BadLaunch as error:
             raise BadSuite(f"{path}: run {number}: {error}") from error
-    return Suite(path.stem, Path(output), tuple(launches))
+    return Suite(path.stem, Path(output), tuple(launches), nightly, names_output)
+
+
+def begun_earlier(suite: Suite, tag: str | None) -> Suite:
+    """Return the suite with the folder of nights as its output where an earlier version began its runs there.
+
+    That was the default for every suite; whoever launches such a suite again resumes it. Raises what planning raises.
+    """
+    if suite.names_output or not Path(NIGHTLY_OUTPUT).is_dir():
+        return suite
+    names = [prepared.run.path.name for prepared in prepare(suite, tag)]
+    if not any(RunFolder(Path(NIGHTLY_OUTPUT) / name).exists() for name in names):
+        return suite
+    output = Path(NIGHTLY_OUTPUT)
+    return replace(suite, output=output, launches=tuple(launch.changed(output=output) for launch in suite.launches))
+
+
+def prepare(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[PreparedLaunch]:
+    """Plan every run of a suite, or some by number, under a tag, without writing anything.
+
+    Raises what planning a launch raises.
+    """
+    launches = suite.launches if only is None else [suite.launches[number] for number in only]
+    return [launching.prepare(request.changed(tag=tag) if tag else request) for request in launches]
 
 
 def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[RunFolder]:
@@ -76,7 +114,4 @@ def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> 
 
     Raises what planning and starting a launch raise (see `jobs.launching`).
     """
-    console = Console(highlight=False)
-    launches = suite.launches if only is None else [suite.launches[number] for number in only]
-    prepared = [launching.prepare(request.changed(tag=tag) if tag else request) for request in launches]
-    return launching_several.start_several(prepared, console)
+    return launching_several.start_several(prepare(suite, tag, only), Console(highlight=False))

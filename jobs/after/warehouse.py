@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ from jobs.run.spec import RunSpec
 if TYPE_CHECKING:
     from jobs.run.expected import Recorded
     from warehouse.nightly.judge import NightVerdict
+
+
+FAILED_NIGHT = 1
+"""Exit code of the verdict FAIL; a test compares it with warehouse.nightly.judge.EXIT_CODES."""
 
 
 class WarehouseFailed(RuntimeError):
@@ -118,10 +123,32 @@ def judged(database: Path, night: date) -> NightVerdict:
         return regress.judged(database, night)
 
 
-def write_verdict(verdict: NightVerdict, file: Path) -> None:
-    """Write a verdict to a Markdown file and print it."""
+def markdown_of(verdict: NightVerdict) -> str:
+    """Return a verdict as Markdown."""
     from warehouse import regress
 
-    with file.open("w", encoding="utf-8") as out:
-        regress.write(verdict, out, "markdown")
+    out = io.StringIO()
+    regress.write(verdict, out, "markdown")
+    return out.getvalue()
+
+
+def print_verdict(verdict: NightVerdict) -> None:
+    """Print a verdict as a table."""
+    from warehouse import regress
+
     regress.write(verdict, sys.stdout, "table")
+
+
+def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
+    """Return how many finished samples of runs the warehouse has grades of, by run; what it lacks is left out.
+
+    A warehouse that cannot be read has none.
+    """
+    from warehouse.database import DatabaseError, WarehouseError, reader
+    from warehouse.nightly.history import num_graded as count
+
+    try:
+        with reader(database) as connection:
+            return count(connection, names)
+    except (WarehouseError, DatabaseError):
+        return {}

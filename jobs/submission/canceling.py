@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.run import shared_jobs, submissions
+from jobs.run import cancellations, shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.slurm.client import Task
@@ -34,6 +34,8 @@ def cancel(run: RunFolder) -> list[str]:
         own = [submission.name for submission in submitted if submission.name not in shared]
         own += [shared_jobs.finalizer_of(run, submission) for submission in submitted]
         _cancel_of_colleagues(run, [task for task in client.queue(own) if task.colleague])
+        # Before anything ends: a night that finds ended jobs must know that they were not killed.
+        cancellations.record(run, [submission.name for submission in submitted])
         client.cancel(own)
         for name in shared.keys() - shared_jobs.left(run):
             shared_jobs.leave(run, name)

@@ -15,7 +15,10 @@ from warehouse.nightly.cells import Batch, CellNight
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
-its evening. A run whose tag begins with a date belongs to that night, however long it was queued."""
+its evening. A run whose tag begins with a date belongs to that night, however long it was queued. Where a database has
+such runs (`jobs nightly` makes them), no other run belongs to any night: it was launched in between, for another end.
+"""
+_DATED = r"\d{4}-\d{2}-\d{2}"
 
 _RUNS = """
 WITH began AS (SELECT run_id, min(started_at) AS started_at FROM attempt GROUP BY run_id),
@@ -36,14 +39,23 @@ _GREEDY_TOKENS = """
 SELECT run_id, avg(emitted_tokens) AS emitted_tokens FROM timed_sample
 WHERE run_id IN (SELECT run_id FROM run WHERE temperature = 0) GROUP BY run_id
 """
+_GRADED = """
+SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_grade
+WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
+"""
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
 _INPUTS = ("prompts", "problems")
 _NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")
 
 
 def read_nights(connection: Connection, since: date | None = None) -> list[list[CellNight]]:
-    """Return every night with its cells, oldest first; nights before `since` are left out."""
+    """Return every night with its cells, oldest first; nights before `since` are left out.
+
+    Where runs are tagged with dates, only those count.
+    """
     runs = rows(connection, _RUNS)
+    if any(_tagged(row) for row in runs):
+        runs = [row for row in runs if _tagged(row)]
     manifests = read_manifests(connection, [str(row["run_id"]) for row in runs])
     is_greedy = any(row["temperature"] == 0 for row in runs)
     tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
@@ -61,8 +73,23 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
 
 
 def _night(row: Mapping[str, object]) -> date:
-    tagged = re.match(r"\d{4}-\d{2}-\d{2}", str(row["tag"] or ""))
-    return date.fromisoformat(tagged[0]) if tagged else night_of(row["began_at"])
+    return _tagged(row) or night_of(row["began_at"])
+
+
+def _tagged(row: Mapping[str, object]) -> date | None:
+    """Return the date that a run's tag begins with; None where it begins with none."""
+    tagged = re.match(_DATED, str(row["tag"] or ""))
+    try:
+        return date.fromisoformat(tagged[0]) if tagged else None
+    except ValueError:  # such as 2026-02-30
+        return None
+
+
+def num_graded(connection: Connection, run_ids: Sequence[str]) -> dict[str, int]:
+    """Return how many samples of runs are finished and graded, by run id; unknown runs are left out."""
+    return {
+        str(row["run_id"]): int(str(row["num_graded"])) for row in rows(connection, _GRADED, {"run_ids": list(run_ids)})
+    }
 
 
 def night_of(began_at: object) -> date:

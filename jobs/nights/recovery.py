@@ -1,0 +1,198 @@
+"""What a night lacks, and how it gets it: shards whose workers died are submitted again, a bounded number of times.
+
+Nothing polls. The job that gives the verdict starts after all other jobs of the night have ended; what it then finds
+unfinished it submits again, with itself behind it. A run is given up after `recoveries` such rounds, or after two in a
+row in which it neither finished a sample nor accepted a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.plural import counted
+from jobs.nights.record import NightRecord
+from jobs.run import cancellations, shared_jobs, submissions
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.state import read_state
+from jobs.slurm import client
+from jobs.submission.together import Request, dispatch_together
+from jobs.watch.status import status
+
+_ROUNDS_WITHOUT_PROGRESS = 2
+_SHOWN_SHARDS = 12
+
+
+@dataclass
+class Gap:
+    """What a run of a night lacks, and why."""
+
+    run: str
+    missing: int
+    """Samples that are not finished or not graded."""
+    planned: int
+    shards: Sequence[int] = ()
+    """Unfinished shards."""
+    why: str = ""
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.shards[:_SHOWN_SHARDS])) + (", …" if len(self.shards) > _SHOWN_SHARDS else "")
+        where = f" (shard{'' if len(self.shards) == 1 else 's'} {shown})" if self.shards else ""
+        number = f"{self.missing} of {counted(self.planned, 'sample')}" if self.planned else "all samples"
+        return f"{self.run}: {number} missing{where}: {self.why}"
+
+
+@dataclass
+class Found:
+    """How a night stands when nothing of it is running."""
+
+    waiting_for: list[str] = field(default_factory=list)
+    """Ids of the jobs to wait for before a verdict."""
+    resumed: dict[str, int] = field(default_factory=dict)
+    """Number of shards that were submitted again now, by run."""
+    gaps: list[Gap] = field(default_factory=list)
+    """What is given up."""
+
+
+def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> Found:
+    """Submit again what died, as far as the night's bound allows; returns what to wait for and what is given up.
+
+    Raises SlurmError where Slurm does not answer.
+    """
+    found = Found()
+    on_slurm = [run for run in runs if run.exists() and _is_on_slurm(run, record)]
+    active = active_jobs(on_slurm)
+    requests: list[Request] = []
+    for run in runs:
+        gap = unfinished(run)
+        if gap is None or _is_active(run, active):
+            continue
+        refusal = _refusal(run, record, recoveries)
+        if refusal is None:
+            requests.append(_request(run, record.requests.get(run.path.name, {})))
+        else:
+            gap.why = refusal + last_error(run)
+            found.gaps.append(gap)
+    if requests:
+        # Before anything is submitted: a job that dies over it has used up a round.
+        record.append("recovered", work={request.run.path.name: work_of(request.run) for request in requests})
+        _submit(requests, found)
+        active = active_jobs(on_slurm)
+    found.waiting_for = sorted({job for jobs in active.values() for job in jobs}, key=lambda job: (len(job), job))
+    return found
+
+
+def _submit(requests: Sequence[Request], found: Found) -> None:
+    try:
+        done = dispatch_together(requests)
+    except (client.SlurmError, ValueError, OSError) as error:
+        for request in requests:
+            gap = unfinished(request.run)
+            if gap is not None and not _is_active(request.run, active_jobs([request.run])):
+                gap.why = f"it could not be submitted again: {_one_line(error)}"
+                found.gaps.append(gap)
+        return
+    for request, dispatched in zip(requests, done, strict=True):
+        found.resumed[request.run.path.name] = dispatched.tasks
+
+
+def active_jobs(runs: Sequence[RunFolder]) -> dict[str, list[str]]:
+    """Return the ids of the jobs of each run that are running or queued, arrays once, by the run's name.
+
+    One query of Slurm for all runs. Raises SlurmError.
+    """
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for submission in shared_jobs.current(run):
+            for name in (submission.name, shared_jobs.finalizer_of(run, submission)):
+                names.setdefault(name, []).append(run.path.name)
+    active: dict[str, dict[str, None]] = {}
+    for task in client.queue(list(names)):
+        if task.is_active:
+            for run_name in names[task.name]:
+                active.setdefault(run_name, {})[task.job_id.partition("_")[0]] = None
+    return {name: list(jobs) for name, jobs in active.items()}
+
+
+def _is_active(run: RunFolder, active: Mapping[str, Sequence[str]]) -> bool:
+    return bool(active.get(run.path.name))
+
+
+def unfinished(run: RunFolder) -> Gap | None:
+    """Return what a run lacks; None where every sample is finished."""
+    if not run.exists():
+        return Gap(run.path.name, 0, 0, (), "")
+    try:
+        ended = by_shard(run, read_endings(run))
+    except (RunDamaged, OSError) as error:
+        return Gap(run.path.name, 0, 0, (), _one_line(error))
+    if not ended.num_unfinished:
+        return None
+    return Gap(run.path.name, ended.num_unfinished, sum(ended.planned), ended.unfinished_shards)
+
+
+def work_of(run: RunFolder) -> list[int]:
+    """Return how far a run is: its finished samples, and the accepted steps of the others; more is later."""
+    if not run.exists():
+        return [0, 0]
+    state = read_state(run)
+    return [len(state.finished), sum(len(trace.steps) for trace in state.unfinished.values())]
+
+
+def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None:
+    """Return why a run is not submitted again; None where it is."""
+    if not run.exists():
+        return "it was never launched"
+    if cancellations.is_canceled(run):
+        return "it was canceled"
+    refusal = out_of_rounds(record, [run], recoveries)
+    return refusal if refusal or _is_on_slurm(run, record) else "it ran on this machine, where it ended early"
+
+
+def _is_on_slurm(run: RunFolder, record: NightRecord) -> bool:
+    """True if a run is submitted to Slurm; a night of an earlier version has no record of it but its submissions."""
+    return run.path.name in record.requests or bool(submissions.read(run))
+
+
+def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: int) -> str | None:
+    """Return why runs are not started again together, counted by the first of them; None where they may be."""
+    try:
+        now = [work_of(run) for run in runs]
+    except (RunDamaged, OSError) as error:
+        return _one_line(error)
+    first = runs[0].path.name
+    rounds = [event["work"] for event in record.events("recovered") if first in event["work"]]
+    names = [run.path.name for run in runs]
+    marks = [*([work.get(name, [0, 0]) for name in names] for work in rounds), now]
+    times = f"resumed {counted(len(rounds), 'time')} by the night itself"
+    if len(rounds) >= _ROUNDS_WITHOUT_PROGRESS and marks[-1] == marks[-1 - _ROUNDS_WITHOUT_PROGRESS]:
+        return f"{times}, the last {_ROUNDS_WITHOUT_PROGRESS} without any progress"
+    if len(rounds) >= recoveries:
+        return f"{times}, which is its limit (recoveries = {recoveries})"
+    return None
+
+
+def _request(run: RunFolder, asked: Mapping[str, Any]) -> Request:
+    """Return how a run is submitted: as it was last, or as the launch wanted it where that came to nothing."""
+    submitted = submissions.read(run)
+    if submitted:
+        last = submitted[-1]
+        return Request(run, last.options, last.shards_per_task, last.workers_per_task)
+    return Request(run, asked["options"], asked["shards_per_task"], asked["workers_per_task"])
+
+
+def last_error(run: RunFolder) -> str:
+    """Return the most frequent last error of a run's workers, as the end of a sentence; empty where none is known."""
+    errors: Counter[str] = Counter()
+    with contextlib.suppress(OSError, ValueError):
+        if run.exists() and submissions.read(run):
+            errors.update(shard.last_error for shard in status(run).shards if shard.last_error)
+    return f"; last error: {errors.most_common(1)[0][0]}" if errors else ""
+
+
+def _one_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
