@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.engines.factory import SCRIPTED_SECONDS
@@ -25,7 +25,7 @@ output = "{output}"
 engine = "scripted"
 cluster = "slurm"
 dataset = "demo"
-limit = 10
+limit = 6
 samples = 1
 shards = 2
 concurrency = 4
@@ -39,7 +39,7 @@ drafts = 2
 method = "specreason"
 
 [nightly]
-notify-command = ["{python}", "-c", "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + chr(10))", "{told}", "{{verdict}}"]
+notify-command = ["sh", "-c", "echo $1 >> $0", "{told}", "{{verdict}}"]
 """
 
 
@@ -49,7 +49,7 @@ class Night:
     def __init__(self, folder: Path) -> None:
         self.told = folder / "told.txt"
         self.file = folder / "small.toml"
-        self.file.write_text(SUITE.format(output=folder / "runs", python=sys.executable, told=self.told), "utf-8")
+        self.file.write_text(SUITE.format(output=folder / "runs", told=self.told), "utf-8")
         self.environment = {**os.environ, SCRIPTED_SECONDS: "0.3", "COLUMNS": "200"}
         self.page = folder / "runs" / "nights" / f"{NIGHT}.md"
         self.record = NightRecord(self.page.with_suffix(".jsonl"))
@@ -67,21 +67,30 @@ class Night:
         os.kill(int(json.loads(journal.read_bytes().splitlines()[0])["pid"]), signal.SIGKILL)
 
 
-def kill_job(ending: str) -> str:
-    """Wait until a job runs whose name ends so, and kill its processes as soon as there are any; returns its id."""
+def running(ending: str) -> list[str]:
+    """Return the ids of the running jobs whose names end so."""
+    lines = slurm_output("squeue", "-h", "-t", "R", "-o", "%i|%j").splitlines()
+    return [job for job, _, name in (line.partition("|") for line in lines) if name.endswith(ending)]
 
-    def running() -> list[str]:
-        lines = slurm_output("squeue", "-h", "-t", "R", "-o", "%i|%j").splitlines()
-        return [job for job, _, name in (line.partition("|") for line in lines) if name.endswith(ending)]
 
-    wait_for(running, f"a running job {ending}", 120)
-    [job, *_] = running()
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        listed = subprocess.run(["scancel", "--signal=KILL", "--full", job], capture_output=True, check=False)
-        if listed.returncode or job not in running():
-            break
-        time.sleep(0.1)
+def python_of(job: str) -> list[psutil.Process]:
+    """Return the process of a job that runs its function."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            is_task = "submitit.core._submit" in (process.info["cmdline"] or []) and "srun" not in process.name()
+            if is_task and process.environ().get("SLURM_JOB_ID") == job and "SLURM_STEP_ID" in process.environ():
+                found.append(process)
+    return found
+
+
+def kill_next(ending: str, also: Callable[[], object] = lambda: True) -> str:
+    """Wait until a job runs whose name ends so and `also` holds, and kill it with SIGKILL; returns its id."""
+    wait_for(lambda: any(map(python_of, running(ending))) and also(), f"a running job {ending}", 120)
+    job = next(job for job in running(ending) if python_of(job))
+    for process in python_of(job):
+        process.kill()
+    wait_for(lambda: job not in running(ending), f"the end of job {job}")
     return job
 
 
@@ -89,9 +98,10 @@ def test_a_night_killed_in_three_places_ends_with_a_right_verdict_unattended(tmp
     night = Night(tmp_path)
     assert "the verdict is job" in night.printed
     night.kill_worker()
-    kill_job(".finalize")
-    killed = kill_job(".verdict")
-    wait_for(lambda: night.record.is_concluded, "the verdict", 240)
+    wait_for(lambda: night.record.events("handed on"), "the night to submit what was killed", 120)
+    kill_next(".finalize")
+    killed = kill_next(".verdict", lambda: len(night.record.events("started")) == 2)
+    wait_for(lambda: night.record.is_concluded, "the verdict", 120)
     wait_for(lambda: not slurm_output("squeue", "-h"), "no job left")
 
     for run in night.runs:
@@ -101,9 +111,11 @@ def test_a_night_killed_in_three_places_ends_with_a_right_verdict_unattended(tmp
     assert "0 of 3 nights of baseline" in page, "what is inconclusive is the first night, not its samples"
     assert "PARTIAL" not in page
     assert "were submitted again" in page
+    assert "was graded and loaded by the verdict job" in page
+    assert "the verdict job was started again 1 time after it had died" in page
     assert night.told.read_text() == "INCONCLUSIVE\n", "told once"
     last = night.record.last("started")
     assert last is not None
     exit_code = ("sacct", "-n", "-X", "-P", "-j", last["job"], "-o", "state,exitcode")
     wait_for(lambda: slurm_output(*exit_code).split() == ["FAILED|4:0"], "the verdict's exit code in accounting")
-    assert killed != last["job"]
+    assert slurm_output("sacct", "-n", "-X", "-P", "-j", killed, "-o", "state,exitcode").split() == ["FAILED|9:0"]
