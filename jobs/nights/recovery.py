@@ -71,11 +71,11 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
         gap = unfinished(run)
         if gap is None or _is_active(run, active):
             continue
-        refusal = _refusal(run, record, recoveries)
-        if refusal is None:
+        refusal = gap.why or _refusal(run, record, recoveries)
+        if not refusal:
             requests.append(_request(run, record.requests.get(run.path.name, {})))
         else:
-            gap.why = refusal + last_error(run)
+            gap.why = refusal if gap.why else refusal + last_error(run)
             found.gaps.append(gap)
     if requests:
         # Before anything is submitted: a job that dies over it has used up a round.

@@ -66,4 +66,5 @@ def from_table(table: Any) -> NightSettings:
         if first["type"] == "extra_forbidden":
             known = ", ".join(name.replace("_", "-") for name in NightSettings.model_fields)
             raise ValueError(f"[nightly]: unknown key {place}; the keys are {known}") from error
-        raise ValueError(f"[nightly]: {place}: {first['msg']}, not {first['input']!r}") from error
+        given = "" if place.startswith("notify-url") else f", not {first['input']!r}"  # a URL may be a secret
+        raise ValueError(f"[nightly]: {place}: {first['msg']}{given}") from error

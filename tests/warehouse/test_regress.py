@@ -203,8 +203,8 @@ def test_simulated_nights_raise_no_alarm_and_a_drop_is_detected() -> None:
     assert tally.nights_until_fail
 
 
-def nightly(where: Path, day: int, correct: Sequence[int], seed: int = 0, **more: Any) -> str:
-    spec: RunSpec = replace(cells.SPEC, seed=1000 * day + seed)
+def nightly(where: Path, day: int, correct: Sequence[int], seed: int = 0, tag: str | None = None, **more: Any) -> str:
+    spec: RunSpec = replace(cells.SPEC, seed=1000 * day + seed, tag=tag)
     started_at = runs.START + day * DAY + seed * 3600
     folder = cells.finished(where, spec, correct, started_at=started_at, **more)
     load_run(folder, where / "w.duckdb")
@@ -250,6 +250,19 @@ def test_an_older_night_can_be_judged_again_and_nights_can_be_forgotten(four_nig
     assert regress(four_nights, "--night", str(evening - timedelta(1))).exit_code == 0
     result = regress(four_nights, "--since", str(evening))
     assert (result.exit_code, "0 of 3 nights of baseline" in result.stdout) == (4, True)
+
+
+def test_where_nights_are_tagged_no_other_run_is_a_night(tmp_path: Path) -> None:
+    """Whoever launches a suite into the folder of the nights changes no verdict."""
+    calm = [3, 4, 4, 4, 2, 3, 4, 4, 4, 3, 4, 3]
+    for day in range(5):
+        nightly(tmp_path, day, calm, tag=f"2026-01-0{day + 1}")
+    before = regress(tmp_path, "--format", "json").stdout
+    nightly(tmp_path, 4, [0] * 12, seed=1)
+    nightly(tmp_path, 9, [0] * 12, tag="experiment")
+    assert regress(tmp_path, "--format", "json").stdout == before
+    nightly(tmp_path, 4, [0] * 12, seed=2, tag="2026-01-05.confirm")
+    assert regress(tmp_path, "--format", "json").stdout != before
 
 
 def test_markdown_and_a_table_name_verdict_cell_and_what_to_run_again(four_nights: Path) -> None:

@@ -1,0 +1,166 @@
+"""Nights that lose workers, graders or everything: each ends with a verdict that says what is missing and why."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import nightly
+from jobs.after import conclude, warehouse
+from jobs.launching import LaunchFailed
+from jobs.nights import completing
+from jobs.nights.record import NightRecord
+from jobs.run.folder import RunFolder, run_folders
+from jobs.work import run_part
+from warehouse.nightly.judge import EXIT_CODES
+
+SUITE = """
+output = "{output}"
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+limit = 4
+samples = 1
+shards = 2
+
+[[run]]
+method = "vanilla"
+
+[[run]]
+method = "speccot"
+drafts = 2
+
+[nightly]
+recoveries = 3
+notify-command = ["sh", "-c", "echo $1 >> $0", "{told}", "{{verdict}}"]
+"""
+NIGHT = date(2026, 1, 1)
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SUITE.format(output=tmp_path / "runs", told=tmp_path / "told"), encoding="utf-8")
+    return path
+
+
+def page(suite: Path) -> str:
+    return (suite.parent / "runs" / "nights" / f"{NIGHT}.md").read_text()
+
+
+def record(suite: Path) -> NightRecord:
+    return NightRecord(suite.parent / "runs" / "nights" / f"{NIGHT}.jsonl")
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Let the workers of speccot die: the number is how many of them still do."""
+    left = {"deaths": 0}
+    work = run_part.RunPart.work
+
+    async def dies(self: run_part.RunPart, *arguments: Any) -> None:
+        if self.run.spec().method == "speccot" and left["deaths"]:
+            left["deaths"] -= 1
+            raise RuntimeError("EngineDied: out of memory")
+        await work(self, *arguments)
+
+    monkeypatch.setattr(run_part.RunPart, "work", dies)
+    return left
+
+
+def test_a_worker_that_dies_once_is_started_again_on_this_machine_too(suite: Path, dying: dict[str, int]) -> None:
+    dying["deaths"] = 1
+    nightly.launch(suite, NIGHT)
+    assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
+    assert page(suite).startswith(f"**INCONCLUSIVE: night of {NIGHT}, 2 cells**")
+    assert "PARTIAL" not in page(suite)
+    assert "were submitted again" in page(suite)
+
+
+def test_a_night_that_stays_partial_says_what_is_missing_and_why(suite: Path, dying: dict[str, int]) -> None:
+    dying["deaths"] = 99
+    nightly.launch(suite, NIGHT)
+    assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
+    [speccot] = [run.path.name for run in run_folders([suite.parent / "runs"]) if run.spec().method == "speccot"]
+    lines = page(suite).splitlines()
+    assert lines[2] == "**PARTIAL NIGHT: 4 samples of 1 run are missing**"
+    assert (
+        f"- {speccot}: 4 of 4 samples missing (shards 0, 1): "
+        "resumed 2 times by the night itself, the last 2 without any progress" in lines
+    )
+    assert "4 of 4 samples are not run or not graded" in page(suite), "the cell says so too"
+    assert 99 - dying["deaths"] == 3, "one launch and two recoveries"
+    concluded = record(suite).last("concluded")
+    assert concluded is not None
+    assert (concluded["verdict"], concluded["exit_code"], concluded["missing"]) == ("INCONCLUSIVE", 4, 4)
+
+
+def test_what_the_runs_own_jobs_did_not_grade_is_graded_for_the_verdict(suite: Path) -> None:
+    runs = nightly.launch(suite, NIGHT).runs
+    database = suite.parent / "runs" / "warehouse.duckdb"
+    database.unlink()
+    for path in runs[1].grades_dir.iterdir():
+        path.unlink()
+    codes = []
+    for _ in range(2):
+        with pytest.raises(SystemExit) as ended:
+            nightly.give_verdict(str(suite), str(NIGHT))
+        codes.append(ended.value.code)
+    assert codes == [EXIT_CODES["INCONCLUSIVE"], 0], "the second takes the place of one that was done"
+    assert "PARTIAL" not in page(suite)
+    assert page(suite).count("was graded and loaded by the verdict job") == 2
+    graded = warehouse.num_graded(database, [run.path.name for run in runs.values()])
+    assert graded == {run.path.name: 4 for run in runs.values()}
+    nightly.launch(suite, NIGHT)
+    nightly.conclude(str(suite), str(NIGHT))
+    assert (suite.parent / "told").read_text() == "INCONCLUSIVE\n", "a verdict is told again only where it has changed"
+
+
+def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(run: RunFolder, *_: Any) -> None:
+        if run.path == runs[1].path:
+            raise SystemExit("as a process ends that is killed")
+        conclude.report(run, *_)
+
+    runs = nightly.launch(suite, NIGHT).runs
+    (suite.parent / "runs" / "warehouse.duckdb").unlink()
+    monkeypatch.setattr(completing, "report", dies)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            nightly.conclude(str(suite), str(NIGHT))
+    assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
+    assert "PARTIAL NIGHT: 4 samples of 1 run are missing" in page(suite)
+    assert f"{runs[1].path.name}: 4 of 4 samples missing: grading or loading it was begun 2 times" in page(suite)
+    assert "the verdict job was started again 2 times after it had died" in page(suite)
+
+
+def test_a_damaged_run_is_named_and_the_others_are_judged(suite: Path) -> None:
+    runs = nightly.launch(suite, NIGHT).runs
+    runs[0].shards_path.write_bytes(b"not Parquet")
+    nightly.conclude(str(suite), str(NIGHT))
+    assert "PARTIAL NIGHT: 1 run cannot be read or never began" in page(suite)
+    assert "shards.parquet is damaged" in page(suite)
+
+
+def test_without_any_result_the_page_says_that_there_is_no_verdict(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> None:
+        raise LaunchFailed("all workers failed")
+
+    monkeypatch.setattr("jobs.launching_several.start_several", fails)
+    nightly.launch(suite, NIGHT)
+    with pytest.raises(SystemExit) as ended:
+        nightly.give_verdict(str(suite), str(NIGHT))
+    assert ended.value.code == 2
+    assert page(suite).startswith(f"**NO VERDICT: night of {NIGHT}**")
+    assert (suite.parent / "told").read_text() == "NO VERDICT\n"
+    assert "PARTIAL NIGHT: 2 runs cannot be read or never began" in page(suite)
+
+
+def test_exit_codes_are_those_of_the_verdicts() -> None:
+    assert EXIT_CODES["FAIL"] == warehouse.FAILED_NIGHT
+    assert nightly.NO_VERDICT not in EXIT_CODES.values()

@@ -1,0 +1,117 @@
+"""One verdict job waits for what is running now, and one takes its place if it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.nights.record import NightRecord
+from jobs.nights.verdict_job import VerdictJobs
+from jobs.slurm import client
+from jobs.submission import submit
+from tests.jobs.slurm.fake import FakeSlurm
+
+NAME = "small.2026-01-01.verdict"
+
+
+class Cluster:
+    """What was submitted: ids from 51 on, each with its dependency."""
+
+    def __init__(self, folder: Path) -> None:
+        self.jobs: dict[str, str | None] = {}
+        self.parameters: list[dict[str, Any]] = []
+        record = NightRecord(folder / "2026-01-01.jsonl")
+        record.append("launched", runs={}, requests={})
+        options = {"partition": "gpu", "gpus-per-node": 2, "dependency": "singleton", "mail-type": "FAIL", "time": 30}
+        self.verdicts = VerdictJobs(folder, NAME, record, options, print, ())
+
+    def submit_call(
+        self, folder: Path, name: str, parameters: dict[str, Any], function: Callable[..., None], *arguments: Any
+    ) -> str:
+        self.parameters.append(parameters)
+        job = str(51 + len(self.jobs))
+        self.jobs[job] = parameters.get("dependency")
+        return job
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    slurm.prints(squeue="", scancel="")
+    submitted = Cluster(tmp_path)
+    monkeypatch.setattr(submit, "submit_call", submitted.submit_call)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return submitted
+
+
+def queued(*jobs: str) -> str:
+    return "\n".join(f"{NAME}|N/A|{job}|{job}|PENDING||Dependency" for job in jobs)
+
+
+def test_the_job_is_light_and_a_second_one_takes_its_place(cluster: Cluster) -> None:
+    assert cluster.verdicts.behind(["7", "9"]) == ("51", "")
+    assert cluster.jobs == {"51": "afterany:7:9", "52": "afternotok:51"}
+    first, second = cluster.parameters
+    assert "gpus_per_node" not in first
+    assert first["additional_parameters"] == {"requeue": True, "mail-type": "FAIL"}, "no dependency but its own"
+    assert first["time"] == 60, "the least: it may have to grade"
+    assert second["additional_parameters"]["kill-on-invalid-dep"] == "yes"
+
+
+def test_launched_again_a_job_that_waits_for_everything_is_kept(cluster: Cluster, slurm: FakeSlurm) -> None:
+    cluster.verdicts.behind(["7", "9"])
+    slurm.prints(squeue=queued("51", "52"))
+    assert cluster.verdicts.behind(["9"]) == ("51", ", which was waiting for them already")
+    assert len(cluster.jobs) == 2
+
+
+def test_launched_again_a_job_that_waits_for_old_jobs_is_replaced(cluster: Cluster, slurm: FakeSlurm) -> None:
+    cluster.verdicts.behind(["7"])
+    slurm.prints(squeue=queued("51", "52"), scancel="")
+    job, notice = cluster.verdicts.behind(["7", "12"])
+    assert (job, notice) == ("53", " (instead of job 51, which did not wait for all of them)")
+    assert cluster.jobs["53"] == "afterany:7:12"
+    assert "scancel 51 52" in slurm.calls()
+
+
+def test_a_verdict_that_is_being_given_is_waited_for(cluster: Cluster, slurm: FakeSlurm) -> None:
+    slurm.prints(squeue=f"{NAME}|N/A|51|51|RUNNING|n1|None", scancel="")
+    assert cluster.verdicts.behind(["12"]) == ("51", "; job 51 was giving one")
+    assert cluster.jobs["51"] == "afterany:12:51"
+
+
+def test_a_job_that_took_anothers_place_has_one_too(
+    cluster: Cluster, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "52")
+    slurm.prints(squeue=f"{NAME}|N/A|52|52|RUNNING|n1|None")
+    cluster.verdicts.ensure_successor()
+    assert cluster.jobs == {"51": "afternotok:52"}
+    slurm.prints(squeue=f"{NAME}|N/A|52|52|RUNNING|n1|None\n{queued('51')}", scancel="")
+    cluster.verdicts.ensure_successor()
+    assert len(cluster.jobs) == 1
+    cluster.verdicts.dismiss_successors()
+    assert slurm.calls()[-1] == "scancel 51", "whatever the exit code says, this verdict stands"
+
+
+def test_verdict_jobs_that_die_for_ever_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "52")
+    for _ in range(50):
+        cluster.verdicts.record.append("started", job="52")
+    cluster.verdicts.ensure_successor()
+    assert cluster.jobs == {}
+
+
+def test_where_no_second_job_is_taken_the_verdict_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one_only(*arguments: Any) -> str:
+        if cluster.jobs:
+            raise client.SlurmRejected("QOSMaxSubmitJobPerUserLimit")
+        return cluster.submit_call(*arguments)
+
+    monkeypatch.setattr(submit, "submit_call", one_only)
+    assert cluster.verdicts.behind(["7"])[0] == "51"
+    assert "no job takes the place of verdict job 51 if it dies: QOSMaxSubmit" in capsys.readouterr().out
