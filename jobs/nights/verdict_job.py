@@ -43,14 +43,15 @@ class VerdictJobs:
         with RunFolder(self.folder).submission_lock():
             own = client.this_job()
             queued = [task for task in client.queue([self.name]) if task.job_id != own]
-            waiting = [task for task in queued if not task.is_held and task.state == "PENDING"]
+            waiting = [task for task in queued if not task.is_held and task.state == "PENDING" and not task.colleague]
             last = self.record.last("verdict job")
             if last and not set(jobs) - set(last["after"]) and any(task.job_id == last["job"] for task in waiting):
                 return last["job"], ", which was waiting for them already"
             running = [task.job_id for task in queued if task.state != "PENDING"]
             job = self._submit({"dependency": f"afterany:{':'.join([*jobs, *running])}"} if [*jobs, *running] else {})
             self.record.append("verdict job", job=job, after=list(jobs))
-            client.cancel_tasks([task for task in queued if task.state == "PENDING"])
+            # A colleague's, which only they can cancel, finds the verdict and judges again.
+            client.cancel_tasks([task for task in queued if task.state == "PENDING" and not task.colleague])
             self._submit_successor(job)
             is_replaced = last is not None and any(task.job_id == last["job"] for task in waiting)
             notice = (
