@@ -129,7 +129,8 @@ class VLLMEngine:
         """Parameters of a verdict, in the order of trying: the next ones are sent where an answer lacks an option."""
         if self.settings.speculation is None:
             return [vllm_arguments.verdict_params(options)]
-        return [vllm_arguments.listed_verdict_params(options, number) for number in vllm_arguments.NUM_LISTED]
+        numbers = vllm_arguments.numbers_listed(self.process.vocabulary)
+        return [vllm_arguments.listed_verdict_params(options, number) for number in numbers]
 
     def _checked(self, prompt: Sequence[int]) -> list[int]:
         """Return a prompt as a list of its own. Raises RequestRefused where the model does not have one of its ids."""

@@ -18,8 +18,10 @@ _RANKS_TIMEOUT = "distributed_timeout_seconds"
 """How long ranks wait for each other; torch's own limit is 600 s."""
 _HETEROGENEOUS_VOCABULARIES = "use_heterogeneous_vocab"
 _ALL_TOKENS = -1
-NUM_LISTED = (20, _ALL_TOKENS)
-"""Numbers of most probable tokens to request, one after the other until every option of a verdict is among them."""
+_NUM_LISTED = (20, 1000, 10_000)
+"""Numbers of most probable tokens to request, one after the other until every option of a verdict is among them. All
+tokens come last: on a GPU the engine then sorts the whole vocabulary for every request of the batch, in memory that it
+has not set aside (3 MiB a row with 152,000 tokens)."""
 _ADAPTER_SLOTS = 2
 """One slot for the adapter and one that stays empty: on the CPU, vLLM applies the last slot's weights to tokens of the
 base model where a batch also holds the adapter's (vllm-project/vllm#48421)."""
@@ -102,6 +104,11 @@ def verdict_params(options: Sequence[int]) -> Any:
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
+
+
+def numbers_listed(vocabulary: int) -> list[int]:
+    """Return the numbers of most probable tokens to request one after the other; the last stands for all tokens."""
+    return [*(number for number in _NUM_LISTED if number < vocabulary), _ALL_TOKENS]
 
 
 def listed_verdict_params(options: Sequence[int], num_listed: int) -> Any:

@@ -49,7 +49,7 @@ class VLLMProcess:
         """Raises vLLM's error for a prompt with ids that the model does not have."""
         self.processes: processes.EngineProcesses | None = None
         """The processes of the last start; None before it."""
-        self.context_tokens = 0
+        self.context_tokens = self.vocabulary = 0
         self.kv_tokens: int | None = None
         self.draft_sample_method: str | None = None
         """How this vLLM samples the tokens that a model proposes; None where no model proposes any."""
@@ -81,6 +81,7 @@ class VLLMProcess:
         if self._settings.speculation is not None and self._settings.speculation.drafts:
             self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
         self.context_tokens = int(llm.model_config.max_model_len)
+        self.vocabulary = int(llm.model_config.get_vocab_size())
         self.kv_tokens = _kv_tokens(cache)
         await self._load_adapter()
         await self._first_requests()

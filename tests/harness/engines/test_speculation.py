@@ -24,6 +24,7 @@ from harness.engines.speculation import (
 )
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
+from harness.engines.vllm_arguments import numbers_listed
 from harness.recording import Model
 from harness.trace import Trace
 from harness.weights.tokenizer import verdict_options
@@ -102,6 +103,11 @@ async def test_what_was_proposed_and_confirmed_is_summed_over_the_completions_of
     for n in (2, 1):
         await model.generate([1], Sampling(1, n=n), purpose="chain", step=0)
     assert [(call.proposed_tokens, call.confirmed_tokens) for call in trace.calls] == [(9, 3), (None, None)]
+
+
+def test_a_verdict_asks_for_all_tokens_only_after_many() -> None:
+    assert numbers_listed(152_064) == [20, 1000, 10_000, -1]
+    assert numbers_listed(512) == [20, -1]
 
 
 def _settings(speculation: Speculation) -> EngineSettings:
