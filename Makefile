@@ -12,7 +12,7 @@ TESTS ?=
 
 # vLLM's build, gpu or cpu; empty: the one that is installed, otherwise gpu where a GPU is visible
 ENGINE ?=
-# The nodes' NVIDIA driver, on a machine without one, e.g. make venv ENGINE=gpu DRIVER=570.86
+# The nodes' NVIDIA driver, on a machine without one, e.g. make venv ENGINE=gpu DRIVER=580.65
 DRIVER ?=
 # Extras of pyproject.toml in addition to dev, e.g. make venv EXTRAS=inspect
 EXTRAS ?=

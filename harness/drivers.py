@@ -47,10 +47,10 @@ def of_version(vllm: str) -> Build | None:
 
 
 def newest_cuda(driver: str) -> str:
-    """Return the newest major version of CUDA that a driver runs, such as `12`; `none known` for older drivers."""
+    """Return the newest major version of CUDA that a driver runs, such as `12`, in words for older drivers."""
     minimum = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["minimum_driver"]
     served = [int(cuda) for cuda, oldest in minimum.items() if oldest <= _number(driver)]
-    return str(max(served)) if served else "none known"
+    return str(max(served)) if served else "11 or earlier"
 
 
 def remedies(driver: str) -> str:

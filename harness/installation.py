@@ -2,7 +2,7 @@
 
     python -m harness.installation                  vLLM's build for this machine, with the tools for development
     python -m harness.installation --engine gpu     vLLM on CUDA, for instance on a login node without a GPU
-    python -m harness.installation --engine gpu --driver 570    the newest vLLM for the driver of the nodes
+    python -m harness.installation --engine gpu --driver 580    the newest vLLM for the driver of the nodes
 
 vLLM's builds for CUDA need a driver that serves their CUDA (harness.drivers). The newest supported one for the driver
 that is seen or named is installed; where the driver is unknown, the newest one that pyproject.toml admits.
@@ -143,7 +143,7 @@ def _usual_engine() -> Engine:
     if engine == "cpu":
         _say(
             "no GPU is visible here, so vLLM's build for CPUs is installed, which GPU nodes cannot use; "
-            "for them: make venv ENGINE=gpu, with their driver as DRIVER=570.86"
+            "for them: make venv ENGINE=gpu, with their driver as DRIVER=580.65"
         )
     return engine
 
@@ -160,7 +160,7 @@ def _for_driver(named: str | None) -> list[str]:
     if driver is None:
         _say(
             f"no driver is visible here: the nodes need {_SERVED_DRIVER} or later; "
-            "say theirs to be sure: make venv ENGINE=gpu DRIVER=570.86"
+            "say theirs to be sure: make venv ENGINE=gpu DRIVER=580.65"
         )
         return []
     build = drivers.newest_for(driver)
@@ -283,15 +283,17 @@ def main(arguments: list[str] | None = None) -> None:
         "--driver",
         type=_driver,
         metavar="VERSION",
-        help="NVIDIA driver of the nodes, such as 570.86, for --engine gpu  [default: this machine's]",
+        help="NVIDIA driver of the nodes, such as 580.65; implies --engine gpu  [default: this machine's]",
     )
     parser.add_argument("--extra", action="append", dest="extras", help="an extra of pyproject.toml  [default: dev]")
     parser.add_argument(
         "--version", action="version", version=environment.version_line(), help="print the version and exit"
     )
     chosen = parser.parse_args(arguments)
+    if chosen.driver and chosen.engine == "cpu":
+        parser.error("--driver is for --engine gpu: the build for CPUs needs none")
     try:
-        install(chosen.engine or _usual_engine(), chosen.extras or ["dev"], chosen.driver)
+        install(chosen.engine or ("gpu" if chosen.driver else _usual_engine()), chosen.extras or ["dev"], chosen.driver)
     except InstallationFailed as failed:
         sys.exit(f"error: {failed}")
     except KeyboardInterrupt:

@@ -159,6 +159,19 @@ def test_the_newest_build_for_a_driver_is_installed_and_named(project: Path, ind
     assert "starts with a number" in wrong.stderr
 
 
+def test_a_driver_is_for_the_build_for_gpus_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen: list[str] = []
+    monkeypatch.setattr(installation, "install", lambda engine, extras, driver: chosen.append(engine))
+    monkeypatch.setattr(installation, "_usual_engine", lambda: "cpu")
+    installation.main(["--driver", "580.65"])
+    assert chosen == ["gpu"]
+    with pytest.raises(SystemExit, match="2"):
+        installation.main(["--engine", "cpu", "--driver", "580.65"])
+    assert "--driver is for --engine gpu" in capsys.readouterr().err
+
+
 def test_without_a_card_the_build_and_how_to_choose_another_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
