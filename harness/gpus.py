@@ -267,7 +267,7 @@ def _rows(fields: Sequence[str]) -> list[list[str]]:
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines())]
     complete_rows = [row for row in rows if len(row) == len(fields) and row[0].isdecimal()]
     if not complete_rows:
-        raise QueryFailed(f"nvidia-smi: {text.strip()[:80]!r}")
+        raise QueryFailed(f"nvidia-smi lists no card: {text.strip()[:80]!r}")
     return complete_rows
 
 

@@ -12,6 +12,7 @@ from harness.checks.check import Check, Question, failure, ok, warning
 from harness.checks.probe import probe
 from harness.engine import Role
 from harness.gpus import Gpu
+from harness.methods import build
 
 _MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _MPS_DEFAULT = "/tmp/nvidia-mps"
@@ -92,7 +93,9 @@ def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
 
 def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:
     mps = _mps_is_running()
-    is_shared = len(question.models) != 1 and question.cards_are_shared
+    # specdecode has two models in one engine; without a method or a model, two engines are to be expected.
+    engines = build(question.method, dict(question.params or {})).roles if question.method else question.models
+    is_shared = len(engines) != 1 and question.cards_are_shared
     for card in cards:
         if card.compute_mode == "Prohibited":
             yield failure(f"gpu {card.index}", "its compute mode is Prohibited: nvidia-smi -c DEFAULT, as root")

@@ -58,13 +58,15 @@ def _gpus(question: Question) -> Iterator[Check]:
         yield failure("gpu", f"there is a GPU, but {_why_unknown()}: have the driver repaired")
         return
     for card in cards:
-        text = f"{card.name}, {card.memory_bytes >> 20} MiB, driver {card.driver or 'unknown'}"
+        memory = f"{card.memory_bytes >> 20} MiB" if card.memory_bytes else "memory unknown"
+        text = f"{card.name}, {memory}, driver {card.driver or 'unknown'}"
         if card.used_bytes > _USED_BY_OTHERS * card.memory_bytes > 0:
             used = card.used_bytes >> 20
             yield warning(f"gpu {card.index}", f"{text}; {used} MiB are in use by others: see nvidia-smi")
         else:
             yield ok(f"gpu {card.index}", text)
-    needed = max(question.tensor_parallel.values(), default=1)
+    # Where cards are named, the plan of their memory says which are missing.
+    needed = 1 if any(question.cards.values()) else max(question.tensor_parallel.values(), default=1)
     if question.workers_run_here and len(cards) < needed:
         text = f"{len(cards)} of the {needed} that --target-tensor-parallel or --draft-tensor-parallel needs"
         yield failure("gpu", text)

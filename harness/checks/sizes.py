@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from harness import gpus
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.context import required_context_tokens
 from harness.engine import Role
@@ -22,6 +23,7 @@ from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, che
 from harness.weights import models, smollm
 
 _SUBJECT = "memory plan"
+_GIVE = "give --draft-memory, --target-memory and the tensor parallel sizes"
 _PROMPT_TOKENS = 1024
 """Upper estimate of a prompt where the problems are not at hand."""
 _FEW = 0.25
@@ -38,15 +40,19 @@ def check_sizes(question: Question, folders: Mapping[Role, Path]) -> Iterator[Ch
     try:
         yield from _checks(question, _sizing(question, folders))
     except NotPlannable as reason:
-        yield warning(_SUBJECT, f"{reason}; give --draft-memory, --target-memory and the tensor parallel sizes")
+        yield warning(_SUBJECT, f"{reason}; {_GIVE}")
     except ValueError as reason:  # DoesNotFit among them
         yield failure(_SUBJECT, str(reason))
 
 
 def _checks(question: Question, sizing: RunSizing) -> Iterator[Check]:
     if question.workers_run_here:
-        if accelerator() == "gpu" and (cards := cards_here()):
+        if accelerator() != "gpu":
+            return
+        if cards := cards_here():
             yield from _planned(sizing, cards)
+        elif gpus.visible_gpus():
+            yield warning(_SUBJECT, f"the driver does not say how much memory the GPUs have; {_GIVE}")
         return
     job = cards_of_worker(question.sbatch or {}, question.workers_per_task)
     check_flags(sizing, None if job is None else job.count)

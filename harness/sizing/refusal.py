@@ -11,6 +11,8 @@ from harness.sizing.memory_model import GIB
 from harness.sizing.plan import Demand, Plan, fits, lacking
 
 _COUNTS = (2, 4, 8)
+_MIG = " MIG "
+"""Part of the names that harness.gpus gives to slices of cards."""
 _LARGER_CARDS = ("A100-40", "L40S", "H100-80", "H200")
 
 
@@ -56,7 +58,8 @@ def _larger(cards: Sequence[Card]) -> Iterator[tuple[int, Card]]:
     if not cards:
         return
     smallest = min(cards, key=lambda card: card.usable_bytes)
-    yield from ((count, replace(smallest, used_bytes=0)) for count in _COUNTS if count > len(cards))
+    if _MIG not in smallest.name:  # CUDA shows a process one slice
+        yield from ((count, replace(smallest, used_bytes=0)) for count in _COUNTS if count > len(cards))
     for name in _LARGER_CARDS:
         card = known_card(name)
         if card is not None and card.total_bytes > smallest.total_bytes * 1.05:

@@ -89,7 +89,7 @@ def planned_or_reason(sizing: RunSizing, cards: Iterable[Any], *, refuses: bool 
     try:
         return planned(sizing, list(cards))
     except NotPlannable as reason:
-        return f"{reason}; the engines get their former shares, one GPU each, or what the flags say"
+        return f"{reason}; the engines get one GPU and fixed shares (12 and 78 %), or what the flags say"
     except DoesNotFit as reason:
         if refuses:
             raise

@@ -85,6 +85,15 @@ def test_engines_on_cards_of_their_own_may_have_exclusive_ones(tmp_path: Path, m
         assert ("gpu 0" in found(asked)) == shared
 
 
+def test_a_draft_within_the_target_s_engine_needs_no_second_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_nvidia_smi(tmp_path, monkeypatch, [card(driver="580.1", mode="Exclusive_Process")])
+    pair = replace(QUESTION, models={"draft": "a", "target": "b"}, params={})
+    assert "gpu 0" in found(replace(pair, method="speccot"))
+    assert "gpu 0" not in found(replace(pair, method="specdecode"))
+
+
 def test_a_card_that_is_too_old_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path, monkeypatch, [card(name="Tesla V100", driver="580.1", capability="7.0")])
     assert "needs 7.5" in found()["gpu 0"].text

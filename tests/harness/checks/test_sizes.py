@@ -102,6 +102,13 @@ def test_engines_on_cards_of_their_own_are_planned_on_these() -> None:
     )
 
 
+def test_cards_whose_memory_is_unknown_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_nvidia_smi(tmp_path / "bin", monkeypatch, [card() | {"memory.total": "[Unknown Error]"}])
+    assert "does not say how much memory the GPUs have; give --draft-memory" in problem_texts(
+        list(check_sizes(PAIR, {}))
+    )
+
+
 def test_a_question_to_a_node_keeps_the_cards_of_the_engines(tmp_path: Path) -> None:
     question = replace(PAIR, cards={"draft": (0,), "target": None})
     (tmp_path / "question.json").write_text(question.to_json())
