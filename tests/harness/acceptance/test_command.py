@@ -46,7 +46,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
     [
         (["--only", "speed"], "'speed' is not one of environment, start"),
         (["--skip", "start,speed"], "'speed' is not one of environment, start"),
-        (["--only", ""], "no check is left"),
+        (["--only", ""], "leave no check"),
         (["--target", "no/such/model/here"], "unknown model"),
         (["--output", "/nowhere/at/all.json"], "there is no folder /nowhere/at"),
         (["--engine", "scripted"], "'scripted' is not one of"),
