@@ -32,19 +32,9 @@ def _needs(launch: Launch) -> Iterator[EngineNeed]:
     }
     # An engine's share of the memory, and so its size, depends on the engines beside it.
     beside = [(models[role], sequences[role]) for role in method.roles]
-    options: list[object] = [
-        launch.dtype,
-        launch.draft_tensor_parallel,
-        launch.target_tensor_parallel,
-        launch.draft_memory,
-    ]
-    options += [
-        launch.draft_memory,
-        launch.target_memory,
-        launch.draft_gpus,
-        launch.target_gpus,
-        launch.selection_adapter,
-    ]
+    options: list[object] = [launch.dtype, launch.draft_tensor_parallel, launch.target_tensor_parallel]
+    options += [launch.draft_memory, launch.target_memory, launch.draft_gpus, launch.target_gpus]
     options += [launch.spec_decode, launch.spec_model, launch.spec_tokens, launch.spec_sampling]
+    options += [launch.selection_adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
     for role in method.roles:
         yield EngineNeed(role, repr((models[role], beside, options)), None, EngineSettings(device="gpu"))

@@ -290,7 +290,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         *_workers_without_shards(prepared),
     ]
     for line in lines:
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"  {line}", markup=False, soft_wrap=True)
     if spec.limited:
         console.print(
             f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "

@@ -104,10 +104,10 @@ COMMENT ON COLUMN run.speculator_training IS 'Hash of the data that these were t
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted';
 COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
-COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft model is split over';
-COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over';
-COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory for the draft engine; NULL: default split';
-COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory for the target engine; NULL: default split';
+COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft model is split over, as given or as chosen on the node';
+COMMENT ON COLUMN run.engine_target_tensor_parallel IS 'Devices that the target model is split over, as given or as chosen on the node';
+COMMENT ON COLUMN run.engine_draft_memory IS 'Share of device memory that the draft''s engine was given (--draft-memory); NULL: chosen on the node, see attempt.engines';
+COMMENT ON COLUMN run.engine_target_memory IS 'Share of device memory that the target''s engine was given (--target-memory); NULL: chosen on the node, see attempt.engines';
 COMMENT ON COLUMN run.engine_spec_decode IS 'Who proposes tokens to the target: draft, ngram, suffix, eagle3 or mtp; NULL: no token-level speculation';
 COMMENT ON COLUMN run.engine_spec_tokens IS 'Tokens proposed at a time';
 COMMENT ON COLUMN run.engine_spec_sampling IS 'How a model draws the tokens that it proposes, greedy or probabilistic; greedy for runs from before this was recorded; NULL: no model proposes';
