@@ -41,6 +41,7 @@ def check_driver(question: Question) -> Iterator[Check]:
     if nvidia:
         yield _driver(nvidia[0])
         yield from _capability(nvidia)
+        yield from _slices(nvidia)
         yield from _compute_mode(nvidia, question)
     roles: tuple[Role, ...] = ("draft", "target")
     if len(cards) > 1 and any(question.tensor_parallel.get(role) != 1 for role in roles):  # not given: chosen here
@@ -89,6 +90,13 @@ def _capability(cards: Sequence[Gpu]) -> Iterator[Check]:
             needed = ".".join(map(str, drivers.MIN_COMPUTE_CAPABILITY))
             text = f"{card.name} has compute capability {'.'.join(map(str, card.compute_capability))}"
             yield failure(f"gpu {card.index}", f"{text}, and vLLM needs {needed}: use another card")
+
+
+def _slices(cards: Sequence[Gpu]) -> Iterator[Check]:
+    for card in cards:
+        if (card.uuid or "").startswith("MIG-"):
+            text = f"{card.name} is a slice: vLLM 0.32 takes its number on the card for the number of a card"
+            yield warning(f"gpu {card.index}", f"{text}, and does not start where there are fewer: use whole cards")
 
 
 def _compute_mode(cards: Sequence[Gpu], question: Question) -> Iterator[Check]:

@@ -16,6 +16,8 @@ _SPECULATION_METRICS = "per_request_spec_decode_metrics"
 """Makes vLLM report proposed and confirmed tokens per request; older versions report them per engine only."""
 _RANKS_TIMEOUT = "distributed_timeout_seconds"
 """How long ranks wait for each other; torch's own limit is 600 s."""
+_TEXT_ONLY = "language_model_only"
+"""Leaves the encoders of images and sounds out, with their weights and the memory that vLLM sets aside for them."""
 _HETEROGENEOUS_VOCABULARIES = "use_heterogeneous_vocab"
 _ALL_TOKENS = -1
 _NUM_LISTED = (20, 1000, 10_000)
@@ -59,6 +61,8 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
     supported = {f.name for f in dataclasses.fields(AsyncEngineArgs)}
     if unknown := set(arguments) - supported:
         raise EngineDied(f"this vLLM lacks the arguments {', '.join(sorted(unknown))}; version 0.31 or later is needed")
+    if _TEXT_ONLY in supported:
+        arguments[_TEXT_ONLY] = True
     if settings.device == "gpu" and settings.tensor_parallel > 1 and _RANKS_TIMEOUT in supported:
         arguments[_RANKS_TIMEOUT] = START_SECONDS  # ranks wait for the one that loads its weights last
     if settings.speculation is not None and _SPECULATION_METRICS in supported:

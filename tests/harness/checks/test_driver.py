@@ -53,6 +53,13 @@ def test_a_driver_must_serve_the_cuda_of_the_installed_build(
         assert found()["driver"].status == "warning"
 
 
+def test_a_slice_of_a_card_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [card(0, driver="580.65.06", mig="Enabled")]
+    put_nvidia_smi(tmp_path, monkeypatch, cards, {0: [("3g.40gb", "MIG-c6d4f1ef-42e4")]})
+    assert found()["gpu 0"].status == "warning"
+    assert "use whole cards" in found()["gpu 0"].text
+
+
 @pytest.mark.parametrize(
     ("mode", "models", "mps", "status", "message"),
     [

@@ -81,3 +81,10 @@ def test_a_setting_that_this_vllm_lacks_is_named(folders: dict[str, Path], monke
     monkeypatch.setattr("harness.engines.speculation.SAMPLING_FIELD", "sampling_of_another_version")
     with pytest.raises(EngineDied, match="this vLLM has no sampling_of_another_version"):
         _arguments(folders["target"], _speculation("eagle3", folders, "probabilistic"))
+
+
+def test_models_that_also_read_images_are_loaded_for_text_alone(folders: dict[str, Path]) -> None:
+    arguments = engine_arguments(
+        str(folders["target"]), None, pair_settings("vllm", ("target",), device="gpu")["target"]
+    )
+    assert arguments.language_model_only
