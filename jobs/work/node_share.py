@@ -7,7 +7,8 @@ job on a node (`ntasks-per-node`), and on this machine where a run has several s
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from harness import gpus
@@ -16,6 +17,7 @@ from harness.plural import counted
 _T = TypeVar("_T")
 _UPPER, _LOWER = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "ROCR_VISIBLE_DEVICES"
 _PORTS_OF_WORKER = 100
+_SYSTEM = Path("/sys/devices/system/cpu")
 _HIDDEN = {"", "-1", "NoDevFiles"}
 
 
@@ -56,9 +58,26 @@ def port_variables(number: int, environment: Mapping[str, str] = os.environ) -> 
 
 def take_cores(number: int, count: int) -> None:
     """Bind this process, and those that it will start, to one worker's cores; where there are enough cores."""
-    cores = share(sorted(os.sched_getaffinity(0)), number, count)
+    cores = share(in_order_of_place(os.sched_getaffinity(0)), number, count)
     if cores:
         os.sched_setaffinity(0, cores)
+
+
+def in_order_of_place(cores: Iterable[int], system: Path = _SYSTEM) -> list[int]:
+    """Return cores by processor, with the threads of a core side by side, as far as the system tells.
+
+    Linux numbers the second threads of all cores after the first ones. By numbers, a later worker would get second
+    threads of an earlier one's cores, often on the other processor than its cards.
+    """
+    return sorted(cores, key=lambda core: (*_place(system / f"cpu{core}" / "topology"), core))
+
+
+def _place(topology: Path) -> tuple[int, int]:
+    try:
+        package, core = ((topology / name).read_text() for name in ("physical_package_id", "core_id"))
+        return int(package), int(core)
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def take(number: int, count: int) -> None:
