@@ -20,8 +20,10 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from harness.engines import shared_memory
 
 _FOLDERS: Mapping[str, str] = {
     "VLLM_CACHE_ROOT": "vllm",  # torch.compile, DeepGEMM, peer access between cards, descriptions of models
@@ -65,6 +67,13 @@ def variables() -> dict[str, str]:
     return {**left, _TEMPORARY_FOLDER: str(folder / _TEMPORARY)}
 
 
+def note_shared_memory(processes: Iterable[int]) -> None:
+    """Take note of the shared memory that processes of an engine use; if this worker is killed, the next removes it."""
+    held = _held.get((os.getpid(), tempfile.gettempdir()))
+    if held is not None:
+        shared_memory.note(processes, held[0] / _TEMPORARY)
+
+
 def _sockets(folder: str) -> dict[str, str]:
     return {_SOCKET_FOLDER: folder}
 
@@ -95,7 +104,7 @@ def _take(disk: Path) -> tuple[Path, int | None]:
             lock = _locked(folder)
             if lock is not None:
                 _remove_leftovers(root)
-                _remove(folder / _TEMPORARY)
+                _remove_left(folder / _TEMPORARY)
                 _share(root / "modelinfos", folder / _FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
                 return folder, lock
     private = Path(tempfile.mkdtemp(prefix="speculative-harness-", dir=disk))
@@ -119,8 +128,13 @@ def _remove_leftovers(root: Path) -> None:
     for left in root.glob(f"worker-*/{_TEMPORARY}"):
         with contextlib.suppress(OSError):
             if (lock := _locked(left.parent)) is not None:
-                _remove(left)
+                _remove_left(left)
                 os.close(lock)
+
+
+def _remove_left(folder: Path) -> None:
+    shared_memory.remove_noted(folder)
+    _remove(folder)
 
 
 def _remove(folder: Path, process: int | None = None) -> None:

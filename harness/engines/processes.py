@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from harness.engines import guard, parent_watch
+from harness.engines import caches, guard, parent_watch
 
 MARK = "HARNESS_ENGINE"
 """Environment variable: names the start of an engine that a process belongs to."""
@@ -75,7 +75,9 @@ class EngineProcesses:
 
     def started(self) -> None:
         """Take note that the start is over: what this process starts from now on is not the engine's."""
-        self._ranks = {process for process in self.find() if _is_watching(process)}
+        found = self.find()
+        caches.note_shared_memory(process.pid for process in found)
+        self._ranks = {process for process in found if _is_watching(process)}
         self._is_starting = False
 
     def has_lost_one(self) -> bool:

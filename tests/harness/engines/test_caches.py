@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines import caches
+from harness.engines import caches, shared_memory
 from harness.engines.settings import EngineSettings
 from harness.engines.variables import variables
 
@@ -162,3 +162,45 @@ def test_a_process_that_is_forked_leaves_the_folder_to_its_parent(disk: Path) ->
     assert folder.exists()
     caches._remove(folder, os.getpid())
     assert not folder.exists()
+
+
+_SHARE = """
+import os
+from multiprocessing import resource_tracker
+from multiprocessing.shared_memory import SharedMemory
+from harness.engines import caches, shared_memory
+caches.variables()
+segment = SharedMemory(create=True, size=4096)
+resource_tracker.unregister(segment._name, "shared_memory")  # as if it had been killed
+caches.note_shared_memory([os.getpid()])
+print(segment.name, flush=True)
+input()
+"""
+
+
+def test_shared_memory_of_a_killed_worker_is_removed_by_the_next_one(short: Path) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _SHARE],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(short)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdout is not None
+    segment = Path("/dev/shm") / worker.stdout.readline().strip()
+    worker.kill()
+    worker.communicate()
+    assert segment.is_file()
+    next_one, _ = started(short, "TMPDIR")
+    next_one.communicate("\n")
+    assert not segment.exists()
+
+
+def test_only_listed_segments_are_removed(short: Path) -> None:
+    names = ["psm_0123abcd", "psm_0123abce", "psm_other", "elsewhere"]
+    for name in names:
+        (short / name).touch()
+    (short / shared_memory.LIST).write_text("psm_0123abcd\n../elsewhere\nelsewhere\npsm_other\npsm_ffffffff\n")
+    shared_memory.remove_noted(short, short)
+    assert [name for name in names if (short / name).exists()] == names[1:]
