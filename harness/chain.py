@@ -334,6 +334,8 @@ class Chain:
                 return token
 
             whole.append(await whole_completion(completion, tokenizer, next_token, min(budget, room)))
+        if room < budget and not any(completion.token_ids for completion in whole):
+            raise Stop("context")  # there is no room for one character
         return whole
 
     async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:

@@ -92,6 +92,21 @@ async def test_a_budget_is_kept_and_ends_with_a_whole_character(budget: int) -> 
         assert TEXT.startswith(trace.output_text)
 
 
+@pytest.mark.parametrize("room", range(1, 9))
+async def test_a_context_without_room_for_a_character_is_full(room: int) -> None:
+    """Not a chain of empty steps, which would count as repeated."""
+    text = "".join(chr(0x1F600 + i) for i in range(20))
+    for method in ("speccot", "specreason"):
+        whole = await run(method, 2, text=text)
+        draft = Writer(text, ByteTokenizer())
+        draft.context_tokens = len(draft.tokenizer.encode(whole.draft_prompt)) + 12 + room
+        params: dict[str, Any] = dict.fromkeys(METHODS[method], 2) | ({"drafts": 2} if method == "speccot" else {})
+        trace = await solve(method, {"draft": draft, "target": Writer(text, ByteTokenizer())}, **params)
+        assert trace.stop_reason == "context"
+        assert trace.output_text == text[: 3 + room // 4]
+        assert all(step.text for step in trace.steps)
+
+
 async def test_a_step_that_was_recorded_with_half_a_character_is_continued_with_the_whole_one() -> None:
     cut = TEXT.encode()[:8]
     trace = new_trace()
