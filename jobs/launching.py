@@ -204,8 +204,9 @@ def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: C
         console.print(
             f"Submitted {counted(dispatched.tasks, 'task')} as job {jobs}{dispatched.finalizer_notice}.", soft_wrap=True
         )
-    if dispatched.warning:
-        console.print(dispatched.warning, style="bold yellow", markup=False, soft_wrap=True)
+    for warning in (dispatched.refusal, dispatched.warning):
+        if warning:
+            console.print(warning, style="bold yellow", markup=False, soft_wrap=True)
     if number := dispatched.num_active_shards:
         console.print(
             f"Already running or queued: {counted(number, 'shard')}; nothing is submitted twice.", soft_wrap=True

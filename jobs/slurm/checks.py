@@ -82,7 +82,7 @@ def _options(options: Mapping[str, Any]) -> Check:
     limit = profiles.minutes(options.get("time", profiles.DEFAULT_TIME))
     flags = [
         f"--{name}" if value is True else f"--{name}={value}"
-        for name, value in options.items()
+        for name, value in profiles.switches(options).items()
         if name not in _NOT_FOR_SBATCH
     ]
     command = ["sbatch", "--test-only", f"--time={limit}", *flags, "--wrap=true"]

@@ -5,13 +5,16 @@ partition = "gpu"
 time = "4:00:00"
 gpus-per-node = 2                                     # or with a type, as "h100:2"
 gpu-memory = "80GB"                                   # of one of them, where the type does not tell; not for sbatch
-setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker
-srun = ["--container-image=/images/vllm.sqsh"]        # further arguments of srun, a container's for instance
+array-parallelism = 64                                # tasks of an array that run at a time, sbatch's %64
+requeue = false                                       # a switch; false is the opposite, --no-requeue
+setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker, or one as a string
+srun = ["--container-image=/images/vllm.sqsh"]        # further arguments of srun, or all of them as one string
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,27 @@ _LIGHT_JOB_CORES = 4
 _OF_WORKERS = {
     *("gpus", "gpus-per-task", "gpus-per-socket", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "nodes"),
     *("cpus-per-gpu", "mem-per-gpu", "gpu-bind", "exclusive"),
+    "dependency",
 }
-"""Further options for workers that a job without GPUs, in one task, does without."""
+"""Further options for workers that a job without GPUs, in one task, does without.
+
+It depends on the workers, and so on whatever they depend on; given twice, the option would replace its own.
+"""
+_SWITCHES = frozenset(
+    {
+        *("contiguous", "exclusive", "get-user-env", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe"),
+        *("reboot", "requeue", "spread-job", "use-min-nodes"),
+    }
+)
+"""Options that sbatch takes without a value."""
+_YES_OR_NO = "kill-on-invalid-dep"
+_TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
+_OWN_LISTS = frozenset({"setup", "srun"})
+"""Keys of a profile that are lists; a list for any other is what sbatch separates by commas."""
+_THROTTLE = re.compile(r"%(\d+)")
+_ONLY_BY_HARNESS = {
+    "array": "the harness numbers the tasks itself; array-parallelism=N limits those that run at a time"
+}
 DEFAULT_TIME = "4:00:00"
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 
@@ -50,6 +72,9 @@ def sbatch_options(profile: str | None, pairs: Sequence[str], flags: Mapping[str
             raise ValueError(f"--slurm {pair}: expected KEY=VALUE, e.g. partition=gpu")
         options[key.replace("_", "-")] = value
     options |= {name: value for name, value in flags.items() if value is not None}
+    if throttle := _THROTTLE.fullmatch(str(options.get("array", ""))):
+        options["array-parallelism"] = throttle[1]
+        del options["array"]
     submitit_parameters(options)  # raises on a wrong value before anything is planned
     cards_of_job(options)
     return options
@@ -92,7 +117,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
     }
     passed: dict[str, Any] = {"requeue": True}
-    for key, value in options.items():
+    for key, value in switches(options).items():
         if key in named:
             parameters[key.replace("-", "_")] = value
         elif key == "gpus-per-node":
@@ -100,12 +125,57 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         elif key in numbers:
             parameters[key.replace("-", "_")] = _count(key, value)
         elif key == "setup":
-            parameters["setup"] = [*parameters["setup"], *value]
+            parameters["setup"] = [*parameters["setup"], *_lines(value)]
         elif key == "srun":
-            parameters["srun_args"] = list(value)
+            parameters["srun_args"] = _arguments(value)
+        elif key in _ONLY_BY_HARNESS:
+            raise ValueError(f"--slurm {key}={value}: {_ONLY_BY_HARNESS[key]}")
         elif key not in {"time", "wckey", GPU_MEMORY}:
             passed[key] = value
+    if passed.get("no-requeue"):
+        del passed["requeue"]
     return {**parameters, "additional_parameters": passed}
+
+
+def switches(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with their switches as sbatch takes them: True for one that is on, none for one that is off.
+
+    `requeue = false` becomes `no-requeue`, because sites differ in what they do without either.
+    """
+    passed: dict[str, Any] = {}
+    for key, value in options.items():
+        is_switch = isinstance(value, bool) or key in _SWITCHES or key == _YES_OR_NO
+        is_on = value if isinstance(value, bool) else _TRUTHS.get(str(value).lower()) if is_switch else None
+        if key in {"requeue", "no-requeue"} and is_on is not None:
+            passed["requeue" if is_on == (key == "requeue") else "no-requeue"] = True
+        elif key == _YES_OR_NO and is_on is not None:
+            passed[key] = "yes" if is_on else "no"
+        elif is_on is None:
+            passed[key] = ",".join(map(str, value)) if isinstance(value, list) and key not in _OWN_LISTS else value
+        elif is_on:
+            passed[key] = True
+    return passed
+
+
+def _lines(setup: Any) -> list[str]:
+    """Return the lines of a batch script. Raises ValueError."""
+    lines = [setup] if isinstance(setup, str) else setup
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+        raise ValueError(
+            'setup: expected a line of the batch script or a list of lines, e.g. setup = ["module load x"]'
+        )
+    return list(lines)
+
+
+def _arguments(srun: Any) -> list[str]:
+    """Return the arguments of srun; a string is split as a shell does. Raises ValueError."""
+    try:
+        arguments = shlex.split(srun) if isinstance(srun, str) else srun
+    except ValueError as error:
+        raise ValueError(f"srun = {srun!r}: {error}") from error
+    if not isinstance(arguments, list | tuple) or not all(isinstance(argument, str) for argument in arguments):
+        raise ValueError('srun: expected arguments, as a string or a list of strings, e.g. srun = "--mpi=none"')
+    return list(arguments)
 
 
 def light(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,6 +202,6 @@ def _gpus(value: Any) -> int | str:
 
 
 def _count(key: str, value: Any) -> int:
-    if not str(value).isdigit():
+    if not (str(value).isdigit() and int(value)):
         raise ValueError(f"--{key} {value}: expected a number")
     return int(value)

@@ -33,6 +33,8 @@ class Dispatched:
     """Number of shards that were already running or queued."""
     warning: str | None = None
     """Why Slurm rejected the job that grades, loads and reports, and what to run instead; None where it did not."""
+    refusal: str | None = None
+    """Why Slurm rejected further array jobs after the submitted ones, and what to run later; None where it did not."""
     shared_with: tuple[str, ...] = ()
     """Names of the other runs that the array jobs hold shards of."""
 
@@ -60,6 +62,7 @@ def dispatch(
         check_prompts(run.spec())
         code = snapshot.take(run)
         jobs: list[str] = []
+        num_taken, refusal = 0, None
         tasks = list(portions(todo, shards_of_task(options, shards_per_task, workers_per_task)))
         # An earlier version that resumes the run would pass this key to sbatch.
         recorded = {key: value for key, value in options.items() if key != GPU_MEMORY}
@@ -69,8 +72,24 @@ def dispatch(
                 *(number, name, list(array), time.time(), recorded, shards_per_task, code, workers_per_task)
             )
             submissions.record(run, submission)
-            jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
-        return Dispatched(jobs, len(tasks), num_active, submit_finalizer(run, name, jobs, code, parameters))
+            try:
+                jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
+            except client.SlurmError as error:  # such as a limit on the jobs of an account
+                if not jobs:
+                    raise
+                refusal = refused(num_taken, len(tasks), error, run)
+                break
+            num_taken += len(array)
+        warning = submit_finalizer(run, name, jobs, code, parameters)
+        return Dispatched(jobs, num_taken, num_active, warning, refusal)
+
+
+def refused(num_taken: int, num_tasks: int, error: client.SlurmError, run: RunFolder) -> str:
+    """Return the warning about array jobs that Slurm rejected after it had taken others."""
+    return (
+        f"WARNING: Slurm took {num_taken} of {num_tasks} tasks and rejected the others: {error}. "
+        f"To submit them later:  python -m jobs resume {run.path}"
+    )
 
 
 def to_submit(run: RunFolder) -> tuple[list[int], int]:

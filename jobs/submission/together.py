@@ -25,6 +25,7 @@ from jobs.submission.dispatch import (
     Dispatched,
     dispatch,
     portions,
+    refused,
     shards_of_task,
     submit_finalizer,
     to_submit,
@@ -128,18 +129,28 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
     of_runs = [portions(todo, request.shards_of_task) for request, todo in zip(requests, shards, strict=True)]
     tasks = [list(task) for task in itertools.zip_longest(*of_runs, fillvalue=[])]
     jobs: list[str] = []
+    num_taken, rejection = 0, None
     for array in portions(tasks, client.max_array_size() - 1):
         name = _record(requests, codes, array)
         parts = [[(run, part) for run, part in zip(runs, task, strict=True) if part] for task in array]
         with_its_code = with_code(runs[0], codes[0], parameters)
         workers = requests[0].workers_per_task
-        jobs.append(submit.submit_shared_array(runs[0], name, parts, with_its_code, workers))
+        try:
+            jobs.append(submit.submit_shared_array(runs[0], name, parts, with_its_code, workers))
+        except client.SlurmError as error:
+            if not jobs:
+                raise
+            rejection = error
+            break
+        num_taken += len(array)
     outcomes = []
     for run, code, of_run in zip(runs, codes, of_runs, strict=True):
         last = submissions.job_name(run, len(submissions.read(run)) - 1)
         warning = submit_finalizer(run, last, jobs, code, parameters)
         names = tuple(other.path.name for other in runs if other != run)
-        outcomes.append(Dispatched(jobs, len(of_run), 0, warning, names))
+        taken = min(num_taken, len(of_run))
+        refusal = refused(taken, len(of_run), rejection, run) if rejection and taken < len(of_run) else None
+        outcomes.append(Dispatched(jobs, taken, 0, warning, refusal, names))
     return outcomes
 
 

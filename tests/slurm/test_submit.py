@@ -13,7 +13,7 @@ import pytest
 from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run import submissions
 from jobs.run.folder import RunFolder
-from tests.slurm.conftest import Launched, harness, wait_for
+from tests.slurm.conftest import Launched, harness, slurm_output, wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -61,6 +61,29 @@ def test_a_job_that_sbatch_rejects_is_reported_in_one_line(tmp_path: Path) -> No
     line = done.stderr.splitlines()[-1]  # the lines above are sbatch's own
     assert line.startswith("error: Slurm rejected the run: ")
     assert "partition" in line
+
+
+def test_a_dependency_is_the_workers_and_they_run_from_a_path_that_a_shell_would_expand(tmp_path: Path) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0"}
+    first = slurm_output("sbatch", "--parsable", "-o", "/dev/null", "--hold", "--wrap=true").strip()
+    folder = tmp_path / "a $HOME `touch here` 'q' b"
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
+    arguments += ["--cluster", "slurm", "--mem", "1G", "--gpus-per-node", "h200:2", "--slurm", "requeue=false"]
+    arguments += ["--slurm", f"dependency=afterany:{first}", "--output", str(folder)]
+    harness("harness.launch", *arguments, environment=environment)
+    [path] = folder.glob("demo-*")
+    launched = Launched(RunFolder(path), arguments, environment)
+    jobs = slurm_output("squeue", "-h", "-o", "%A|%j|%E|%b")
+    by_name = {line.split("|")[1]: line.split("|") for line in jobs.splitlines()}
+    array, _, dependency, cards = by_name[launched.array]
+    assert dependency.startswith(f"afterany:{first}")
+    assert "h200:2" in cards
+    assert by_name[f"{launched.array}.finalize"][2].startswith(f"afterany:{array}"), "grading waits for the workers"
+    assert "Requeue=0" in slurm_output("scontrol", "show", "job", array)
+    slurm_output("scontrol", "release", first)
+    wait_for(launched.has_ended, "the end", 180)
+    assert launched.status().finished == launched.status().planned == 4
+    assert not list(tmp_path.rglob("here"))
 
 
 def reject_dependent_jobs(folder: Path) -> str:

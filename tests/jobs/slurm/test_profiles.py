@@ -53,6 +53,9 @@ def test_an_omitted_flag_does_not_override(profile: str) -> None:
         (["partition"], NO_FLAGS, "--slurm partition: expected KEY=VALUE"),
         (["gpus-per-node=two"], NO_FLAGS, "--gpus-per-node two: expected a number"),
         ([], {"time": "soon"}, "--time soon"),
+        (["array=0-3"], NO_FLAGS, "--slurm array=0-3: .* array-parallelism=N"),
+        (["array-parallelism=0"], NO_FLAGS, "--array-parallelism 0: expected a number"),
+        (["srun=--label 'a"], NO_FLAGS, "srun = .*No closing quotation"),
     ],
 )
 def test_a_wrong_value_is_named(pairs: list[str], flags: dict[str, Any], message: str) -> None:
@@ -96,3 +99,51 @@ def test_a_job_that_grades_needs_no_gpu_and_few_cores() -> None:
     assert light["partition"] == "gpu"
     assert not {"gpus_per_node", "mem", "array_parallelism"} & light.keys()
     assert "cpus_per_task" not in profiles.light(profiles.submitit_parameters({}))
+    assert "dependency" not in profiles.light(profiles.submitit_parameters({"dependency": "afterok:7"})), "its own"
+
+
+def additional(**options: Any) -> dict[str, Any]:
+    named = {key.replace("_", "-"): value for key, value in options.items()}
+    found: dict[str, Any] = profiles.submitit_parameters(named)["additional_parameters"]
+    return found
+
+
+@pytest.mark.parametrize("value", [False, "false", "no"])
+def test_a_switch_that_is_off_is_what_sbatch_calls_its_opposite_or_nothing(value: object) -> None:
+    assert additional(requeue=value) == {"no-requeue": True}
+    assert additional(no_requeue=value) == {"requeue": True}
+    assert additional(exclusive=value, contiguous=value) == {"requeue": True}
+    assert additional(kill_on_invalid_dep=value) == {"requeue": True, "kill-on-invalid-dep": "no"}
+
+
+@pytest.mark.parametrize("value", [True, "true", "yes"])
+def test_a_switch_that_is_on_has_no_value(value: object) -> None:
+    assert additional(requeue=value, exclusive=value) == {"requeue": True, "exclusive": True}
+    assert additional(no_requeue=value) == {"no-requeue": True}
+
+
+def test_a_value_that_is_no_switch_stays_as_it_is() -> None:
+    passed = additional(exclusive="user", comment="true", licenses=["a", "b:2"])
+    assert passed == {"requeue": True, "exclusive": "user", "comment": "true", "licenses": "a,b:2"}
+
+
+def test_setup_and_arguments_of_srun_may_be_one_string(tmp_path: Path) -> None:
+    path = tmp_path / "strings.toml"
+    path.write_text('setup = "module load x"\nsrun = "--mpi=none --export=\'A B\'"\n')
+    parameters = profiles.submitit_parameters(profiles.load(str(path)))
+    assert parameters["setup"][-1] == "module load x"
+    assert parameters["srun_args"] == ["--mpi=none", "--export=A B"]
+    for key in ("setup", "srun"):
+        with pytest.raises(ValueError, match=f"{key}: expected"):
+            profiles.submitit_parameters({key: [1]})
+
+
+def test_an_array_is_throttled_in_sbatchs_form_too() -> None:
+    options = profiles.sbatch_options(None, ["array=%16"], {})
+    assert profiles.submitit_parameters(options)["array_parallelism"] == 16
+    assert "array" not in options
+
+
+@pytest.mark.parametrize("cards", ["h200:2", "2"])
+def test_cards_may_have_a_type(cards: str) -> None:
+    assert str(profiles.submitit_parameters({"gpus-per-node": cards})["gpus_per_node"]) == cards

@@ -104,6 +104,38 @@ def test_a_rejected_finalizer_is_a_warning_and_the_arrays_stay(
     assert dispatched.finalizer_notice == ""
 
 
+def test_arrays_that_slurm_took_get_their_last_job_where_it_rejects_a_further_one(
+    tmp_path: Path, sbatch: list[Submission], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = submit.submit_array
+    finalized: list[Sequence[str]] = []
+
+    def take_one(run: RunFolder, submission: Submission, parameters: dict[str, Any]) -> str:
+        if sbatch:
+            raise client.SlurmRejected("AssocMaxSubmitJobLimit")
+        return take(run, submission, parameters)
+
+    monkeypatch.setattr(submit, "submit_array", take_one)
+    monkeypatch.setattr(submit, "submit_finalizer", lambda run, name, jobs, parameters: finalized.append(list(jobs)))
+    run = plan(tmp_path, shards=5)
+    dispatched = dispatch.dispatch(run, {})
+    assert (dispatched.submitted, dispatched.tasks, finalized) == (["101"], 3, [["101"]])
+    assert dispatched.refusal is not None
+    assert "Slurm took 3 of 5 tasks and rejected the others: AssocMaxSubmitJobLimit" in dispatched.refusal
+    assert f"python -m jobs resume {run.path}" in dispatched.refusal
+
+
+def test_a_rejected_first_array_is_an_error(
+    tmp_path: Path, sbatch: list[Submission], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reject(*_: object) -> str:
+        raise client.SlurmRejected("Invalid account")
+
+    monkeypatch.setattr(submit, "submit_array", reject)
+    with pytest.raises(client.SlurmRejected, match="Invalid account"):
+        dispatch.dispatch(plan(tmp_path), {})
+
+
 def test_nothing_is_submitted_of_a_finished_run(tmp_path: Path, sbatch: list[Submission]) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
