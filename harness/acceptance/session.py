@@ -169,7 +169,9 @@ class Session:
             **_chosen(chosen),
         )
         small = _SMALL_CACHE_BYTES if plan.device == "cpu" else None
-        alone = {role: replace(own, kv_cache_bytes=small) for role, own in settings.items()}
+        # Compared with and without speculation, where a GPU samples.
+        has_logprobs = plan.device == "gpu"
+        alone = {r: replace(own, kv_cache_bytes=small, mean_logprobs=has_logprobs) for r, own in settings.items()}
         return Opened({"target": plan.target}, alone, chosen)
 
     def _speculation(self, name: str) -> Speculation | None:

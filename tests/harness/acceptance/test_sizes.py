@@ -76,6 +76,14 @@ def test_the_bundled_pair_is_started_with_the_calculated_shares(
     }
 
 
+def test_engines_whose_log_probabilities_are_compared_are_asked_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_on(tmp_path, monkeypatch, cards_of("H100"))
+    for name in (PLAIN, "ngram", "draft"):
+        assert session.prepared(name).settings["target"].mean_logprobs
+
+
 def test_engines_that_cannot_fit_are_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_on(tmp_path, monkeypatch, [Card("small", 1 << 30)])
     with pytest.raises(CheckFailed):
