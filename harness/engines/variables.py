@@ -23,6 +23,9 @@ _DEFAULTS: Mapping[str, str] = {
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
 }
 """What the user's own environment overrides."""
+_FLOAT32_DOTS = "TRITON_F32_DEFAULT"
+"""How Triton multiplies numbers in float32; by itself with 10 bits of the 23, also in attention, which in float32 is
+Triton's."""
 
 
 def variables(settings: EngineSettings) -> dict[str, str | None]:
@@ -47,6 +50,8 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     if settings.device == "gpu":
         # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
         environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if settings.dtype == "float32":
+            environment[_FLOAT32_DOTS] = os.environ.get(_FLOAT32_DOTS, "ieee")
         if (devices := settings.visible_devices) is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
             environment["HIP_VISIBLE_DEVICES"] = ",".join(devices)  # on ROCm vLLM insists that both say the same

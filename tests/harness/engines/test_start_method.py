@@ -77,6 +77,14 @@ def test_an_engine_sees_only_the_cards_that_slurm_names(tmp_path: Path, monkeypa
     assert "CUDA_VISIBLE_DEVICES" not in variables(EngineSettings(kind="vllm", device="cpu"))
 
 
+def test_float32_is_calculated_with_all_bits_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = EngineSettings(kind="vllm", device="gpu", dtype="float32")
+    assert variables(exact)["TRITON_F32_DEFAULT"] == "ieee"
+    assert "TRITON_F32_DEFAULT" not in variables(EngineSettings(kind="vllm", device="gpu"))
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "tf32x3")
+    assert variables(exact)["TRITON_F32_DEFAULT"] == "tf32x3"
+
+
 @pytest.mark.parametrize(
     ("visible", "given"),
     [
