@@ -75,9 +75,12 @@ def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, *
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.launching import sbatch_options
-    from jobs.submission.submit import resolve
+    from jobs.submission.submit import ControllerSilent, resolve
 
-    cluster = "slurm" if on_node else resolve(launch.cluster)
+    try:
+        cluster = "slurm" if on_node else resolve(launch.cluster)
+    except ControllerSilent:  # what is wrong is among the answers
+        cluster = "slurm"
     return Question(
         engine=launch.engine,
         output=str(launch.output.absolute()),

@@ -239,7 +239,8 @@ class PartialLaunch(BaseModel):
     cluster: Annotated[
         Cluster,
         Flag(
-            "cluster", "Where to run. auto: Slurm if a controller answers, otherwise this machine; debug: this process."
+            "cluster",
+            "Where to run. auto: Slurm where there is a cluster, otherwise here; debug: this process.",
         ),
     ] = "auto"
     profile: Annotated[

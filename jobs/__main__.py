@@ -72,17 +72,20 @@ def status(runs: tuple[Path, ...], follow: bool) -> None:
     from rich.console import Console
 
     from jobs.watch import show
-    from jobs.watch.status import status as read_status
+    from jobs.watch.status import Watch
 
     folders, console = _run_folders(runs), Console(highlight=False)
+    watch = Watch(folders)
     while True:
-        statuses = [read_status(folder) for folder in folders]
+        statuses = watch.read()
         for number, run_status in enumerate(statuses):
             if number:
                 console.print()
             show.print_status(run_status, console)
         if not (follow and any(run_status.may_progress for run_status in statuses)):
             return
+        if any(run_status.slurm_error for run_status in statuses):
+            console.print(f"The runs are still followed; the next look is in {_FOLLOW_SECONDS:g} s.")
         time.sleep(_FOLLOW_SECONDS)
 
 
@@ -103,7 +106,7 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
     """Print the end of the log of a shard's latest worker, or of every shard that has stopped."""
-    from jobs.watch.status import log_path
+    from jobs.watch.reasons import log_path
     from jobs.watch.status import status as read_status
 
     folder = run_folder(run)

@@ -9,15 +9,22 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 ANSWER_SECONDS = 30.0
+_PING_SECONDS = 10.0
 _DEFAULT_MAX_ARRAY_SIZE = 1001
 """Slurm's own default."""
 _HELD_REASON = "launch failed requeued held"
 """Slurm's reason for a task that it could not start on a node and will not start again by itself."""
+_NO_CONFIGURATION = "Could not establish a configuration source"
+"""Slurm's message where its packages are installed and no cluster is configured."""
+_NAMES_PER_QUERY = 500
+"""Linux takes arguments of at most 128 KiB."""
+_CLOCK_SECONDS = 3600.0
+"""How far the clock of the machine that submitted may be ahead of Slurm's."""
 _ACTIVE_STATES = {"PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"}
 
 
@@ -27,6 +34,10 @@ class SlurmError(RuntimeError):
 
 class SlurmRejected(SlurmError):
     """sbatch rejected a job as it was asked for."""
+
+
+class NoCluster(SlurmError):
+    """There is no Slurm here: its commands are not installed, or no cluster is configured for them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,10 @@ class Task:
     gpus: int = 0
     colleague: str = ""
     """The user whose task it is, in the queue; empty for one's own."""
+    exit_code: int = 0
+    """Exit code of the batch script, once accounting knows it."""
+    exit_signal: int = 0
+    """Signal that ended the batch script; 0 where none did."""
 
     @property
     def is_held(self) -> bool:
@@ -64,14 +79,24 @@ class Task:
         return self.gpus * self.elapsed_seconds / 3600
 
 
-def controller_answers() -> bool:
-    """Return True if there is a cluster to submit to; sbatch may be installed where no controller runs."""
+def check_controller() -> None:
+    """Ask whether there is a cluster to submit to.
+
+    Raises NoCluster where there is none (sbatch may be installed where no cluster is configured), and another
+    SlurmError where there is one whose controller does not answer now.
+    """
     if not shutil.which("sbatch"):
-        return False
+        raise NoCluster("sbatch: not installed")
     try:
-        return "UP" in ask("scontrol", "ping", seconds=10)
-    except SlurmError:
-        return False
+        answer = ask("scontrol", "ping", seconds=_PING_SECONDS)
+    except SlurmError as error:
+        if _NO_CONFIGURATION in str(error):
+            raise NoCluster(str(error)) from error
+        if " is UP" not in str(error):  # only the first controller is down
+            raise
+        return
+    if "UP" not in answer:
+        raise SlurmError(f"scontrol ping: {' '.join(answer.split())}")
 
 
 def queue(names: Sequence[str]) -> list[Task]:
@@ -79,11 +104,8 @@ def queue(names: Sequence[str]) -> list[Task]:
 
     Raises SlurmError.
     """
-    if not names:
-        return []
-    output = ask("squeue", "-h", "-r", f"--name={','.join(names)}", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u")
     tasks = []
-    for line in output.splitlines():
+    for line in _lines(names, "squeue", "-h", "-r", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u"):
         name, index, job_id, array_id, state, node, reason, *owner = line.split("|")
         task_id = f"{array_id}_{index}" if index.isdigit() else job_id
         colleague = "".join(owner[1:]) if owner[:1] != [str(os.geteuid())] else ""
@@ -92,25 +114,37 @@ def queue(names: Sequence[str]) -> list[Task]:
     return tasks
 
 
-def accounts(names: Sequence[str]) -> list[Task]:
+def accounts(names: Sequence[str], since: float) -> list[Task]:
     """Return every start of every task of these jobs, requeued ones included, from accounting. Raises SlurmError.
 
-    They may be a colleague's jobs (`-a`), as far as the site lets its users see those of others.
+    `since` is when the first of them was submitted, in seconds since the epoch. Accounting is searched from that day
+    on: sites refuse long ranges (MaxQueryTimeRange), and they are slow. They may be a colleague's jobs (`-a`), as far
+    as the site lets its users see those of others.
     """
-    if not names:
-        return []
-    fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES"
-    output = ask("sacct", "-a", "-n", "-P", "-X", "-D", "-S", "now-365days", f"--name={','.join(names)}", "-o", fields)
+    fields = "JobName,JobID,State,NodeList,ElapsedRaw,AllocTRES,ExitCode"
+    day = datetime.fromtimestamp(since - _CLOCK_SECONDS).strftime("%Y-%m-%d")  # noqa: DTZ006 Slurm's is local
     tasks = []
-    for line in output.splitlines():
-        name, job_id, state, node, elapsed, resources = line.split("|")
+    for line in _lines(names, "sacct", "-a", "-n", "-P", "-X", "-D", "-S", day, "-o", fields):
+        name, job_id, state, node, elapsed, resources, *ended = line.split("|")
         index = job_id.rpartition("_")[2] if "_" in job_id else "0"
         if index.isdigit():  # pending tasks of an array share one line, 7_[3-9]
             state_name = state.partition(" ")[0]  # "CANCELLED by 1000"
+            code, _, number = "".join(ended).partition(":")
             tasks.append(
-                Task(name, int(index), job_id, state_name, node, "", float(elapsed or 0), _num_gpus(resources))
+                Task(
+                    *(name, int(index), job_id, state_name, node, "", float(elapsed or 0), _num_gpus(resources)),
+                    exit_code=int(code or 0),
+                    exit_signal=int(number or 0),
+                )
             )
     return tasks
+
+
+def _lines(names: Sequence[str], *command: str) -> Iterator[str]:
+    """Yield what a command prints of the jobs with these names; it is not called where there are none."""
+    for start in range(0, len(names), _NAMES_PER_QUERY):
+        chosen = ",".join(names[start : start + _NAMES_PER_QUERY])
+        yield from ask(*command, f"--name={chosen}").splitlines()
 
 
 def _num_gpus(resources: str) -> int:
@@ -182,6 +216,9 @@ def ask(*command: str, seconds: float = ANSWER_SECONDS) -> str:
 
 
 def _last_line(command: str, output: str) -> str:
-    """Return the last line of an error message, which names the error; sacct prints its causes before it."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    """Return the last line of an error message, which names the error; sacct prints its causes before it.
+
+    scontrol draws a box of asterisks below it.
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip(" *\n") and not line.startswith("**")]
     return lines[-1].removeprefix(f"{command}: ").removeprefix("error: ") if lines else "failed without a message"

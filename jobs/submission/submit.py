@@ -51,11 +51,27 @@ class Job(Protocol):
         """End the job."""
 
 
+class ControllerSilent(ValueError):
+    """There is a cluster, and its controller does not answer now; the message is one line."""
+
+
 def resolve(cluster: Cluster) -> Cluster:
-    """Replace `auto` by `slurm` where sbatch is installed and a controller answers, otherwise by `local`."""
+    """Replace `auto` by `slurm` where there is a cluster, and by `local` where there is none.
+
+    Raises ControllerSilent where there is one that does not answer now: models do not belong on a login node.
+    """
     if cluster != "auto":
         return cluster
-    return "slurm" if client.controller_answers() else "local"
+    try:
+        client.check_controller()
+    except client.NoCluster:
+        return "local"
+    except client.SlurmError as error:
+        raise ControllerSilent(
+            f"--cluster auto: Slurm is installed here, but its controller does not answer now ({error}), and nothing "
+            "was started on this machine instead; try again later, or choose --cluster slurm or --cluster local"
+        ) from error
+    return "slurm"
 
 
 def python() -> str:

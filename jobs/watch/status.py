@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-from harness.cli import permissions
 from jobs.run import shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
+from jobs.watch import reasons
+from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
 
 ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
 """`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
 
 _MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
-_LOG_TAIL_BYTES = 64 << 10
-_MAX_ERROR_CHARACTERS = 300
-_ERROR = re.compile(
-    r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable|Failed)\b.*|.*\berror: .*", re.IGNORECASE
-)
 
 
 @dataclass
@@ -103,20 +97,40 @@ class RunStatus:
         return any(shard.state in _MAY_PROGRESS for shard in self.shards)
 
 
+class Watch:
+    """The status of runs, read again and again: Slurm is asked once for all of them."""
+
+    def __init__(self, runs: Sequence[RunFolder]) -> None:
+        self._runs = list(runs)
+        self._slurm = SlurmWatch()
+
+    def read(self) -> list[RunStatus]:
+        """Read the run folders, and ask Slurm where runs were submitted to it."""
+        statuses = [_of_files(run) for run in self._runs]
+        submitted = {number: found for number, run in enumerate(self._runs) if (found := submissions.read(run))}
+        names = [name for number, earlier in submitted.items() for name in _names(self._runs[number], earlier)]
+        times = [submission.submitted_at for earlier in submitted.values() for submission in earlier]
+        answers = self._slurm.ask(list(dict.fromkeys(names)), min(times, default=0.0))
+        for number, earlier in submitted.items():
+            _add_slurm(self._runs[number], earlier, answers, statuses[number])
+        return statuses
+
+
 def status(run: RunFolder) -> RunStatus:
     """Read the run folder, and ask Slurm where the run was submitted to it."""
+    return Watch([run]).read()[0]
+
+
+def _of_files(run: RunFolder) -> RunStatus:
+    """Return how a run stands by its files, as if there were no Slurm."""
     recent = Recent()
     ended = by_shard(run, _read_endings(run, recent))
     counts = zip(ended.planned, ended.finished, ended.failed, strict=True)
     shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
     result = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
     result.free_bytes = shutil.disk_usage(run.path).free
-    earlier = submissions.read(run)
-    if earlier:
-        _ask_slurm(run, earlier, result)
-    else:
-        for shard in shards:
-            shard.state = "stopped" if shard.num_unfinished else "finished"
+    for shard in shards:
+        shard.state = "stopped" if shard.num_unfinished else "finished"
     return result
 
 
@@ -139,25 +153,14 @@ def _read_endings(run: RunFolder, recent: Recent) -> Endings:
     return count_endings(run, journals, trace_files)
 
 
-def _ask_slurm(run: RunFolder, earlier: Sequence[Submission], result: RunStatus) -> None:
+def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, result: RunStatus) -> None:
     """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
-    names = [submission.name for submission in earlier]
-    queued: list[Task] = []
-    history: list[Task] = []
-    errors = []
-    has_queue = True
-    try:
-        queued = client.queue(names)
-    except client.SlurmError as error:
-        has_queue = False
-        errors.append(str(error))
-    try:
-        history = client.accounts([*names, shared_jobs.finalizer_of(run, earlier[-1])])
+    names = {*_names(run, earlier)}
+    history = [task for task in answers.history if task.name in names]
+    if answers.has_history:
         result.gpu_hours = sum(task.gpu_hours for task in history)
-    except client.SlurmError as error:
-        errors.append(str(error))
-    result.slurm_error = "; ".join(errors)
-    tasks = client.latest([*history, *queued])
+    result.slurm_error = "; ".join(answers.errors)
+    tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
     left_jobs = shared_jobs.left(run)
     result.shared_with = sorted({name for job in shared_jobs.read(run).values() for name in job.runs} - {run.path.name})
     for submission in earlier:
@@ -165,7 +168,12 @@ def _ask_slurm(run: RunFolder, earlier: Sequence[Submission], result: RunStatus)
             for number in numbers:
                 if number < len(result.shards):
                     task = None if submission.name in left_jobs else tasks.get((submission.name, index))
-                    _set_state(run, result.shards[number], task, has_queue=has_queue)
+                    _set_state(run, result.shards[number], task, has_queue=answers.has_queue)
+
+
+def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
+    """Return the names of a run's jobs, of which the last one grades and loads."""
+    return [*(submission.name for submission in earlier), shared_jobs.finalizer_of(run, earlier[-1])]
 
 
 def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:
@@ -179,27 +187,4 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
         shard.state = "running" if task.state in {"RUNNING", "COMPLETING"} else "queued"
     else:
         shard.state = "stopped"
-        logged = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
-        shard.last_error = logged or f"Slurm: {task.reason if task.is_held else task.state}"
-
-
-def log_path(run: RunFolder, task: Task) -> Path:
-    """Return the log of a task."""
-    return shared_jobs.logs_dir(run, task.name) / "jobs" / f"{task.job_id}_0_log.out"
-
-
-def last_error(run: RunFolder, task: Task) -> str:
-    """Return the last line of a task's log that names an error; empty where there is none."""
-    path = log_path(run, task)
-    if not path.exists():
-        return ""
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()
-    except PermissionError as error:
-        return permissions.explained(error)[:_MAX_ERROR_CHARACTERS]
-    errors = [line.strip() for line in lines if _ERROR.match(line.strip())]
-    own = [line for line in errors if run.path.name in line]  # a shared job may name several runs
-    last = (own or errors or [""])[-1]
-    return last[max(0, last.find(run.path.name)) if own else 0 :][:_MAX_ERROR_CHARACTERS]
+        shard.last_error = reasons.reason(run, task)

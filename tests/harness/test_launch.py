@@ -126,7 +126,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_where_slurm_answers_the_default_models_are_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.submission.submit.client.controller_answers", lambda: True)
+    monkeypatch.setattr("jobs.submission.submit.client.check_controller", lambda: None)
     monkeypatch.setattr("jobs.submission.dispatch.preview", lambda *arguments: "")
     monkeypatch.setattr("harness.environment.accelerator", lambda: "cpu")
     result = CliRunner().invoke(main, [*SPECCOT, *DATASET, "--engine", "vllm", "--dry-run", "--output", str(tmp_path)])

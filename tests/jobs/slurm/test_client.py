@@ -9,6 +9,7 @@ import pytest
 
 from jobs.slurm import client
 from jobs.slurm.client import SlurmError, Task
+from jobs.submission.submit import ControllerSilent, resolve
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
 
 HELD = "launch failed requeued held"
@@ -31,7 +32,7 @@ run.0.finalize|N/A|43|43|PENDING||Dependency"""
 
 
 def test_without_jobs_slurm_is_not_queried(slurm: FakeSlurm) -> None:
-    assert client.queue([]) == client.accounts([]) == []
+    assert client.queue([]) == client.accounts([], 0.0) == []
     client.cancel([])
     client.cancel_tasks([])
     assert slurm.calls() == []
@@ -40,17 +41,27 @@ def test_without_jobs_slurm_is_not_queried(slurm: FakeSlurm) -> None:
 def test_accounting_lists_every_start_with_its_gpu_hours(slurm: FakeSlurm) -> None:
     slurm.prints(
         sacct="""run.0|40_0|REQUEUED|n1|1800|billing=4,cpu=4,gres/gpu=2,node=1
-run.0|40_0|CANCELLED by 1000|n2|3600|billing=4,cpu=4,gres/gpu=2,node=1
-run.0|40_[1-9]|PENDING|None assigned||
-run.0.finalize|41|COMPLETED|n1|60|billing=1,cpu=1,node=1"""
+run.0|40_0|CANCELLED by 1000|n2|3600|billing=4,cpu=4,gres/gpu=2,node=1|0:15
+run.0|40_[1-9]|PENDING|None assigned|||0:0
+run.0.finalize|41|FAILED|n1|60|billing=1,cpu=1,node=1|7:0"""
     )
-    tasks = client.accounts(["run.0", "run.0.finalize"])
+    submitted_at = datetime(2026, 11, 20, 0, 30).timestamp()  # noqa: DTZ001 Slurm's is local
+    tasks = client.accounts(["run.0", "run.0.finalize"], submitted_at)
     assert [(task.job_id, task.state, task.gpu_hours) for task in tasks] == [
         ("40_0", "REQUEUED", 1.0),
         ("40_0", "CANCELLED", 2.0),
-        ("41", "COMPLETED", 0.0),
+        ("41", "FAILED", 0.0),
     ]
+    assert [(task.exit_code, task.exit_signal) for task in tasks] == [(0, 0), (0, 15), (7, 0)]
     assert client.latest(tasks)["run.0", 0].node == "n2"
+    assert "-S 2026-11-19" in slurm.calls()[0], "from the day of the submission on; clocks may differ by an hour"
+
+
+def test_jobs_of_many_submissions_fit_into_the_arguments_of_a_command(slurm: FakeSlurm) -> None:
+    slurm.prints(squeue="", sacct="")
+    names = [f"demo-speccot-075cee28.501e6d.{number}" + "x" * 60 for number in range(2500)]
+    assert client.queue(names) == client.accounts(names, 0.0) == []
+    assert sum(call.count("demo-speccot") for call in slurm.calls()) == 2 * len(names)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +75,7 @@ run.0.finalize|41|COMPLETED|n1|60|billing=1,cpu=1,node=1"""
 )
 def test_gpus_are_counted_once_however_a_site_accounts_for_them(slurm: FakeSlurm, resources: str, gpus: int) -> None:
     slurm.prints(sacct=f"run.0|40_0|COMPLETED|n1|3600|{resources}")
-    [task] = client.accounts(["run.0"])
+    [task] = client.accounts(["run.0"], 0.0)
     assert task.gpus == gpus
 
 
@@ -81,7 +92,7 @@ def test_what_has_ended_is_not_active(state: str) -> None:
 def test_an_error_is_the_last_line_of_what_the_command_prints(slurm: FakeSlurm) -> None:
     slurm.answers(sacct=SACCT_DOWN, squeue=SQUEUE_DOWN, scancel="exit 3")
     with pytest.raises(SlurmError) as error:
-        client.accounts(["run.0"])
+        client.accounts(["run.0"], 0.0)
     assert str(error.value) == "sacct: Problem talking to the database: Connection refused"
     with pytest.raises(SlurmError, match=r"^squeue: slurm_load_jobs error: Unable to contact slurm controller"):
         client.queue(["run.0"])
@@ -106,15 +117,46 @@ def test_jobs_are_cancelled_by_name_and_tasks_in_one_call(slurm: FakeSlurm) -> N
     assert slurm.calls() == ["scancel --name=run.0", "scancel --name=run.0.finalize", "scancel 40_1 40_2"]
 
 
-@pytest.mark.parametrize(("ping", "answers"), [("Slurmctld(primary) at c is UP", True), ("at c is DOWN", False)])
-def test_a_controller_answers_if_ping_reports_it_up(slurm: FakeSlurm, ping: str, *, answers: bool) -> None:
-    slurm.prints(sbatch="", scontrol=ping)
-    assert client.controller_answers() is answers
+PING_DOWN = """cat <<'EOF'
+Slurmctld(primary) at c is DOWN
+*****************************************
+** RESTORE SLURMCTLD DAEMON TO SERVICE **
+*****************************************
+EOF
+exit 1"""
+PING_WITHOUT_CLUSTER = """cat >&2 <<'EOF'
+scontrol: error: fetch_config: DNS SRV lookup failed
+scontrol: fatal: Could not establish a configuration source
+EOF
+exit 1"""
 
 
-def test_no_controller_answers_where_ping_fails(slurm: FakeSlurm) -> None:
-    slurm.answers(sbatch="", scontrol="exit 1")
-    assert not client.controller_answers()
+def test_a_run_goes_to_slurm_where_a_controller_answers(slurm: FakeSlurm) -> None:
+    slurm.prints(sbatch="", scontrol="Slurmctld(primary) at c is UP")
+    assert resolve("auto") == "slurm"
+
+
+def test_a_run_stays_on_this_machine_only_where_no_cluster_is_configured(slurm: FakeSlurm) -> None:
+    slurm.answers(sbatch="", scontrol=PING_WITHOUT_CLUSTER)
+    assert resolve("auto") == "local"
+
+
+@pytest.mark.parametrize(
+    ("ping", "why"),
+    [
+        (PING_DOWN, "scontrol: Slurmctld(primary) at c is DOWN"),
+        ("echo Slurmctld at c is DOWN", "scontrol ping: Slurmctld at c is DOWN"),
+        ("exit 1", "scontrol: failed without a message"),
+    ],
+)
+def test_a_controller_that_is_away_for_a_moment_sends_no_run_to_the_login_node(
+    slurm: FakeSlurm, ping: str, why: str
+) -> None:
+    slurm.answers(sbatch="", scontrol=ping)
+    with pytest.raises(ControllerSilent, match=r"^--cluster auto: .*does not answer now") as stopped:
+        resolve("auto")
+    assert f"({why})" in str(stopped.value)
+    assert [resolve(cluster) for cluster in ("slurm", "local", "debug")] == ["slurm", "local", "debug"]
 
 
 def test_the_limit_on_arrays_is_the_clusters_or_slurms_default(slurm: FakeSlurm) -> None:

@@ -16,7 +16,8 @@ from jobs.run.submissions import Submission
 from jobs.slurm.client import Task
 from jobs.submission import canceling, dispatch, snapshot, submit
 from jobs.submission.together import Request, dispatch_together
-from jobs.watch.status import last_error, log_path, status
+from jobs.watch.reasons import last_error, log_path
+from jobs.watch.status import status
 from jobs.work.worker import run_parts, run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
 from tests.jobs.slurm.fake import FakeSlurm

@@ -1,0 +1,165 @@
+"""Why a shard's last task ended early: the exception that its worker raised, or else how Slurm saw its end."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cli import permissions
+from jobs.run import shared_jobs
+from jobs.run.folder import RunFolder
+from jobs.slurm.client import Task
+
+_LOG_TAIL_BYTES = 256 << 10
+_MAX_CHARACTERS = 300
+_SHOWN_LINES = 2
+_BEGIN = "Starting with JobEnvironment"
+"""In the first line of every start of a worker: a task that is requeued appends to its log."""
+_EXCEPTION = re.compile(
+    r"^[\s|+-]*(?P<name>(?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w*(?:Error|Exception|Interrupt|Exit))(?:: (?P<message>.*))?$"
+)
+_ERROR = re.compile(
+    r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable|Failed)\b.*|.*\berror: .*", re.IGNORECASE
+)
+_AROUND = {"ExceptionGroup", "BaseExceptionGroup", "WorkersFailed", "RunsFailed", "CancelledError"}
+"""Exceptions that only say that there was another one."""
+_NO_REASON = re.compile(r"srun: (?:error: .*: (?:Exited with exit code \d+|Killed|Terminated)$|Terminating StepId)")
+"""Lines of srun that say no more than that the worker has ended."""
+_ENDS_MESSAGE = re.compile(r"^[\s|+-]*(?:Traceback |\+?-{4,}|During handling|The above exception|srun: |submitit )")
+
+
+@dataclass(frozen=True)
+class LoggedException:
+    """The end of a traceback."""
+
+    name: str
+    """With its module, as Python prints it."""
+    message: str
+    """Its first line; where that announces output (`Its last output:`), with the line that names the cause."""
+
+    @property
+    def is_ours(self) -> bool:
+        """True for an exception that this project defines."""
+        return self.name.startswith(("harness.", "jobs."))
+
+    def __str__(self) -> str:
+        name = self.name.rpartition(".")[2]
+        return f"{name}: {self.message}" if self.message else name
+
+
+def log_path(run: RunFolder, task: Task) -> Path:
+    """Return the log of a task."""
+    return _logs(run, task) / f"{task.job_id}_0_log.out"
+
+
+def reason(run: RunFolder, task: Task) -> str:
+    """Return in one line why a task that is no longer active has left samples unfinished."""
+    if task.is_held:
+        return f"Slurm: {task.reason}"
+    logged = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
+    return (logged or f"Slurm: {task.state}{_exit_of(task)}")[:_MAX_CHARACTERS]
+
+
+def last_error(run: RunFolder, task: Task) -> str:
+    """Return what a task's logs say of its end, in one line; empty where they say nothing.
+
+    That is the exception of the last start. Where there is none, it is the exit code with the end of the log.
+    """
+    logs = sorted(path for path in _logs(run, task).glob(f"{task.job_id}_*_log.out") if _is_log_of(task, path))
+    try:
+        starts = [_last_start(_tail(path)) for path in logs]
+    except PermissionError as error:
+        return permissions.explained(error)[:_MAX_CHARACTERS]
+    shared = shared_jobs.read(run).get(task.name)
+    for lines in starts if shared else []:
+        if named := _named(run, lines, shared.runs if shared else []):
+            return named[:_MAX_CHARACTERS]
+    found = [exception for lines in starts if (exception := last_exception(lines)) is not None]
+    if found:
+        return str(found[-1])[:_MAX_CHARACTERS]
+    return _end_of(task, starts[0])[:_MAX_CHARACTERS] if starts else ""
+
+
+def last_exception(lines: list[str]) -> LoggedException | None:
+    """Return the exception that stopped a worker, of all that its output names; None where it names none.
+
+    One of this project says most. The last one counts, because those that caused it stand before it.
+    """
+    found = [
+        LoggedException(match["name"], _message(match["message"] or "", lines[number + 1 :]))
+        for number, line in enumerate(lines)
+        if (match := _EXCEPTION.match(line))
+    ]
+    inner = [exception for exception in found if exception.name.rpartition(".")[2] not in _AROUND] or found
+    chosen = [exception for exception in inner if exception.is_ours] or inner
+    return chosen[-1] if chosen else None
+
+
+def _message(first: str, following: list[str]) -> str:
+    """Return the first line of a message; where it announces the output of an engine, with the cause in that."""
+    if not first.endswith(":"):
+        return first
+    output: list[str] = []
+    for line in following:
+        if _ENDS_MESSAGE.match(line):
+            break
+        output += [text] if (text := line.strip(" |")) else []
+    errors = [text for text in output if _EXCEPTION.search(text) or re.search(r"\w(?:Error|Exception): ", text)]
+    return f"{first} {(errors or output or ['(none)'])[-1]}"
+
+
+def _named(run: RunFolder, lines: list[str], runs: list[str]) -> str:
+    """Return what the last error of a job that several runs share says of this run."""
+    own = [line for line in lines if run.path.name in line and (_ERROR.match(line.strip()) or _EXCEPTION.match(line))]
+    if not own:
+        return ""
+    said = own[-1][own[-1].find(run.path.name) :]
+    ends = [place for name in runs if name != run.path.name and (place := said.find(f"; {name}: ")) >= 0]
+    return said[: min(ends)] if ends else said
+
+
+def _end_of(task: Task, lines: list[str]) -> str:
+    """Return how a task without an exception ended, with the end of its log; empty where it ended well."""
+    said = [line.strip() for line in lines if line.strip() and not _NO_REASON.match(line.strip())]
+    has_begun = any(_BEGIN in line for line in lines)
+    if task.state == "COMPLETED" and not any(_ERROR.match(line) for line in said):
+        return ""
+    where = "" if has_begun else ", before the worker started"
+    ending = [line for line in said if _BEGIN not in line and not line.startswith("submitit INFO")][-_SHOWN_LINES:]
+    return f"Slurm: {task.state}{_exit_of(task)}{where}" + (f"; its log ends: {' / '.join(ending)}" if ending else "")
+
+
+def _exit_of(task: Task) -> str:
+    """Return how the batch script ended, as far as accounting knows and it is not what the state says."""
+    if task.state != "FAILED" or not (task.exit_code or task.exit_signal):
+        return ""
+    number = task.exit_signal or (task.exit_code - 128 if 128 < task.exit_code < 128 + signal.NSIG else 0)
+    if not number:
+        return f", exit code {task.exit_code}"
+    try:
+        return f", killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f", killed by signal {number}"
+
+
+def _logs(run: RunFolder, task: Task) -> Path:
+    return shared_jobs.logs_dir(run, task.name) / "jobs"
+
+
+def _is_log_of(task: Task, path: Path) -> bool:
+    """True if a file is the log of one of the processes that Slurm started for this task."""
+    return path.name.removeprefix(f"{task.job_id}_").removesuffix("_log.out").isdigit()
+
+
+def _tail(path: Path) -> list[str]:
+    with path.open("rb") as log:
+        log.seek(max(0, path.stat().st_size - _LOG_TAIL_BYTES))
+        return log.read().decode("utf-8", "replace").splitlines()
+
+
+def _last_start(lines: list[str]) -> list[str]:
+    """Return the lines from the last start of the worker on, or all where it never started."""
+    begins = [number for number, line in enumerate(lines) if _BEGIN in line]
+    return lines[begins[-1] :] if begins else lines
