@@ -36,6 +36,7 @@ Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "out
 EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]
 Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
 DraftSampling = Literal["greedy", "probabilistic"]
+DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
 
 
@@ -193,10 +194,10 @@ class PartialLaunch(BaseModel):
             "engine",
             "Ask for the log-probability of every generated token, recorded as each candidate's mean. Costs the "
             "worker's event loop about 50 µs a token.",
-            default="where a decision of the method reads it, which none does",
+            default="off, because no method decides by it",
         ),
     ] = None
-    dtype: Annotated[str, Flag("engine", "Data type of the weights, e.g. bfloat16 or float32.")] = "auto"
+    dtype: Annotated[DataType, Flag("engine", "Data type of the weights; auto: as they are stored.")] = "auto"
     max_context: Annotated[
         int | None,
         Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),

@@ -19,7 +19,16 @@ from harness.sizing.cards import Card
 from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_worker
 from harness.sizing.plan import DoesNotFit, NotPlannable
 from harness.sizing.report import engine_line, room_line
-from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, check_flags, demands, most_tokens, planned
+from harness.sizing.run_sizing import (
+    ModelFiles,
+    RunSizing,
+    assumed_models,
+    check_flags,
+    demands,
+    most_tokens,
+    planned,
+    short_contexts,
+)
 from harness.weights import models, smollm
 
 _SUBJECT = "memory plan"
@@ -80,6 +89,7 @@ def _planned(sizing: RunSizing, cards: Sequence[Card], *, is_assumed: bool = Fal
     _, text = room_line(plan, sizing.concurrency, demands(sizing))
     fits = plan.num_samples >= max(1, _FEW * sizing.concurrency)
     yield (ok if fits else warning)("samples that fit", text)
+    yield from (warning("context", line) for line in short_contexts(sizing))
     if names := ", ".join(assumed_models(sizing)):
         yield ok(_SUBJECT, f"assumed: the sizes of {names}, whose config.json is not on this machine")
 

@@ -28,6 +28,7 @@ from harness.sizing.run_sizing import (
     check_plannable,
     most_tokens,
     planned,
+    short_contexts,
 )
 from harness.weights import models
 
@@ -54,7 +55,7 @@ Examples:
     "choices",
     multiple=True,
     metavar="4xH100-80",
-    help="Cards of one worker, also as h100:4; may be repeated.  "
+    help="GPUs of one worker, also as h100:4; may be repeated.  "
     f"[default: {', '.join(map(str, _COUNTS))} of {', '.join(_TYPES)}]",
 )
 @click.option(
@@ -79,8 +80,8 @@ Examples:
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
 )
-@click.option("--draft-tensor-parallel", type=click.IntRange(1), help="Width to use instead of the chosen one.")
-@click.option("--target-tensor-parallel", type=click.IntRange(1), help="Width to use instead of the chosen one.")
+@click.option("--draft-tensor-parallel", type=click.IntRange(1), help="GPUs that the draft is split over.")
+@click.option("--target-tensor-parallel", type=click.IntRange(1), help="GPUs that the target is split over.")
 def main(choices: Sequence[str], **options: Any) -> None:
     """Print which tensor parallel sizes and memory shares are chosen for a draft and a target, and what fits.
 
@@ -149,6 +150,7 @@ def _print(sizing: RunSizing, choices: Sequence[Sequence[Card]], token_budget: i
     lines = [f"not on {', '.join(cards)}: {reason}" for reason, cards in reasons.items()]
     lines += [f"assumed: {name}, the smaller of two cards with this name" for name in _assumed_cards(choices)]
     lines += [f"assumed: the sizes of {name}, whose config.json is not here" for name in assumed_models(sizing)]
+    lines += short_contexts(sizing)
     for line in lines:
         console.print(line, soft_wrap=True)
     return bool(sum(map(len, reasons.values())) < len(choices))

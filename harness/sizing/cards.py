@@ -117,7 +117,7 @@ def parse_cards(text: str) -> list[Card]:
     if asked is None or asked.card is None:
         known = ", ".join(sorted(_KNOWN_MEBIBYTES)).upper()
         raise ValueError(
-            f"--gpus {text}: expected 1 to {_MOST_GPUS} cards of a known type, e.g. 4xH100-80; known: {known}"
+            f"--gpus {text}: expected 1 to {_MOST_GPUS} GPUs of a known type, e.g. 4xH100-80; known: {known}"
         )
     return asked.cards()
 

@@ -108,6 +108,16 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
             yield model.name
 
 
+def short_contexts(sizing: RunSizing) -> Iterator[str]:
+    """Yield a line for each model that cannot read a sample of the whole token budget. Raises NotPlannable."""
+    for demand in demands(sizing):
+        if demand.context_tokens < sizing.context_tokens:
+            yield (
+                f"the context of {demand.shape.name} is {demand.context_tokens:,} tokens, and the longest request of "
+                f"this token budget has {sizing.context_tokens:,}: samples end before they have spent it"
+            )
+
+
 def demands(sizing: RunSizing) -> list[Demand]:
     """Return what every engine has to hold. Raises NotPlannable where nothing is known of a model."""
     return [_demand(sizing, role) for role in sizing.roles]

@@ -16,7 +16,16 @@ from harness.problems.problem import Problem
 from harness.sizing.job_cards import GPU_MEMORY, cards_here, cards_of_worker
 from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
 from harness.sizing.report import plan_lines
-from harness.sizing.run_sizing import ModelFiles, RunSizing, assumed_models, check_flags, demands, most_tokens, planned
+from harness.sizing.run_sizing import (
+    ModelFiles,
+    RunSizing,
+    assumed_models,
+    check_flags,
+    demands,
+    most_tokens,
+    planned,
+    short_contexts,
+)
 from jobs.run.spec import ModelSpec, RunSpec
 
 
@@ -101,6 +110,7 @@ def _lines(sizing: RunSizing, plan: Plan | str, is_assumed: bool) -> Iterator[st
         yield f"memory: {plan}"
     else:
         yield from plan_lines(plan, sizing.concurrency, demands(sizing))
+        yield from short_contexts(sizing)
     if is_assumed:
         yield f"assumed: the smaller of two cards with this name; --{GPU_MEMORY} says which"
     if names := ", ".join(assumed_models(sizing)):

@@ -91,5 +91,5 @@ def test_a_memory_that_is_none_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["4", "x", "4xABC", "0xH100", "H100", "-1xH100", "1000xH100"])
 def test_cards_that_are_none_are_refused_with_the_known_ones(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected 1 to 64 cards of a known type, e\.g\. 4xH100-80; known: A10"):
+    with pytest.raises(ValueError, match=r"expected 1 to 64 GPUs of a known type, e\.g\. 4xH100-80; known: A10"):
         parse_cards(text)

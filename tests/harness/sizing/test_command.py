@@ -87,9 +87,9 @@ def test_the_name_of_a_folder_is_printed_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gpus", "4"], "--gpus 4: expected 1 to 64 cards of a known type"),
+        (["--gpus", "4"], "--gpus 4: expected 1 to 64 GPUs of a known type"),
         (["--target", "nobody/nothing"], "nobody/nothing is unknown: its config.json is not on this machine"),
-        (["--gpus", "65xH100"], "--gpus 65xH100: expected 1 to 64 cards of a known type"),
+        (["--gpus", "65xH100"], "--gpus 65xH100: expected 1 to 64 GPUs of a known type"),
         (["--target", "nothing"], "unknown model 'nothing'; valid: "),
         (["--target", ""], "unknown model ''; valid: "),
         (["--target", "~nobody/model"], "unknown model '~nobody/model'; valid: "),
