@@ -14,6 +14,9 @@ from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import RunSummary, SpeedUp, TokenSpeculation
 
+_NEARLY_FULL = 0.9
+"""Share of the concurrency from which the mean number of samples in flight is not printed beside it."""
+
 
 def render(summaries: Sequence[RunSummary], console: Console | None = None) -> None:
     """Print the warnings and the table of each run."""
@@ -147,8 +150,16 @@ def _latency(run: RunSummary) -> str:
         return f"{NOTHING} (no sample was finished in one attempt)"
     return (
         f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s per sample, "
-        f"{run.concurrency} in flight, {run.num_timed} samples timed"
+        f"{_in_flight(run)} in flight, {run.num_timed} samples timed"
     )
+
+
+def _in_flight(run: RunSummary) -> str:
+    """Return the samples in flight, with their mean where it is clearly lower, as with a small KV cache."""
+    mean = run.mean_samples_in_flight
+    if mean is None or mean > _NEARLY_FULL * run.concurrency:
+        return str(run.concurrency)
+    return f"at most {run.concurrency} ({mean:.1f} on average)"
 
 
 def _speed(run: RunSummary) -> str:

@@ -26,7 +26,7 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
     (SELECT sum(cached_tokens) / nullif(sum(prompt_tokens), 0) FROM cache_hit_rate WHERE run_id = run.run_id)
         AS cache_hit_rate,
-    run_conditions.regime, run_throughput.emitted_tokens_per_second
+    run_conditions.regime, run_throughput.emitted_tokens_per_second, run_throughput.mean_samples_in_flight
 FROM run
 JOIN pass_at_1 AS score USING (run_id)
 JOIN run_conditions USING (run_id)
@@ -160,6 +160,8 @@ class RunSummary:
     """Rate of each model; empty outside the regime latency."""
     emitted_tokens_per_second: float | None
     """Rate of one worker over wall time."""
+    mean_samples_in_flight: float | None
+    """On one worker, over wall time. Fewer than `concurrency` where the KV cache was the limit."""
     skipped: tuple[SkippedFile, ...] = ()
     speed_ups: tuple[SpeedUp, ...] = field(default=())
     token_speculation: TokenSpeculation | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from harness.plural import counted
@@ -34,6 +34,8 @@ HEADERS = (
     "95 %  ",
 )
 """Columns of the printed table; trailing blanks tell equal names apart."""
+_UNEQUAL_LOADS = 1.25
+"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
 _MATTERS = {
     "subject": "compared",
     "accuracy": "affects accuracy",
@@ -69,6 +71,20 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             warning = "LATENCY FORCED" if speed.ratio else "LATENCY REFUSED"
             remedy = "" if speed.ratio else " (--force compares anyway)"
             yield f"{warning}: {row.run.run_id} against {speed.baseline}: {'; '.join(speed.unlike)}{remedy}"
+        if speed is not None and speed.ratio is not None:
+            yield from _loads(row, runs, speed.baseline)
+
+
+def _loads(row: Row, runs: Mapping[str, Run], base: str) -> Iterator[str]:
+    """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
+    summaries = row.run.summary, runs[base].summary
+    own, other = (summary.mean_samples_in_flight for summary in summaries)
+    is_shared = all(summary.concurrency > 1 for summary in summaries)
+    if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
+        yield (
+            f"UNEQUAL LOADS: {row.run.run_id} against {base}: {own:.1f} against {other:.1f} samples in flight on "
+            "average; with fewer, each is faster and fewer end per hour"
+        )
 
 
 def _missing(run: Run) -> Iterator[str]:

@@ -72,14 +72,15 @@ WITH wall AS (
     SELECT run_id, count(*) AS num_workers, sum(wall_seconds) AS wall_seconds FROM worker_time GROUP BY ALL
 ), token AS (
     SELECT run_id, count(*) AS num_samples, sum(emitted_tokens)::BIGINT AS emitted_tokens,
-        sum(spent_tokens)::BIGINT AS spent_tokens
+        sum(spent_tokens)::BIGINT AS spent_tokens, sum(latency_seconds) AS seconds
     FROM timed_sample GROUP BY ALL
 )
 SELECT run_id, run_conditions.regime, wall.num_workers, num_samples, emitted_tokens, spent_tokens, wall_seconds,
     emitted_tokens / nullif(wall_seconds, 0) AS emitted_tokens_per_second,
-    spent_tokens / nullif(wall_seconds, 0) AS spent_tokens_per_second
+    spent_tokens / nullif(wall_seconds, 0) AS spent_tokens_per_second,
+    token.seconds / nullif(wall_seconds, 0) AS mean_samples_in_flight
 FROM wall JOIN token USING (run_id) JOIN run_conditions USING (run_id);
-COMMENT ON VIEW run_throughput IS 'Tokens per second of a worker, averaged over the workers'' wall time (the sum of wall_seconds over workers)';
+COMMENT ON VIEW run_throughput IS 'Tokens per second of a worker, averaged over the workers'' wall time (the sum of wall_seconds over workers). mean_samples_in_flight: the samples'' latencies over that wall time, fewer than the concurrency where the KV cache was the limit, and at the end of a run';
 
 CREATE OR REPLACE VIEW engine_overlap AS
 WITH work AS (
