@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from harness.cli import permissions
 from harness.cli.command import OneLineGroup
 from harness.plural import counted
-from jobs.run.folder import RunDamaged, RunFolder, RunForbidden, run_folders
+from jobs.run.digest import FileDamaged
+from jobs.run.folder import RunFolder, RunForbidden, run_folders
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAX_NAMES = 8
 """Run folders that are named to someone who gave their parent folder."""
 
 
+@contextmanager
+def file_errors_in_one_line() -> Iterator[None]:
+    """Turn a file that is damaged, and one that cannot be read or written, into one line and exit code 1."""
+    try:
+        yield
+    except RunForbidden as error:
+        raise click.UsageError(str(error)) from error
+    except FileDamaged as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if permissions.is_forbidden(error) or error.filename is None or not error.strerror:
+            raise  # the command itself explains what is forbidden
+        remedy = " (is the disk full, or a quota?)" if error.errno in _FULL else ""
+        raise click.ClickException(f"{error.filename}: {error.strerror}{remedy}. Nothing finished is lost") from error
+
+
 class RunCommands(OneLineGroup):
-    """Commands on run folders: a damaged plan is one line and exit code 1, one that may not be read exit code 2."""
+    """Commands on run folders: a file that is damaged or cannot be used is one line and exit code 1.
+
+    One that may not be read has exit code 2.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command."""
-        try:
+        with file_errors_in_one_line():
             return super().invoke(ctx)
-        except RunForbidden as error:
-            raise click.UsageError(str(error)) from error
-        except RunDamaged as error:
-            raise click.ClickException(str(error)) from error
 
 
 def run_folder(path: Path) -> RunFolder:

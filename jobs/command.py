@@ -10,6 +10,7 @@ import click
 from harness.problems import benchmarks
 from harness.weights import models
 from jobs.after.warehouse import WarehouseFailed
+from jobs.arguments import file_errors_in_one_line
 from jobs.launching import LaunchFailed
 from jobs.slurm.client import SlurmError, SlurmRejected
 
@@ -33,10 +34,10 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     """Turn the errors of planning and starting a launch into one line each.
 
     The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
-    Slurm or workers failed.
+    Slurm or workers failed, or a file cannot be written.
     """
     try:
-        with slurm_errors_in_one_line(submitted):
+        with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
             yield
     except LaunchFailed as error:
         raise click.ClickException(str(error)) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,11 +109,15 @@ def _most_workers(sbatch: Mapping[str, Any], needed: int) -> str:
 
 def _check_output(folder: Path) -> None:
     """Raise ValueError where run folders cannot be written, before hours of work are spent."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not existing.is_dir():
         raise ValueError(f"--output {folder}: {existing} is not a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ValueError(f"--output {folder}: no permission to write in {existing}")
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:  # permissions do not tell, nor do they bind root
+            file.write(b"\n")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(f"--output {folder}: cannot write in {existing}: {reason}; choose another folder") from error
 
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:

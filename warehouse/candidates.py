@@ -17,7 +17,7 @@ from grading import Gold, Submission, grade_many, grader_version
 from harness.cli.command import OneLineErrors
 from harness.prompts import THINK_END
 from jobs.after.grading import gold_of
-from jobs.run import trace_files
+from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.run.grades import file_name
 from jobs.run.records import counting_records
@@ -29,11 +29,12 @@ WHOLE_CHAINS = frozenset({"scot"})
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now."""
-    if run.spec().method not in WHOLE_CHAINS:
+    spec = run.spec()
+    if spec.method not in WHOLE_CHAINS:
         return 0
     version = grader_version()
     path = run.candidate_grades_dir / file_name(version)
-    rows = trace_files.read_rows(path) if path.exists() else []
+    rows = own_files.rows_to_extend(run, path)
     graded_samples = {row["sample_id"] for row in rows}
     golds = {problem.id: gold_of(problem) for problem in run.problems()}
     keys: list[dict[str, Any]] = []
@@ -48,7 +49,7 @@ def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
         columns = {"verdict": grade.verdict, "extracted": grade.extracted, "detail": grade.detail}
         rows.append({**keys[number], "grader_version": version, **columns})
     if keys:
-        trace_files.write_table(path, trace_files.CANDIDATE_GRADES, rows)
+        trace_files.write_table(path, trace_files.CANDIDATE_GRADES, rows, {trace_files.RUN_KEY: spec.run_id})
     return len(keys)
 
 

@@ -50,6 +50,7 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
 
     It is a lock on a file beside the database, which the operating system releases when its holder dies.
     """
+    database = database.resolve()
     lock = FileLock(lock_path(database), timeout=wait_seconds)
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,8 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
 
 
 def lock_path(database: Path) -> Path:
-    """Return the file that a writer of a database locks."""
+    """Return the file that a writer of a database locks: one, whatever links lead to the database."""
+    database = database.resolve()
     return database.with_name(f".{database.name}.lock")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import click
 from harness.plural import counted
 from jobs.run.folder import RunFolder, run_folders
 from jobs.run.folder import RunForbidden as PlanForbidden
+from jobs.run.spec import RunSpec
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
@@ -36,7 +37,7 @@ from warehouse.database import (
 from warehouse.display import printable
 from warehouse.errors import one_line
 from warehouse.loading import convert
-from warehouse.loading.load_report import LoadReport, describe, describe_skipped, report_on
+from warehouse.loading.load_report import LoadReport, describe, describe_copies, describe_skipped, report_on
 from warehouse.loading.run_files import LoadedFile
 from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
 from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
@@ -44,6 +45,11 @@ from warehouse.schema import FILLING, SCHEMA_VERSION, sql_of
 
 _PUBLISH_SECONDS = 60.0
 """Readers see a loaded run after at most this time and the time of one more run."""
+_SAME_SPECIFICATION = """
+SELECT run_id, folder,
+    coalesce((SELECT list(attempt_id) FROM attempt WHERE attempt.run_id = run.run_id), []) AS attempts
+FROM run WHERE spec_id = $spec_id AND run_id <> $run_id ORDER BY run_id
+"""
 __all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
 _logger = logging.getLogger(__name__)
 Outcome = LoadReport | WarehouseError
@@ -102,7 +108,7 @@ def rebuild(
 
 
 def plan_migration(
-    folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
+    folders: Collection[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
 ) -> tuple[list[RunFolder], str]:
     """Return the runs from which an outdated database is rebuilt, and one line that says so.
 
@@ -111,6 +117,9 @@ def plan_migration(
     """
     by_name = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
     by_name |= {folder.path.name: folder for folder in folders}
+    renamed = {folder.spec_id() for folder in folders} - {folder.path.name for folder in folders}
+    for name in [name for name, folder in by_name.items() if name in renamed and not folder.exists()]:
+        del by_name[name]
     missing = sorted(name for name, folder in by_name.items() if not folder.exists())
     if missing:
         raise WarehouseOutdated(
@@ -190,25 +199,53 @@ def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
     return report_on(connection, folder.path.name, staged, started, unchanged=False)
 
 
+def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tuple[list[str], list[str]]:
+    """Return the runs of the database that are this one under another name: former names, and copies that exist.
+
+    They have the same specification and an attempt in common or, where either has none, nothing finished that could be
+    lost.
+    """
+    attempts = {path.stem for path in folder.trace_files()}
+    former, copies = [], []
+    for row in rows(connection, _SAME_SPECIFICATION, {"spec_id": spec.run_id, "run_id": folder.path.name}):
+        name, other, loaded = str(row["run_id"]), RunFolder(Path(str(row["folder"]))), row["attempts"]
+        assert isinstance(loaded, list)
+        is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
+        if is_same_folder or not other.exists():
+            if not loaded or not attempts.isdisjoint(loaded):
+                former.append(name)
+        elif not attempts.isdisjoint(loaded):
+            copies.append(name)
+    return former, copies
+
+
 def _replace(
     connection: Connection, folder: RunFolder, plan: Plan, files: list[LoadedFile], *, read_each: bool
 ) -> Staged:
     run_id, now = folder.path.name, convert.utc(time.time())
     staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), read_each=read_each)
+    former, copies = _namesakes(connection, folder, plan.spec)
+    staged.former_names, staged.copies = tuple(former), tuple(copies)
     file_rows = [convert.file_row(run_id, file, now) for file in staged.files]
     stage_rows(connection, "loaded_file", file_rows)
     with transaction(connection):
+        for name in former:
+            _delete_run(connection, name)
         replace_run(connection, run_id)
     return staged
 
 
 def replace_run(connection: Connection, run_id: str) -> None:
     """Replace what the warehouse holds of a run by the staged run, in the caller's transaction."""
-    for table in run_tables(connection):
-        connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
+    _delete_run(connection, run_id)
     connection.execute("SET VARIABLE loading_run = $run_id", {"run_id": run_id})
     for name in FILLING:
         connection.execute(sql_of(name))
+
+
+def _delete_run(connection: Connection, run_id: str) -> None:
+    for table in run_tables(connection):
+        connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
 
 
 def _hashes(files: Iterable[LoadedFile]) -> dict[str, str]:
@@ -239,6 +276,8 @@ def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
             is_complete = False
             continue
         click.echo(printable(describe(outcome)))
+        if copies := describe_copies(outcome):
+            click.echo(printable(copies), err=True)
         for file in outcome.skipped:
             click.echo(printable(describe_skipped(outcome.run_id, file)), err=True)
             is_complete = False

@@ -148,6 +148,8 @@ def read_file(benchmark: Benchmark, path: Path, seed: int = 0) -> list[Problem]:
             problem = to_problem(benchmark, len(problems), json.loads(line.decode()), seed)
             if not problem.answer:
                 raise ValueError("the answer is empty")
+        except RecursionError as error:
+            raise BadDataset(f"{path}, line {number}: JSON nested too deeply") from error
         except ValueError as error:
             raise BadDataset(f"{path}, line {number}: {error}") from error
         problems.append(problem)

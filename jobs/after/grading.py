@@ -18,7 +18,7 @@ from grading.pool import GradeOne
 from harness import environment
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
-from jobs.run import trace_files
+from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
 from jobs.run.records import FAILED, counting_records
@@ -46,9 +46,10 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
     metadata says which code graded last and when.
     """
     path = folder / file_name(version)
-    rows = {row["sample_id"]: row for row in (trace_files.read_rows(path) if path.exists() else [])}
+    rows = {row["sample_id"]: row for row in own_files.rows_to_extend(run, path)}
     problems = {p.id: p for p in run.problems()}
-    answers_in_thought = run.spec().params.get("ends_at") == "boxed"
+    spec = run.spec()
+    answers_in_thought = spec.params.get("ends_at") == "boxed"
     graded_ids: list[str] = []
 
     def items() -> Iterator[tuple[Submission, Gold]]:
@@ -68,7 +69,8 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
             "git_commit": environment.git_commit(),
             "versions": environment.versions(),
         }
-        trace_files.write_table(path, trace_files.GRADES, list(rows.values()), {"grader": json.dumps(manifest)})
+        metadata = {"grader": json.dumps(manifest), trace_files.RUN_KEY: spec.run_id}
+        trace_files.write_table(path, trace_files.GRADES, list(rows.values()), metadata)
     return len(graded_ids)
 
 

@@ -21,7 +21,7 @@ from harness.rewards import RewardModel
 from harness.sizing.here import chosen_here
 from harness.sizing.run_sizing import ModelFiles, RunSizing
 from harness.weights.models import ModelRef
-from jobs.run import trace_files
+from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
 from jobs.run.records import counting_records
@@ -90,7 +90,7 @@ async def score(
     Returns how many were judged, and how many of them did not fit into the model's context and have no score.
     """
     path = run.scores_dir / file_name(scorer)
-    rows = trace_files.read_rows(path) if path.exists() else []
+    rows, metadata = own_files.rows_to_extend(run, path), {trace_files.RUN_KEY: run.spec().run_id}
     scored_ids = {row["sample_id"] for row in rows}
     problems = {problem.id: problem.text for problem in run.problems()}
     slots = asyncio.Semaphore(concurrency)
@@ -112,7 +112,7 @@ async def score(
         new_rows = await asyncio.gather(*(judge(judgment) for s in samples for judgment in _judgments(s)))
         num_refused += sum(row["score"] is None for row in new_rows)
         rows += new_rows
-        trace_files.write_table(path, trace_files.SCORES, rows)
+        trace_files.write_table(path, trace_files.SCORES, rows, metadata)
         num_samples += len(samples)
         say(f"{counted(len(rows) - before, 'judgment')} of {counted(num_samples, 'sample')}")
     return len(rows) - before, num_refused

@@ -11,20 +11,25 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from io import BytesIO
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.run import submissions, trace_files
+from jobs.run import own_files, submissions
+from jobs.run.digest import has_right_checksum, say_once
 from jobs.run.files import read_records
 from jobs.run.folder import RunFolder
+from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, owner_of, parse_journal
 from jobs.run.records import FAILED
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
+_KIND_BYTES = len('{"event":"att')
+"""Characters of a journal's line that tell what kind of event it is."""
 _ATTEMPT = re.compile(r"-deal(?P<assignment>\d+)-shard(?P<shard>\d+)$")
 
 
@@ -66,25 +71,31 @@ class ShardEndings:
         return [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]
 
 
-def read_endings(run: RunFolder) -> Endings:
-    """Read how samples ended from every journal and trace file of a run."""
-    journals = {}
+def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
+    """Read how samples ended from every journal and trace file of a run.
+
+    `whole`: after looking for damage everywhere in them, otherwise only in what is read, which is much faster.
+    """
+    journals, ids = {}, own_files.run_ids(run)
     for path in run.journals():
         try:
-            journals[path.stem] = endings_in_journal(path.read_bytes())
+            journals[path.stem] = endings_in_journal(path, path.read_bytes(), ids, whole=whole)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
-    return count_endings(run, journals, run.trace_files())
+    return count_endings(run, journals, run.trace_files(), whole=whole)
 
 
-def count_endings(run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path]) -> Endings:
+def count_endings(
+    run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path], *, whole: bool = True
+) -> Endings:
     """Count the ended samples of trace files, and of journals by their names: True for a sample that failed.
 
-    A trace file holds what the journal of the same name held; together they are one record.
+    A trace file holds what the journal of the same name held; together they are one record. Files that are damaged or
+    not of this run are named and count for nothing (jobs.run.own_files).
     """
     not_compacted = dict(journals)
     ids, reasons = [pa.array([], pa.string())], [pa.array([], pa.string())]
-    for path, table in _read(list(trace_files)):
+    for path, table in _read(list(trace_files), own_files.run_ids(run), whole=whole):
         ids += table["sample_id"].chunks
         reasons += table["stop_reason"].chunks
         if path.stem in not_compacted:
@@ -101,9 +112,9 @@ def count_endings(run: RunFolder, journals: Mapping[str, Mapping[str, bool]], tr
     return _from_records(pa.chunked_array(ids), failed, granted_retries(run))
 
 
-def _read(files: list[Path]) -> Iterator[tuple[Path, pa.Table]]:
+def _read(files: list[Path], ids: frozenset[str], *, whole: bool) -> Iterator[tuple[Path, pa.Table]]:
     with ThreadPoolExecutor(_READERS) as pool:
-        yield from zip(files, pool.map(trace_files.endings, files), strict=True)
+        yield from zip(files, pool.map(partial(own_files.endings, ids=ids, whole=whole), files), strict=True)
 
 
 def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
@@ -124,14 +135,41 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     return ShardEndings(planned, finished, failed)
 
 
-def endings_in_journal(journal: bytes) -> dict[str, bool]:
-    """Return the ids of the samples that ended in a journal, each with True where it ended in an error."""
-    ended = {}
-    for line in journal.split(b"\n"):
-        if line.startswith(b'{"event":"end"') and line.endswith(b"}"):
-            event = orjson.loads(line)
-            ended[event["sample_id"]] = event["stop_reason"] == FAILED
+def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole: bool = True) -> dict[str, bool]:
+    """Return the ids of the samples that ended in a journal, each with True where it ended in an error.
+
+    `ids` are those of its run (jobs.run.own_files); another run's journal has no samples. Where `whole` finds a line
+    that is damaged, only samples count of which every line is right. Raises FileTooNew.
+    """
+    attempt = attempt_in(path, content[: content.find(b"\n") + 1])
+    if not own_files.is_own_journal(path, attempt, ids):
+        return {}
+    owner = owner_of(path, attempt)
+    ended: dict[str, bool] = {}
+    kinds: set[bytes] = set()
+    is_checked = False
+    for line in content.split(b"\n"):
+        is_end = line.startswith(b'{"event":"end"') and line.endswith(b"}")
+        if is_end or whole:
+            is_right = has_right_checksum(line, owner)
+            is_checked |= is_right is not None
+            if is_right is False or (is_checked and not is_right and line):
+                return _endings_without_bad_lines(path, content)
+        try:
+            if whole and line and (kind := line[:_KIND_BYTES]) not in kinds:
+                kinds.add(kind)
+                apply(Journal(), orjson.loads(line))  # of another version of the code are all lines or none
+            if is_end:
+                event = orjson.loads(line)
+                ended[event["sample_id"]] = event["stop_reason"] == FAILED
+        except NO_EVENT:
+            return _endings_without_bad_lines(path, content)
     return ended
+
+
+def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:
+    journal = parse_journal(path, BytesIO(content))
+    return {sample_id: trace.stop_reason == FAILED for sample_id, trace in journal.finished.items()}
 
 
 def attempt_name(stamp: str, assignment: int, shard: int) -> str:
@@ -161,8 +199,12 @@ def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]
 def granted_retries(run: RunFolder) -> Counter[str]:
     """Return how many further tries each sample was granted; a torn last line grants nothing."""
     tries: Counter[str] = Counter()
-    for record in read_records(run.retries_path):
-        tries.update(record["samples"])
+    for record in read_records(run.retries_path, run.spec_id()):
+        samples = record.get("samples")
+        if isinstance(samples, list) and all(isinstance(sample_id, str) for sample_id in samples):
+            tries.update(samples)
+        else:
+            say_once(f"{run.retries_path}: a record without samples grants nothing")
     return tries
 
 

@@ -7,13 +7,21 @@ the umask, the folder's setgid bit and its default ACL decide who may read and w
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from jobs.run.digest import checksum, say_once
+
+_T = TypeVar("_T")
+_CHECKSUM = b"#crc32 "
+"""Beginning of the line before a record, which has its checksum."""
 
 
 def opened(path: Path, flags: int) -> int:
@@ -49,19 +57,58 @@ def files_in(folder: Path, ending: str) -> list[Path]:
     return [path for path in paths if path.name.endswith(ending) and not path.name.startswith(".")]
 
 
-def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append a record as a line of JSON, durable when this returns; a torn line before it stays a line of its own."""
+def append_record(path: Path, record: Mapping[str, Any], run_id: str = "") -> None:
+    """Append a record as a line of JSON, durable when this returns; a torn line before it stays a line of its own.
+
+    A line before it has its checksum, which depends on the run that the record is of. Versions that do not know
+    checksums skip that line, as one that is torn.
+    """
+    line = orjson.dumps(record)
+    content = b"\n%b%b\n%b\n" % (_CHECKSUM, checksum(line, run_id), line)
     handle = opened(path, os.O_APPEND)
     try:
-        os.write(handle, b"\n" + orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        if os.write(handle, content) != len(content):
+            raise OSError(errno.ENOSPC, "the record was not written whole; is the disk full?", str(path))
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file in order; a torn line, which nobody acted upon, is skipped."""
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(orjson.JSONDecodeError):
-                yield orjson.loads(line)
+def read_records(path: Path, run_id: str | None = "") -> Iterator[dict[str, Any]]:
+    """Yield the records of a file in order; a torn line, which nobody acted upon, is skipped, a damaged one named.
+
+    `run_id` is that of the run whose records they should be; None: it is not known, and nothing is compared.
+    """
+    if not path.exists():
+        return
+    expected: bytes | None = None
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if line.startswith(_CHECKSUM):
+            expected = line.removeprefix(_CHECKSUM)
+            continue
+        is_right, expected = run_id is None or expected in (None, checksum(line, run_id)), None
+        if not is_right:
+            say_once(f"{path} is damaged: line {number} does not match its checksum, or is of another run; left out")
+            continue
+        record = _json(line)
+        if isinstance(record, dict):
+            yield record
+        elif line and number < len(lines):
+            say_once(f"{path}: line {number} is torn, or is no record; it is left out")
+
+
+def _json(line: bytes) -> Any:
+    with contextlib.suppress(orjson.JSONDecodeError):
+        return orjson.loads(line)
+    return None
+
+
+def records_of(path: Path, kind: TypeAdapter[_T], records: Iterable[Any]) -> Iterator[_T]:
+    """Yield records of a file as objects; one that lacks something is named and left out."""
+    for record in records:
+        try:
+            yield kind.validate_python(record)
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            say_once(f"{path} is damaged: a record is left out ({place}: {error.errors()[0]['msg']})")

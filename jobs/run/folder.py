@@ -15,14 +15,17 @@
     runs/<run_id>/code-*.zip         the code that was submitted
 
 Journals and the two .jsonl files are appended to. All other files are written under a temporary name and then renamed,
-so that they are complete or absent.
+so that they are complete or absent. Each has a digest, those of spec.json and problems.parquet stand in shards.parquet,
+and each line of the others has a checksum: what is damaged, edited or put into the wrong place is named (digest.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,10 +37,14 @@ from harness.cli import permissions
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
+from jobs.run.digest import FileDamaged
 from jobs.run.files import files_in, write_atomically
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
+_RECORDED_DIGESTS = ("spec_sha256", "problems_sha256")
+"""Metadata of shards.parquet: digests of the two files that were written before it."""
+_DIGITS_OF_ID = 8
 _logger = logging.getLogger(__name__)
 
 
@@ -45,7 +52,7 @@ class RunBusyError(ValueError):
     """The plan of a run cannot change because workers hold its shards."""
 
 
-class RunDamaged(ValueError):
+class RunDamaged(FileDamaged):
     """A file of a run's plan cannot be read; the message is one line that names the file."""
 
 
@@ -164,15 +171,21 @@ class RunFolder:
             folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.spec_path, spec.to_json().encode())
         write_problems(self.problems_path, problems)
-        self.write_shards(shards)
+        digests = map(_sha256, (self.spec_path, self.problems_path))
+        self.write_shards(shards, 0, dict(zip(_RECORDED_DIGESTS, digests, strict=True)))
 
-    def write_shards(self, shards: list[list[Unit]], assignment: int = 0) -> None:
-        """Write which units each shard holds; `assignment` counts how often they were assigned before."""
+    def write_shards(
+        self, shards: list[list[Unit]], assignment: int = 0, digests: Mapping[str, str] | None = None
+    ) -> None:
+        """Write which units each shard holds; `assignment` counts how often they were assigned before.
+
+        `digests` are those of the specification and the problems; None: as the plan before had them.
+        """
+        digests = self._recorded_digests() if digests is None else digests
         columns = {name: [getattr(unit, name) for shard in shards for unit in shard] for name in Unit.__annotations__}
         columns["shard"] = [number for number, shard in enumerate(shards) for _ in shard]
-        trace_files.write_columns(
-            self.shards_path, trace_files.SHARDS, columns, {"shards": str(len(shards)), "deal": str(assignment)}
-        )
+        metadata = {"shards": str(len(shards)), "deal": str(assignment), **digests}
+        trace_files.write_columns(self.shards_path, trace_files.SHARDS, columns, metadata)
 
     def assign_again(self, shards: list[list[Unit]]) -> None:
         """Change which units each shard holds. Raises RunBusyError while a worker holds one of the old shards."""
@@ -189,14 +202,49 @@ class RunFolder:
             self.write_shards(shards, self.assignment() + 1)
 
     def spec(self) -> RunSpec:
-        """Read the run's specification."""
+        """Read the run's specification, which nobody may have changed since the run was made."""
         with _damage_named(self.spec_path):
-            return RunSpec.read(self.spec_path)
+            spec = RunSpec.read(self.spec_path)
+        recorded = self._recorded_digests().get("spec_sha256")
+        if recorded is not None and recorded != _sha256(self.spec_path):
+            raise RunDamaged(
+                f"{self.spec_path} was changed after the run was made: restore it, or launch a new run with what you "
+                "want to change"
+            )
+        if recorded is None and self._is_named_as_another_run(spec):
+            raise RunDamaged(
+                f"{self.spec_path} is the specification of {spec.run_id}: undo the change of it, or rename the folder"
+            )
+        return spec
+
+    def spec_id(self) -> str | None:
+        """Return the run id that follows from the specification; None where that cannot be read."""
+        try:
+            return self.spec().run_id
+        except RunDamaged:
+            return None
+
+    def _is_named_as_another_run(self, spec: RunSpec) -> bool:
+        """True where the folder has the id of another run of the same method and dataset."""
+        name = rf"{re.escape(f'{spec.dataset}-{spec.method}')}-[0-9a-f]{{{_DIGITS_OF_ID}}}"
+        return bool(re.fullmatch(name, self.path.name)) and self.path.name != spec.run_id
+
+    def _recorded_digests(self) -> dict[str, str]:
+        """Return the digests in shards.parquet; empty before it is written and in a plan of format 1."""
+        if not self.exists():
+            return {}
+        with _damage_named(self.shards_path):
+            metadata = trace_files.read_metadata(self.shards_path)
+        return {key: metadata[key] for key in _RECORDED_DIGESTS if key in metadata}
 
     def problems(self) -> list[Problem]:
         """Read the run's problems, in order."""
         with _damage_named(self.problems_path):
-            return read_problems(self.problems_path)
+            problems = read_problems(self.problems_path)
+        recorded = self._recorded_digests().get("problems_sha256")
+        if recorded is not None and recorded != _sha256(self.problems_path):
+            raise RunDamaged(f"{self.problems_path} is not the file that the run was made with: restore it")
+        return problems
 
     def shards(self) -> list[list[Unit]]:
         """Read the units of each shard, in shard order."""
@@ -261,6 +309,10 @@ def read_problems(path: Path) -> list[Problem]:
     return _PROBLEMS.validate_python(trace_files.read_rows(path))
 
 
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 _UNKNOWN_FIELD = ("unexpected_keyword_argument", "extra_forbidden")
 """What pydantic calls a field that the record does not have."""
 _SHOWN_CHARACTERS = 200
@@ -275,6 +327,8 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise RunDamaged(f"{path} is missing") from error
     except PermissionError as error:
         raise RunForbidden(permissions.explained(error)) from error
+    except FileDamaged as error:
+        raise RunDamaged(str(error)) from error
     except ValidationError as error:
         unknown = [str(found["loc"][-1]) for found in error.errors() if found["type"] in _UNKNOWN_FIELD]
         if len(unknown) == error.error_count():
@@ -283,7 +337,7 @@ def _damage_named(path: Path) -> Iterator[None]:
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
         raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error
-    except (*trace_files.DAMAGED, ValueError, TypeError, LookupError) as error:
+    except (*trace_files.DAMAGED, ValueError, TypeError, LookupError, RecursionError) as error:
         problem = "cannot be read" if isinstance(error, OSError) and error.errno else "is damaged"
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RunDamaged(f"{path} {problem}: {reason}") from error

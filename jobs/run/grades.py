@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli import permissions
-from jobs.run import trace_files
+from jobs.run import own_files, trace_files
+from jobs.run.digest import FileDamaged
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 
@@ -77,7 +78,7 @@ def graded_at(path: Path) -> float:
     """
     try:
         return float(json.loads(trace_files.read_metadata(path)["grader"])["graded_at"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return path.stat().st_mtime
 
 
@@ -120,9 +121,11 @@ def changes(run: RunFolder, old: Mapping[str, dict[str, Any]], new: Mapping[str,
 
 def _rows(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
     try:
-        return trace_files.read_rows(path, columns)
+        return own_files.rows(path, own_files.run_ids(RunFolder(path.parent.parent)), columns)
     except PermissionError as error:
         raise GradesError(permissions.explained(error)) from error
+    except FileDamaged as error:
+        raise GradesError(str(error)) from error
     except (OSError, ValueError, KeyError) as error:
         raise GradesError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 

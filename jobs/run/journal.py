@@ -1,6 +1,6 @@
 """The journal: what a worker has done so far, append-only, as JSON lines, one file per worker attempt.
 
-    {"event": "attempt", …}                       the first line: the attempt that writes this file
+    {"event": "attempt", "format": 2, …}          the first line: the attempt that writes this file
     {"event": "start", "trace": {…}}              a sample begins; steps of an earlier attempt are carried over
     {"event": "step", "sample_id", "step", "num_steps", "calls"}
                                                 an accepted step with the calls since the step before
@@ -11,28 +11,62 @@ flight; the disk is synced once a second, so a machine that dies loses at most o
 normal and skipped. After a lost line the count of steps no longer matches, and the sample's later lines are ignored.
 Because earlier steps are carried over, every finished sample is complete in the journal that holds its end.
 A log-probability of -inf, which JSON cannot hold, is written as null and read back as -inf.
+
+Every line ends with its checksum (`crc32`, jobs.run.digest). A line that does not match it, or that is no event, is
+skipped and named. Journals of format 1 have no checksums and no `format`; a journal of a newer format is refused.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from harness.trace import Call, Step, Trace
+from harness.trace import Call, Step, StopReason, Trace
+from jobs.run.digest import (
+    CHECKSUM_KEY,
+    FORMAT,
+    FORMAT_KEY,
+    FileTooNew,
+    has_right_checksum,
+    is_longer_than_its_checksum,
+    say_once,
+    too_new,
+    with_checksum,
+)
 from jobs.run.files import opened
 from jobs.run.spec import Attempt
 
 _SYNC_SECONDS = 1.0
+_NOT_OF_ATTEMPT = frozenset({"event", FORMAT_KEY, CHECKSUM_KEY.decode()})
+"""Fields of the first line that are not the attempt's."""
+NO_EVENT = (ValueError, LookupError, TypeError, AttributeError)
+"""What a line raises that is no event of this version."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a sample, as a line has it."""
+
+    sample_id: str
+    num_steps: int
+    calls: list[Call]
+    stop_reason: StopReason
+    error: str | None
+    latency_seconds: float
+    num_attempts: int
+
+
 _TRACE = TypeAdapter(Trace)
 _STEP = TypeAdapter(Step)
 _CALLS = TypeAdapter(list[Call])
+_END = TypeAdapter(_End)
 
 
 class JournalWriter:
@@ -42,13 +76,14 @@ class JournalWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._handle = opened(path, os.O_APPEND | os.O_EXCL)
+        self._owner = attempt.attempt_id
         self._written_calls: dict[str, int] = {}
         self._failure: OSError | None = None
         self._dirty = threading.Event()
         self._closed = threading.Event()
         self._syncer = threading.Thread(target=self._sync, name="journal-sync", daemon=True)
         self._syncer.start()
-        self._append({"event": "attempt", **asdict(attempt)})
+        self._append({"event": "attempt", FORMAT_KEY: FORMAT, **asdict(attempt)})
 
     def start(self, trace: Trace) -> None:
         """Record that a sample begins, with the steps that it already has."""
@@ -103,7 +138,7 @@ class JournalWriter:
     def _append(self, event: dict[str, Any]) -> None:
         if self._failure is not None:  # nothing may be written after a torn line
             raise OSError(f"{self.path}: an earlier write failed: {self._failure}")
-        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+        line = with_checksum(orjson.dumps(event), self._owner)
         try:
             written = os.write(self._handle, line)
             if written != len(line):  # a full disk writes part of a line
@@ -137,48 +172,134 @@ class Journal:
     """Interrupted samples by sample id, up to their last accepted step."""
     bad_lines: int = 0
     """Number of lines that could not be read, without a torn last line."""
+    ignored_lines: int = 0
+    """Number of lines that followed a lost one of the same sample."""
+    problem: str = ""
+    """What is wrong with the first of these lines."""
+    is_checked: bool = False
+    """True where every line must have a checksum, because one has or because the attempt names the format."""
 
 
 def read_journal(path: Path) -> Journal:
-    """Read a journal, whatever its writer left of it."""
-    journal = Journal()
-    for event in events(path, journal):
-        apply(journal, event)
+    """Read a journal, whatever its writer left of it; what cannot be used is named. Raises FileTooNew."""
+    with path.open("rb") as lines:
+        return parse_journal(path, lines)
+
+
+def parse_journal(path: Path, lines: Iterable[bytes]) -> Journal:
+    """Read the lines of a journal. Raises FileTooNew."""
+    journal, number = Journal(), 0
+    for number, line in enumerate(lines, 1):
+        try:
+            apply(journal, _event(path, journal, line), number)
+        except FileTooNew:
+            raise
+        except NO_EVENT as error:
+            if _is_torn(line):
+                continue
+            journal.bad_lines += 1
+            journal.problem = journal.problem or f"line {number}: {_reason(error)}"
+    if lost := journal.bad_lines + journal.ignored_lines:
+        lines_lost = f"{lost} of its {number} lines cannot be used ({journal.problem})"
+        say_once(f"{path} is damaged: {lines_lost}; what they held is run again")
     return journal
 
 
-def apply(journal: Journal, event: dict[str, Any]) -> None:
-    """Add one event to a journal's content."""
+def owner_of(path: Path, attempt: Mapping[str, Any] | None) -> str:
+    """Return what the checksums of a journal's lines begin with: its attempt, which is also its name."""
+    return str((attempt or {}).get("attempt_id", path.stem))
+
+
+def attempt_in(path: Path, first_line: bytes) -> dict[str, Any] | None:
+    """Return the attempt in the first line of a journal; None where it cannot be read. Raises FileTooNew."""
+    journal = Journal()
+    try:
+        apply(journal, _event(path, journal, first_line))
+    except FileTooNew:
+        raise
+    except NO_EVENT:
+        return None
+    return journal.attempt
+
+
+def apply(journal: Journal, event: dict[str, Any], number: int = 0) -> None:
+    """Add one event to a journal's content; `number` is that of its line.
+
+    Raises ValueError, LookupError or TypeError where it is not an event, and adds nothing then.
+    """
     kind = event["event"]
     if kind == "attempt":
-        journal.attempt = {k: v for k, v in event.items() if k != "event"}
+        journal.attempt = {k: v for k, v in event.items() if k not in _NOT_OF_ATTEMPT}
     elif kind == "start":
         trace = trace_from_dict(event["trace"])
         journal.unfinished[trace.sample_id] = trace
-    elif event["sample_id"] in journal.unfinished:
-        trace = journal.unfinished[event["sample_id"]]
-        if event["num_steps"] != len(trace.steps) + (kind == "step"):
-            return  # a line before this one was lost
-        trace.calls += _CALLS.validate_python(event["calls"])
-        if kind == "step":
-            trace.steps.append(_STEP.validate_python(event["step"]))
-        else:
-            trace.num_attempts = event["num_attempts"]
-            trace.stop_reason, trace.error = event["stop_reason"], event["error"]
-            trace.latency_seconds = event["latency_seconds"]
-            journal.finished[trace.sample_id] = journal.unfinished.pop(trace.sample_id)
+    elif kind == "step":
+        _apply_step(journal, event, number)
+    elif kind == "end":
+        _apply_end(journal, _END.validate_python(event), number)
+    else:
+        raise ValueError("not an event that this version knows")
 
 
-def events(path: Path, journal: Journal) -> Iterator[dict[str, Any]]:
-    """Yield the readable lines of a journal as events, and count the others in `journal.bad_lines`."""
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                event = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                journal.bad_lines += line.endswith(b"\n")
-                continue
-            yield event
+def _apply_step(journal: Journal, event: dict[str, Any], number: int) -> None:
+    step, calls = _STEP.validate_python(event["step"]), _CALLS.validate_python(event["calls"])
+    trace = journal.unfinished.get(event["sample_id"])
+    if trace is None or event["num_steps"] != len(trace.steps) + 1:
+        _ignore(journal, number)
+        return
+    trace.calls += calls
+    trace.steps.append(step)
+
+
+def _apply_end(journal: Journal, end: _End, number: int) -> None:
+    trace = journal.unfinished.get(end.sample_id)
+    if trace is None or end.num_steps != len(trace.steps):
+        _ignore(journal, number)
+        return
+    trace.calls += end.calls
+    trace.stop_reason, trace.error = end.stop_reason, end.error
+    trace.latency_seconds, trace.num_attempts = end.latency_seconds, end.num_attempts
+    journal.finished[trace.sample_id] = journal.unfinished.pop(trace.sample_id)
+
+
+def _ignore(journal: Journal, number: int) -> None:
+    journal.ignored_lines += 1
+    journal.problem = journal.problem or f"line {number}: a line before it is missing"
+
+
+def _event(path: Path, journal: Journal, line: bytes) -> dict[str, Any]:
+    """Return the event in a line. Raises FileTooNew, and ValueError where the line cannot be used."""
+    owner = owner_of(path, journal.attempt)
+    if journal.attempt is None and line.startswith(b'{"event":"attempt"'):
+        owner = owner_of(path, orjson.loads(line))
+    is_right = has_right_checksum(line, owner)
+    journal.is_checked |= is_right is not None
+    if is_right is False:
+        raise ValueError("it does not match its checksum")
+    event = orjson.loads(line)
+    if not isinstance(event, dict) or "event" not in event:
+        raise ValueError("not an event")
+    written = event.get(FORMAT_KEY, 1) if event["event"] == "attempt" else 1
+    if isinstance(written, int) and written > FORMAT:
+        raise FileTooNew(too_new(path, written))
+    journal.is_checked |= written != 1
+    if journal.is_checked and not is_right:
+        raise ValueError("it has lost its checksum")
+    return event
+
+
+def _is_torn(line: bytes) -> bool:
+    """True for a line that its writer was writing when it ended: one that can still become a whole line."""
+    return not line.endswith(b"\n") and not is_longer_than_its_checksum(line)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, perhaps of another version"
+    if isinstance(error, orjson.JSONDecodeError):
+        return "not JSON"
+    return f"no {error}" if isinstance(error, KeyError) else next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def trace_from_dict(record: dict[str, Any]) -> Trace:

@@ -8,14 +8,14 @@ warehouse expresses it in SQL.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
-from jobs.run import trace_files
+from jobs.run import own_files, trace_files
+from jobs.run.digest import FileDamaged, say_once
 from jobs.run.folder import RunFolder
 
 FAILED = "error"
@@ -25,28 +25,32 @@ FAILED = "error"
 def counting_records(run: RunFolder, columns: Sequence[str], *, failed: bool = True) -> Iterator[dict[str, Any]]:
     """Yield each finished sample once: `sample_id`, `stop_reason` and the given columns, nested ones by their path.
 
-    Without `failed`, samples that ended in an error every time are left out. Samples of a damaged file are not
-    finished, unless another file has them.
+    Without `failed`, samples that ended in an error every time are left out. Samples of a file that is damaged or of
+    another run are not finished, unless another file has them; samples that are not in the plan are left out.
     """
-    files = run.trace_files()
-    succeeded = _succeeded(files) if failed else set()
+    files = own_files.usable(run, run.trace_files())
+    planned = set(run.units_by_shard()["sample_id"].to_pylist())
+    succeeded = _succeeded(run, files) if failed else set()
     seen: set[str] = set()
     for file in files:
-        with contextlib.suppress(*trace_files.DAMAGED):
+        try:
             for row in trace_files.iterate_rows(file, ["sample_id", "stop_reason", *columns]):
                 sample_id = row["sample_id"]
-                if row["stop_reason"] is None or sample_id in seen:
+                if row["stop_reason"] is None or sample_id in seen or sample_id not in planned:
                     continue
                 if row["stop_reason"] == FAILED and (not failed or sample_id in succeeded):
                     continue
                 seen.add(sample_id)
                 yield row
+        except FileDamaged as error:  # of a format without a digest, damaged where only this reads
+            say_once(f"{error}; samples behind the damage count as not finished")
 
 
-def _succeeded(files: Sequence[Path]) -> set[str]:
+def _succeeded(run: RunFolder, files: Sequence[Path]) -> set[str]:
     """Return the ids of the samples that have a record that did not end in an error."""
     sample_ids: set[str] = set()
+    ids = own_files.run_ids(run)
     for file in files:
-        endings = trace_files.endings(file)
+        endings = own_files.endings(file, ids, whole=False)
         sample_ids.update(endings["sample_id"].filter(pc.not_equal(endings["stop_reason"], FAILED)).to_pylist())
     return sample_ids

@@ -30,5 +30,5 @@ def grant(run: RunFolder, at_most: int) -> RetryRound:
         failed = read_endings(run).failed.to_pylist()
         retried = [sample_id for sample_id in failed if granted[sample_id] < at_most]
         if retried:
-            append_record(run.retries_path, {"granted_at": time.time(), "samples": retried})
+            append_record(run.retries_path, {"granted_at": time.time(), "samples": retried}, run.spec_id() or "")
     return RetryRound(retried, len(failed) - len(retried))

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
-from jobs.run.files import append_record, read_records
+from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 
@@ -30,25 +32,28 @@ class SharedJob:
     """Name of the job that grades and loads this run after it."""
 
 
+_SHARED_JOB = TypeAdapter(SharedJob)
+
+
 def read(run: RunFolder) -> dict[str, SharedJob]:
     """Return the shared jobs of a run by name, those that it has left included."""
-    records = (record["shared"] for record in read_records(_path(run)) if "shared" in record)
-    return {record["name"]: SharedJob(**record) for record in records}
+    records = (record["shared"] for record in read_records(_path(run), run.spec_id()) if "shared" in record)
+    return {job.name: job for job in records_of(_path(run), _SHARED_JOB, records)}
 
 
 def record(run: RunFolder, job: SharedJob) -> None:
     """Record a shared job, durable when this returns."""
-    append_record(_path(run), {"shared": asdict(job)})
+    append_record(_path(run), {"shared": asdict(job)}, run.spec_id() or "")
 
 
 def left(run: RunFolder) -> set[str]:
     """Return the names of the shared jobs that a run has left."""
-    return {record["left"] for record in read_records(_path(run)) if "left" in record}
+    return {name for record in read_records(_path(run), run.spec_id()) if isinstance(name := record.get("left"), str)}
 
 
 def leave(run: RunFolder, name: str) -> None:
     """Let a run leave a shared job, durable when this returns."""
-    append_record(_path(run), {"left": name})
+    append_record(_path(run), {"left": name}, run.spec_id() or "")
 
 
 def current(run: RunFolder) -> list[Submission]:

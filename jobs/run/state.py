@@ -14,7 +14,7 @@ import orjson
 from filelock import Timeout
 
 from harness.trace import Trace
-from jobs.run import endings, trace_files
+from jobs.run import endings, own_files, trace_files
 from jobs.run.endings import NO_ENDINGS, Endings
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, read_journal
@@ -38,13 +38,15 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
     Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
     the journal.
     """
-    state = RunState()
+    state, ids = RunState(), own_files.run_ids(run)
     ended: dict[str, dict[str, bool]] = {}
     for path in _files(run, run.journals(), shards):
         try:
             journal = read_journal(path)
         except FileNotFoundError:
             continue  # its samples are in a trace file by now
+        if not own_files.is_own_journal(path, journal.attempt, ids):
+            continue
         state.bad_lines += journal.bad_lines
         ended[path.stem] = {sample_id: trace.stop_reason == "error" for sample_id, trace in journal.finished.items()}
         for sample_id, trace in journal.unfinished.items():
@@ -87,11 +89,15 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
 
 
 def _compact(run: RunFolder) -> int:
-    journals = run.journals()
+    journals, ids = run.journals(), own_files.run_ids(run)
     written = 0
-    for path in journals:
+    for path in list(journals):
         with contextlib.suppress(FileNotFoundError):
-            written += _write_trace_file(run, path, read_journal(path))
+            journal = read_journal(path)
+            if own_files.is_own_journal(path, journal.attempt, ids):
+                written += _write_trace_file(run, path, journal)
+            else:
+                journals.remove(path)
     if journals:
         finished = set(endings.count_endings(run, {}, run.trace_files()).finished.to_pylist())
         for path in journals:
@@ -101,10 +107,10 @@ def _compact(run: RunFolder) -> int:
 
 
 def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str]) -> None:
-    attempt = read_journal(path).attempt
-    if attempt is None:
+    shard = (read_journal(path).attempt or {}).get("shard")
+    if not isinstance(shard, int):  # it cannot be told whether its worker is still writing to it
         return
-    with contextlib.suppress(Timeout), run.shard_lock(attempt["shard"]):
+    with contextlib.suppress(Timeout), run.shard_lock(shard):
         journal = read_journal(path)  # again: it may have grown before the lock was taken
         compacted = _compacted_ids(run, path, journal)
         if journal.finished.keys() <= compacted and journal.unfinished.keys() <= finished and not journal.bad_lines:
@@ -113,15 +119,14 @@ def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str]) -> None
 
 def _compacted_ids(run: RunFolder, path: Path, journal: Journal) -> set[str]:
     """Return the ids of the samples that the trace file of a journal holds."""
-    return trace_files.finished_ids([run.trace_file_of(path)]) if journal.finished else set()
+    return own_files.finished_ids(run.trace_file_of(path), own_files.run_ids(run)) if journal.finished else set()
 
 
 def _write_trace_file(run: RunFolder, path: Path, journal: Journal) -> int:
     trace_file = run.trace_file_of(path)
-    if not journal.finished or (
-        trace_file.exists() and trace_files.finished_ids([trace_file]) >= set(journal.finished)
-    ):
+    if not journal.finished or (trace_file.exists() and _compacted_ids(run, path, journal) >= set(journal.finished)):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
-    trace_files.write_table(trace_file, trace_files.TRACES, rows, {"attempt": orjson.dumps(journal.attempt).decode()})
+    metadata = {"attempt": orjson.dumps(journal.attempt).decode(), trace_files.RUN_KEY: run.spec().run_id}
+    trace_files.write_table(trace_file, trace_files.TRACES, rows, metadata)
     return len(rows)

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from harness.sizing.job_cards import num_tasks
-from jobs.run.files import append_record, read_records
+from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
 
@@ -43,9 +45,12 @@ class Submission:
         return [shards for task in self.tasks for number in range(count) if (shards := task[number::count])]
 
 
+_SUBMISSION = TypeAdapter(Submission)
+
+
 def read(run: RunFolder) -> list[Submission]:
     """Return all submissions of a run in order; a torn last line is one that was never submitted."""
-    return [Submission(**record) for record in read_records(run.submissions_path)]
+    return list(records_of(run.submissions_path, _SUBMISSION, read_records(run.submissions_path, run.spec_id())))
 
 
 def record(run: RunFolder, submission: Submission) -> None:
@@ -53,7 +58,7 @@ def record(run: RunFolder, submission: Submission) -> None:
     fields = asdict(submission)
     if submission.workers_per_task == 1:
         del fields["workers_per_task"]  # versions that do not know it read the file too
-    append_record(run.submissions_path, fields)
+    append_record(run.submissions_path, fields, run.spec_id() or "")
 
 
 def job_name(run: RunFolder, number: int) -> str:

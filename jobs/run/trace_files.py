@@ -2,22 +2,29 @@
 
 There is one file per worker attempt, not one per sample, because shared filesystems are slow with many small files. The
 columns are the fields of harness.trace; a test compares them, so that the two cannot drift apart unnoticed.
+
+Every file has digests (jobs.run.digest). Whoever reads one compares it with them first, so nothing damaged is read.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-DAMAGED = (pa.ArrowException, OSError)
-"""What reading a damaged file raises."""
-_logger = logging.getLogger(__name__)
+from jobs.run import digest
+from jobs.run.digest import FileDamaged
+from jobs.run.files import write_atomically
+
+DAMAGED = (FileDamaged, pa.ArrowException, OSError)
+"""What reading a file that is damaged or cannot be read raises."""
+RUN_KEY, KIND_KEY = "run", "kind"
+"""Metadata of a file: the run id that follows from its run's specification, and the folder that it was written into."""
+_OWN_KEYS = frozenset({digest.FORMAT_KEY, RUN_KEY, KIND_KEY})
 _text, _int, _real, _flag = pa.string(), pa.int32(), pa.float64(), pa.bool_()
 
 PROBLEMS = pa.schema(
@@ -143,7 +150,7 @@ def write_table(
     path: Path, schema: pa.Schema, rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write rows to `path`, so that the file is complete or absent."""
-    _write(path, pa.Table.from_pylist(list(rows), schema=schema.with_metadata(dict(metadata or {}))))
+    _write(path, pa.Table.from_pylist(list(rows), schema=schema), metadata or {})
 
 
 def write_columns(
@@ -153,44 +160,82 @@ def write_columns(
 
     This is several times faster than from rows where they are many and short.
     """
-    _write(path, pa.Table.from_pydict(dict(columns), schema=schema.with_metadata(dict(metadata))))
+    _write(path, pa.Table.from_pydict(dict(columns), schema=schema), metadata)
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(table, temporary, compression="zstd")
-    with temporary.open("rb") as written:
-        os.fsync(written.fileno())
-    temporary.replace(path)
+def _write(path: Path, table: pa.Table, metadata: Mapping[str, str]) -> None:
+    own = {digest.FORMAT_KEY: str(digest.FORMAT)}
+    if RUN_KEY in metadata:
+        own[KIND_KEY] = path.parent.name
+    written = pa.BufferOutputStream()
+    table = table.replace_schema_metadata({**metadata, **own})
+    pq.write_table(table, written, compression="zstd", write_page_checksum=True)
+    write_atomically(path, digest.with_digests(memoryview(written.getvalue())))
+
+
+@contextlib.contextmanager
+def opened(path: Path, *, whole: bool = True) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file that has been compared with its digests, if it has any.
+
+    `whole`: all of it, otherwise its footer and whatever is read. Raises FileDamaged, FileTooNew among them, and
+    OSError with a number where the file cannot be read.
+    """
+    try:
+        has_digests = digest.check(path, whole=whole)
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            digest.check_format(path, file.metadata.metadata or {}, has_digests=has_digests)
+            yield file
+    except FileDamaged:
+        raise
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise FileDamaged(f"{path} is damaged: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
 
 
 def read_rows(
     path: Path, columns: list[str] | None = None, where: list[tuple[str, str, Any]] | None = None
 ) -> list[dict[str, Any]]:
     """Read all rows of a Parquet file as dictionaries, or those that satisfy every condition of `where`."""
-    if where is None:  # reading with conditions imports pandas
-        with pq.ParquetFile(path) as file:
+    with opened(path, whole=where is None) as file:
+        if where is None:  # reading with conditions imports pandas
             return list(file.read(columns=columns).to_pylist())
-    return list(pq.read_table(path, columns=columns, filters=where).to_pylist())
+    table = pq.read_table(path, columns=columns, filters=where, page_checksum_verification=True)
+    return list(table.to_pylist())
 
 
-def read_columns(path: Path, columns: list[str]) -> pa.Table:
+def read_columns(path: Path, columns: list[str], *, whole: bool = True) -> pa.Table:
     """Read columns of a Parquet file in its row order; a column may be the path of a nested field."""
-    with pq.ParquetFile(path) as file:
-        return file.read(columns=columns)
+    with opened(path, whole=whole) as file:
+        return columns_of(file, columns)
+
+
+def columns_of(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    """Read columns of an open file. Raises KeyError where it lacks one, and ValueError where one lacks rows."""
+    if missing := sorted({column.partition(".")[0] for column in columns} - set(file.schema_arrow.names)):
+        raise ValueError(f"no column {', '.join(missing)}")
+    table = file.read(columns=list(columns))
+    if table.num_rows != file.metadata.num_rows:
+        raise ValueError(f"{table.num_rows} of {file.metadata.num_rows} rows can be read")
+    return table
 
 
 def iterate_rows(path: Path, columns: list[str], rows_at_once: int = 64) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file, a few in memory at a time; a column may be the path of a nested field."""
-    with pq.ParquetFile(path) as file:
+    with opened(path) as file:
         for batch in file.iter_batches(batch_size=rows_at_once, columns=columns):
             yield from batch.to_pylist()
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Read the file's own metadata."""
-    raw = pq.read_schema(path).metadata or {}
+    """Read the file's own metadata, without what every file has."""
+    with opened(path, whole=False) as file:
+        return {key: value for key, value in metadata_of(file).items() if key not in _OWN_KEYS}
+
+
+def metadata_of(file: pq.ParquetFile) -> dict[str, str]:
+    """Return the metadata of an open file."""
+    raw = file.metadata.metadata or {}
     return {k.decode(): v.decode() for k, v in raw.items() if not k.startswith(b"ARROW:")}
 
 
@@ -199,22 +244,3 @@ def check_columns(path: Path, schema: pa.Schema) -> None:
     missing = sorted(set(schema.names) - set(pq.read_schema(path).names))
     if missing:
         raise ValueError(f"no column {', '.join(missing)} in {path.name}")
-
-
-def endings(path: Path) -> pa.Table:
-    """Read the columns `sample_id` and `stop_reason` of a trace file; a damaged file has no rows.
-
-    Raises PermissionError: what may not be read is not lost.
-    """
-    try:
-        return read_columns(path, ["sample_id", "stop_reason"])
-    except PermissionError:
-        raise
-    except DAMAGED:
-        _logger.warning("%s is damaged; its samples count as not finished", path)
-        return pa.table({"sample_id": pa.array([], _text), "stop_reason": pa.array([], _text)})
-
-
-def finished_ids(paths: Iterable[Path]) -> set[str]:
-    """Return the ids of the samples in these trace files."""
-    return {sample_id for path in paths for sample_id in endings(path)["sample_id"].to_pylist()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from jobs.run import trace_files
+from jobs.run import own_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
 
@@ -48,14 +49,14 @@ class Follower:
     """Reads what was added to the journals since it last read them."""
 
     def __init__(self, run: RunFolder) -> None:
-        self._run = run
+        self._run, self._ids = run, own_files.run_ids(run)
         self._offsets: dict[Path, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
         self._started = time.monotonic()
         self.progress = Progress(total=run.units_by_shard().num_rows)
         for path in run.journals():
             self._read(path)
-        self.progress.ended = set(read_endings(run).finished.to_pylist())  # a failed sample may be retried
+        self.progress.ended = set(read_endings(run, whole=False).finished.to_pylist())  # a failed sample may be retried
         self._done_before = len(self.progress.ended)
         self.progress.in_flight.clear()  # their workers have ended
 
@@ -65,10 +66,10 @@ class Follower:
         for path in journals:
             self._read(path)
         for path in set(self._offsets) - set(journals):  # its worker has ended and compacted it to a trace file
-            self.progress.ended |= trace_files.finished_ids([self._run.trace_file_of(path)])
+            self.progress.ended |= own_files.finished_ids(self._run.trace_file_of(path), self._ids)
             del self._offsets[path]
         if not journals:
-            self.progress.ended |= set(read_endings(self._run).finished.to_pylist())
+            self.progress.ended |= set(read_endings(self._run, whole=False).finished.to_pylist())
         self.progress.in_flight -= self.progress.ended
         self._update_rates(time.monotonic())
         return self.progress
@@ -86,10 +87,10 @@ class Follower:
             return  # compacted since the listing; what it held was read before or is in its trace file
 
     def _count_event(self, line: bytes) -> None:
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return
+        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):  # readers of the run name it
+            self._count(orjson.loads(line))
+
+    def _count(self, event: dict[str, Any]) -> None:
         for call in event.get("calls", ()):
             self.progress.tokens[call["model"]] += call["output_tokens"]
         if event["event"] == "start":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow.compute as pc
@@ -55,21 +57,21 @@ class Recent:
         self.in_flight += content.count(b'{"event":"start"') - num_ended
         last_call: dict[str, float] = {}
         for line in content[-_TAIL_BYTES:].split(b"\n"):
-            try:
-                event = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                continue
-            calls = event.get("calls", ())
-            self._count([(c["model"], c["output_tokens"], c["submitted_at"], c["end_seconds"]) for c in calls])
-            if calls:
-                last_call[event["sample_id"]] = max(call["submitted_at"] + call["end_seconds"] for call in calls)
-            if event["event"] == "end":
-                self.samples += last_call.get(event["sample_id"], 0.0) >= self.since
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):  # torn, or no event
+                self._add_event(orjson.loads(line), last_call)
+
+    def _add_event(self, event: dict[str, Any], last_call: dict[str, float]) -> None:
+        calls = event.get("calls", ())
+        self._count([(c["model"], c["output_tokens"], c["submitted_at"], c["end_seconds"]) for c in calls])
+        if calls:
+            last_call[event["sample_id"]] = max(call["submitted_at"] + call["end_seconds"] for call in calls)
+        if event["event"] == "end":
+            self.samples += last_call.get(event["sample_id"], 0.0) >= self.since
 
     def add_trace_file(self, path: Path) -> None:
         """Count the calls of a trace file that was written in the window; a damaged file adds nothing."""
         try:
-            calls = trace_files.read_columns(path, _CALL)["calls"].combine_chunks()
+            calls = trace_files.read_columns(path, _CALL, whole=False)["calls"].combine_chunks()
         except trace_files.DAMAGED:
             return
         flat = calls.flatten()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.run import shared_jobs, submissions
+from jobs.run import own_files, shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -137,20 +137,21 @@ def _of_files(run: RunFolder) -> RunStatus:
 def _read_endings(run: RunFolder, recent: Recent) -> Endings:
     """Read how samples ended, and add the work of the last minutes to `recent` from the same files."""
     journals: dict[str, dict[str, bool]] = {}
+    ids = own_files.run_ids(run)
     for path in run.journals():
         try:
             content = path.read_bytes()
             is_being_written = path.stat().st_mtime >= recent.since
         except FileNotFoundError:
             continue  # compacted since the listing
-        journals[path.stem] = endings_in_journal(content)
+        journals[path.stem] = endings_in_journal(path, content, ids, whole=False)
         if is_being_written:
             recent.add_journal(content, len(journals[path.stem]))
     trace_files = run.trace_files()
     for path in trace_files:
         if path.stem not in journals and path.stat().st_mtime >= recent.since:
             recent.add_trace_file(path)
-    return count_endings(run, journals, trace_files)
+    return count_endings(run, journals, trace_files, whole=False)
 
 
 def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, result: RunStatus) -> None:

@@ -35,7 +35,7 @@ def new_attempt(
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
         attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
-        run_id=run.path.name,
+        run_id=run.spec().run_id,
         shard=shard,
         hostname=socket.gethostname(),
         pid=os.getpid(),

@@ -27,6 +27,7 @@ def plan(
     shards: int = 1,
     method: str = "speccot",
     engine: EngineSpec = ENGINES,
+    temperature: float = 0.6,
     **params: Any,
 ) -> RunFolder:
     problems = benchmarks.load("demo")[:8]
@@ -39,7 +40,7 @@ def plan(
         num_problems=len(problems),
         samples=samples,
         seed=0,
-        temperature=0.6,
+        temperature=temperature,
         top_p=0.95,
         token_budget=2048,
         draft=SCRIPTED,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from jobs.run import trace_files
 from tests.slurm.conftest import Launched, assert_whole, harness, wait_for, warehouse
 
 pytestmark = pytest.mark.slurm
@@ -17,10 +16,10 @@ def test_failed_samples_are_retried(launch: Callable[..., Launched], undisturbed
     launched = launch(seconds=0.02)
     wait_for(launched.has_ended, "the end", 180)
     trace_file = launched.run.trace_files()[0]
-    table = pq.read_table(trace_file)
-    reasons = table["stop_reason"].to_pylist()
-    failed = pa.array(["error", "error", *reasons[2:]], pa.string())
-    pq.write_table(table.set_column(table.schema.get_field_index("stop_reason"), "stop_reason", failed), trace_file)
+    rows = trace_files.read_rows(trace_file)
+    for row in rows[:2]:
+        row["stop_reason"] = "error"
+    trace_files.write_table(trace_file, trace_files.TRACES, rows, trace_files.read_metadata(trace_file))
     assert launched.status().failed == 2
     output = harness("jobs", "retry-failed", str(launched.run.path), environment=launched.environment)
     assert "retrying 2 failed samples" in output

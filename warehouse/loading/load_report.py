@@ -30,6 +30,12 @@ class LoadReport:
     """Finished samples left out because they are not in the plan."""
     skipped: tuple[SkippedFile, ...]
     seconds: float
+    num_unchecked: int = 0
+    """Files of an earlier version that were loaded now: without a digest, so that damage in them is not recognized."""
+    former_names: tuple[str, ...] = ()
+    """Names under which the run was loaded before its folder was renamed; their rows are replaced."""
+    copies: tuple[str, ...] = ()
+    """Names of other runs in the database with the same specification and attempts: copies of the folder."""
 
 
 def report_on(connection: Connection, run_id: str, staged: Staged, started: float, *, unchanged: bool) -> LoadReport:
@@ -58,6 +64,9 @@ def report_on(connection: Connection, run_id: str, staged: Staged, started: floa
         num_unplanned=staged.num_unplanned,
         skipped=staged.skipped,
         seconds=time.perf_counter() - started,
+        num_unchecked=0 if unchanged else staged.num_unchecked,
+        former_names=staged.former_names,
+        copies=staged.copies,
     )
 
 
@@ -71,6 +80,7 @@ def describe(report: LoadReport) -> str:
             (report.num_finished - report.num_graded, "not graded"),
             (report.num_duplicates, "duplicates left out"),
             (report.num_unplanned, "not in the plan and left out"),
+            (report.num_unchecked, "files of an earlier version have no digest"),
         )
         if number
     ]
@@ -78,7 +88,16 @@ def describe(report: LoadReport) -> str:
         f"{report.run_id}: {report.num_finished} of {report.num_samples} samples finished, {report.num_steps} steps, "
         f"{report.num_candidates} candidates, {report.num_calls} calls in {report.seconds:.1f} s"
         + "".join(f"; {remark}" for remark in remarks)
+        + "".join(f"; it was loaded as {name} before it was renamed" for name in report.former_names)
     )
+
+
+def describe_copies(report: LoadReport) -> str:
+    """Return one line of warning about copies of a run, or an empty text where there is none."""
+    if not report.copies:
+        return ""
+    names = ", ".join(report.copies)
+    return f"WARNING: {report.run_id} is a copy of {names}: the database holds the same samples as several runs"
 
 
 def describe_skipped(run_id: str, file: SkippedFile) -> str:

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from grading import VERDICTS
 from harness.problems.problem import Problem
-from jobs.run import trace_files
+from jobs.run import own_files, trace_files
+from jobs.run.digest import FORMAT_KEY
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
@@ -111,6 +112,10 @@ class Staged:
     files: list[LoadedFile] = field(default_factory=list)
     num_duplicates: int = 0
     num_unplanned: int = 0
+    num_unchecked: int = 0
+    """Files without a digest."""
+    former_names: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
 
     @property
     def skipped(self) -> tuple[SkippedFile, ...]:
@@ -160,21 +165,23 @@ def stage(
     read_each: read every trace file by itself, so that a damaged one is recognized and left out. Otherwise
     staged_trace is a view of the files, and reading it raises one of UNREADABLE where a file is damaged.
     """
-    run_id = folder.path.name
+    run_id, ids = folder.path.name, frozenset({folder.path.name, plan.spec.run_id})
     _create_tables(connection)
     staged, traces = Staged(), []
     derived = _derived(folder)
     for file in files:
         path = folder.path / file.name
-        if path.parent == folder.trace_files_dir:
-            traces.append(file)
-            continue
         try:
+            if path.suffix == ".parquet":
+                staged.num_unchecked += not _check(path, ids, is_trace_file=path.parent == folder.trace_files_dir)
+            if path.parent == folder.trace_files_dir:
+                traces.append(file)
+                continue
             table = derived.get(path.parent)
             num_rows = 1 if table is None else _stage_derived(connection, table, run_id, path, file.load_order)
             staged.files.append(replace(file, num_rows=num_rows, error=None))
         except UNREADABLE as error:
-            staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+            staged.files.append(_left_out(folder, file, error))
     connection.register("planned_unit", plan.units)
     connection.execute(_UNITS, {"run_id": run_id})
     attempts = (_stage_each if read_each else _stage_together)(connection, folder, traces, staged)
@@ -183,6 +190,25 @@ def stage(
     stage_rows(connection, "attempt", attempts)
     stage_rows(connection, "problem", convert.problem_rows(run_id, plan.problems))
     return staged
+
+
+def _check(path: Path, ids: frozenset[str], *, is_trace_file: bool) -> bool:
+    """Compare a file with its digests, its place and its columns; returns whether it has digests.
+
+    Raises one of UNREADABLE.
+    """
+    with trace_files.opened(path) as file:
+        metadata = trace_files.metadata_of(file)
+        own_files.check_owner(path, metadata, ids)
+        lacking = sorted(set(trace_files.TRACES.names) - set(file.schema_arrow.names)) if is_trace_file else ()
+    if lacking:
+        raise ValueError(f"{path} is no trace file: it has no column {', '.join(lacking)}; move it to another folder")
+    return FORMAT_KEY in metadata
+
+
+def _left_out(folder: RunFolder, file: LoadedFile, error: Exception) -> LoadedFile:
+    reason = one_line(error).removeprefix(f"{folder.path / file.name} ")
+    return replace(file, num_rows=0, error=reason)
 
 
 def stage_rows(connection: Connection, table: str, rows: Sequence[Row]) -> None:
@@ -220,8 +246,6 @@ def _stage_together(
     if not traces:
         return _stage_each(connection, folder, traces, staged)
     paths = [folder.path / file.name for file in traces]
-    for path in paths:  # the view joins files by column name: a column that a file lacks would be NULL
-        trace_files.check_columns(path, trace_files.TRACES)
     files = ", ".join(literal(glob.escape(str(path))) for path in paths)
     connection.execute(_RECORDS_IN_FILES.format(files=f"[{files}]"))
     _stage_traces(connection, folder, traces, staged)
@@ -240,7 +264,7 @@ def _stage_each(connection: Connection, folder: RunFolder, traces: Sequence[Load
             attempt = convert.attempt_row(folder.path.name, path, trace_files.read_metadata(path))
             connection.execute(_COPY_RECORDS, {"file": glob.escape(str(path)), "filename": str(path)})
         except UNREADABLE as error:
-            staged.files.append(replace(file, num_rows=0, error=one_line(error)))
+            staged.files.append(_left_out(folder, file, error))
         else:
             attempts.append(attempt)
             readable.append(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,9 +25,7 @@ def test_the_first_difference_is_located(first: list[int], second: list[int], po
 
 
 def greedy(folder: Path) -> RunFolder:
-    run = plan(folder, samples=1, method="vanilla")
-    spec = replace(run.spec(), temperature=0.0)
-    run.spec_path.write_text(spec.to_json())
+    run = plan(folder, samples=1, method="vanilla", temperature=0.0)
     run_shard(str(run.path), 0)
     return run
 

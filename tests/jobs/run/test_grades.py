@@ -214,13 +214,13 @@ def test_a_damaged_file_of_grades_is_one_line(run: RunFolder) -> None:
     run.grades_dir.joinpath("1.parquet").write_bytes(b"PAR1")
     result = regrade(run.path, "--versions")
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-    assert "1.parquet cannot be read" in result.stderr
+    assert "1.parquet is damaged" in result.stderr
 
 
 def test_a_run_that_cannot_be_read_is_named_and_the_others_are_graded(run: RunFolder, tmp_path: Path) -> None:
     broken = RunFolder(run.path.parent / "a-broken")
     broken.create(run.spec(), run.problems(), run.shards())
-    (broken.journal_dir / "0.jsonl").write_text('{"event": "start"}\n')
+    broken.problems_path.write_bytes(b"")
     result = regrade(run.path.parent, "--database", tmp_path / "w.duckdb")
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter
+from jobs.run.journal import JournalWriter, read_journal
 from jobs.run.spec import Attempt
 from jobs.run.state import compact, compact_own, read_state
 from jobs.work.worker import run_shard
@@ -112,8 +113,12 @@ def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) 
 def test_a_sample_that_two_attempts_finished_counts_once(tmp_path: Path) -> None:
     run = plan(tmp_path)
     run_shard(str(run.path), 0)
-    [journal] = run.journals()
-    journal.with_name("29990101-second.jsonl").write_bytes(journal.read_bytes())
+    second = Attempt("29990101-second", run.path.name, 0, "host", 1, 0.0, None)
+    writer = JournalWriter(run.journal_dir / "29990101-second.jsonl", second)
+    for trace in read_journal(run.journals()[0]).finished.values():
+        writer.start(replace(trace, stop_reason=None))
+        writer.end(trace)
+    writer.close()
     compact(run)
     assert len(run.trace_files()) == 2
     assert finished_ids(run) == planned_ids(run)

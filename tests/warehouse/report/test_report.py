@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from jobs.run import trace_files
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.conftest import HOSTILE, report
@@ -95,8 +96,7 @@ def test_a_start_of_an_engine_that_runs_share_counts_once_and_is_not_lost(tmp_pa
         record["engines"] = {
             role: {"engine_start": name, "engine_start_seconds": seconds} for role, (name, seconds) in starts.items()
         } | {"startup_seconds": waited_seconds}
-        changed = table.replace_schema_metadata({**table.schema.metadata, b"attempt": json.dumps(record).encode()})
-        pq.write_table(changed, part)
+        trace_files.write_table(part, trace_files.TRACES, table.to_pylist(), {"attempt": json.dumps(record)})
         load_run(folder, database)
         return folder.path.name
 

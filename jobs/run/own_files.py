@@ -1,0 +1,138 @@
+"""Which trace files and journals of a run folder count: those that are whole and that its own attempts wrote.
+
+A file of another run, a copy under another name and a file in a newer format are named and left as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.run import trace_files
+from jobs.run.digest import FileDamaged, FileTooNew, say_once
+from jobs.run.folder import RunDamaged, RunFolder
+
+ENDINGS = ("sample_id", "stop_reason")
+_NO_ENDINGS = pa.table({name: pa.array([], pa.string()) for name in ENDINGS})
+
+
+def run_ids(run: RunFolder) -> frozenset[str]:
+    """Return the ids by which the files of a run name it: its folder's, and what follows from its specification.
+
+    Empty where the specification cannot be read: then it cannot be told which files are another run's.
+    """
+    spec_id = run.spec_id()
+    return frozenset() if spec_id is None else frozenset({run.path.name, spec_id})
+
+
+def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
+    """Read the columns `sample_id` and `stop_reason` of a trace file; one that does not count has no rows and is named.
+
+    `whole`: after comparing all of the file with its digest. Raises PermissionError, and RunDamaged where the file
+    cannot be read at the moment or has a newer format, because its samples may be finished.
+    """
+    try:
+        with trace_files.opened(path, whole=whole) as file:
+            check_owner(path, trace_files.metadata_of(file), ids)
+            return trace_files.columns_of(file, ENDINGS)
+    except FileTooNew as error:
+        raise RunDamaged(str(error)) from error
+    except FileDamaged as error:
+        say_once(f"{error}; its samples count as not finished")
+    except FileNotFoundError:
+        pass
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise RunDamaged(f"{path} cannot be read: {error.strerror}") from error
+    return _NO_ENDINGS
+
+
+def finished_ids(path: Path, ids: frozenset[str]) -> set[str]:
+    """Return the ids of the samples in a trace file."""
+    return set(endings(path, ids)["sample_id"].to_pylist())
+
+
+def usable(run: RunFolder, paths: Sequence[Path]) -> list[Path]:
+    """Return the trace files that count, in the given order, after comparing all of them with their digests."""
+    ids = run_ids(run)
+    return [path for path in paths if endings(path, ids).num_rows]
+
+
+def rows(path: Path, ids: frozenset[str], columns: list[str] | None = None) -> list[dict[str, Any]]:
+    """Read a file of grades or scores. Raises FileDamaged, also for one of another run, and OSError."""
+    with trace_files.opened(path) as file:
+        check_owner(path, trace_files.metadata_of(file), ids)
+        return list(file.read(columns=columns).to_pylist())
+
+
+def rows_to_extend(run: RunFolder, path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of grades or scores that is going to be replaced by one with more rows.
+
+    One that is damaged or of another run is put aside under another name, and named; then there are no rows. Raises
+    RunDamaged where the file has a newer format.
+    """
+    try:
+        return rows(path, run_ids(run))
+    except FileNotFoundError:
+        return []
+    except FileTooNew as error:
+        raise RunDamaged(str(error)) from error
+    except FileDamaged as error:
+        aside = path.with_name(f"{path.name}.left-out")
+        path.replace(aside)
+        say_once(f"{error}; it is {aside.name} now, and what it held is made again")
+    return []
+
+
+def check_owner(path: Path, metadata: Mapping[str, str], ids: frozenset[str]) -> None:
+    """Raise FileDamaged where a file was not written for this place: for another run or folder, or as a copy."""
+    attempt = attempt_of(path, metadata)
+    of_run, kind = metadata.get(trace_files.RUN_KEY) or attempt.get("run_id"), metadata.get(trace_files.KIND_KEY)
+    if ids and of_run and of_run not in ids:
+        raise FileDamaged(f"{path} is a file of another run, {of_run}: move it there")
+    if kind and kind != path.parent.name:
+        raise FileDamaged(f"{path} was written into the folder {kind}: move it back")
+    original = attempt.get("attempt_id")
+    if not original or original == path.stem:
+        return
+    if _is_whole(path.with_name(f"{original}.parquet")):
+        raise FileDamaged(f"{path} is a copy of {original}.parquet: remove it")
+    say_once(f"{path} is the trace file {original}.parquet under another name; it counts as it is")
+
+
+def attempt_of(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return the record of the attempt in a trace file's metadata; empty where there is none. Raises FileDamaged."""
+    try:
+        attempt = json.loads(metadata.get("attempt") or "null")
+    except (ValueError, RecursionError) as error:
+        raise FileDamaged(f"{path} is damaged: its attempt is no JSON") from error
+    if not isinstance(attempt, dict | None):
+        raise FileDamaged(f"{path} is damaged: its attempt is no object")
+    return attempt or {}
+
+
+def is_own_journal(path: Path, attempt: Mapping[str, Any] | None, ids: frozenset[str]) -> bool:
+    """Return whether a journal counts, as far as its attempt tells; one of another run and a copy are named."""
+    of_run, original = ((attempt or {}).get(key) for key in ("run_id", "attempt_id"))
+    if ids and of_run and of_run not in ids:
+        say_once(f"{path} is a journal of another run, {of_run}: it is left alone; move it there")
+        return False
+    if isinstance(original, str) and original != path.stem:
+        trace_file = path.parents[1] / "parts" / f"{original}.parquet"
+        if path.with_name(f"{original}.jsonl").exists() or trace_file.exists():
+            say_once(f"{path} is a copy of the journal {original}: it is left alone; remove it")
+            return False
+    return True
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with trace_files.opened(path):
+            return True
+    except trace_files.DAMAGED:
+        return False

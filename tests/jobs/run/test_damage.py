@@ -1,0 +1,290 @@
+"""Files of a run folder that are damaged, foreign, edited or too new: one line each, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import main as jobs
+from jobs.after.grading import finish
+from jobs.run import submissions, trace_files
+from jobs.run.digest import FileDamaged, with_checksum
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.spec import EngineSpec
+from jobs.run.state import read_state
+from jobs.run.submissions import Submission
+from jobs.work.worker import run_shard
+from tests.jobs.runs import finished_ids, plan, planned_ids
+from warehouse.load import load_run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A finished run with two trace files."""
+    return finished(tmp_path)
+
+
+def finished(folder: Path, **settings: object) -> RunFolder:
+    run = plan(folder, samples=2, shards=2, **settings)  # type: ignore[arg-type]
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    return run
+
+
+def num_unfinished(run: RunFolder) -> int:
+    return by_shard(run, read_endings(run)).num_unfinished
+
+
+def contents(run: RunFolder) -> dict[Path, bytes]:
+    """Every file but the locks."""
+    files = (path for path in run.path.rglob("*") if path.is_file() and path.parent != run.locks_dir)
+    return {path: path.read_bytes() for path in files}
+
+
+def flipped(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_every_flipped_bit_of_a_trace_file_is_named(run: RunFolder) -> None:
+    path, random = run.trace_files()[0], Random(20)
+    bits = random.sample(range(8 * path.stat().st_size), 40)
+    for bit in bits:
+        flipped(path, bit)
+        with pytest.raises(FileDamaged, match=path.name), trace_files.opened(path):
+            pass
+        flipped(path, bit)
+    with trace_files.opened(path):
+        pass
+
+
+def test_a_flipped_bit_costs_the_samples_of_its_file_until_they_are_run_again(
+    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = run.trace_files()[0]
+    flipped(path, 8 * 2000)
+    report = load_run(run, tmp_path / "w.duckdb")
+    assert [(file.name, file.reason) for file in report.skipped] == [
+        (f"parts/{path.name}", "is damaged: its content does not match its digest")
+    ]
+    assert num_unfinished(run) == 8
+    assert f"{path} is damaged" in caplog.text
+    run_shard(str(run.path), 0)
+    assert finished_ids(run) == planned_ids(run)
+    assert load_run(run, tmp_path / "w.duckdb").num_finished == 16
+
+
+def test_a_file_without_digests_is_read_as_before_and_counted_as_unchecked(run: RunFolder, tmp_path: Path) -> None:
+    for path in run.trace_files():
+        table = pq.read_table(path)
+        pq.write_table(table.replace_schema_metadata({b"attempt": table.schema.metadata[b"attempt"]}), path)
+    assert num_unfinished(run) == 0
+    assert finished_ids(run) == planned_ids(run)
+    first, again = (load_run(run, tmp_path / "w.duckdb") for _ in range(2))
+    assert (first.num_unchecked, first.num_finished, first.skipped) == (2, 16, ())
+    assert (again.num_unchecked, again.num_finished) == (0, 16)
+
+
+def test_a_foreign_file_in_parts_is_named_and_the_rest_goes_on(
+    run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pq.write_table(pa.table({"a": [1]}), run.trace_files_dir / "foreign.parquet")
+    (run.trace_files_dir / "text.parquet").write_text("no Parquet")
+    assert num_unfinished(run) == 0
+    assert finish(run, workers=1) == 16
+    report = load_run(run, tmp_path / "w.duckdb")
+    assert [file.name for file in report.skipped] == ["parts/foreign.parquet", "parts/text.parquet"]
+    assert (report.num_finished, report.num_graded) == (16, 16)
+    assert len({line for line in caplog.messages if "foreign.parquet" in line}) == 1
+
+
+def test_a_part_of_another_run_with_the_same_samples_is_named_and_not_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Runs that differ in their engines alone have the same sample ids, but not the same results."""
+    run = plan(tmp_path, samples=2, shards=2)
+    other = finished(tmp_path, engine=EngineSpec("scripted", dtype="float16"))
+    assert planned_ids(other) == planned_ids(run)
+    stranger = run.trace_files_dir / other.trace_files()[0].name
+    stranger.write_bytes(other.trace_files()[0].read_bytes())
+    assert num_unfinished(run) == 16
+    assert finish(run, workers=1) == 0
+    assert f"{stranger} is a file of another run, {other.path.name}: move it there" in caplog.text
+    assert load_run(run, tmp_path / "w.duckdb").skipped[0].name == f"parts/{stranger.name}"
+
+
+def test_a_copy_of_a_part_counts_once_and_replaces_one_that_is_damaged(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = run.trace_files()[0]
+    copy = path.with_name("backup.parquet")
+    copy.write_bytes(path.read_bytes())
+    assert len(read_endings(run).finished_records) == 16
+    assert f"{copy} is a copy of {path.name}: remove it" in caplog.text
+    flipped(path, 8 * 2000)
+    assert finished_ids(run) == planned_ids(run)
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_lines_of_a_journal_that_are_no_events_are_named_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    [journal] = run.journals()
+    lines = journal.read_bytes().splitlines(keepends=True)
+    strangers = [b"[1]\n", b'{"a": 1}\n', b'{"event": "surprise"}\n', b'{"event": "start"}\n', b"5\n", b"\xff\n"]
+    journal.write_bytes(b"".join([lines[0], *strangers, *lines[1:]]))
+    assert sorted(read_state(run).finished) == planned_ids(run)
+    assert num_unfinished(run) == 0
+    assert finish(run, workers=1) == 24
+    assert f"{journal} is damaged: 6 of its {len(lines) + 6} lines cannot be used (line 2: " in caplog.text
+    assert journal.exists(), "what could not be read is not removed"
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_a_journal_of_another_version_of_the_code_is_named_and_its_samples_are_run_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    [journal] = run.journals()
+    events = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
+    for event in events:
+        del event["crc32"]
+        if event["event"] == "start":
+            event["trace"]["mood"] = "good"
+    journal.write_bytes(b"".join(with_checksum(orjson.dumps(event), journal.stem) for event in events))
+    assert num_unfinished(run) == 24
+    assert "mood: " in caplog.text
+    assert "perhaps of another version" in caplog.text
+    before = journal.read_bytes()
+    run_shard(str(run.path), 0)
+    assert finish(run, workers=1) == 24
+    assert journal.read_bytes() == before
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_a_line_of_another_journal_is_not_taken_for_one_of_this(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    first, second = run.journals()
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    second.unlink()
+    assert num_unfinished(run) == 12
+
+
+def test_a_folder_of_a_newer_format_is_neither_read_nor_written(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(run)
+    monkeypatch.setattr("jobs.run.digest.FORMAT", 1)
+    for command in ("worker", "status", "finalize", "retry-failed"):
+        result = CliRunner().invoke(jobs, [command, str(run.path), *(["0"] if command == "worker" else [])])
+        assert result.exit_code == 1
+        [line] = result.stderr.splitlines()
+        assert ".parquet was written by a newer version of the harness (format 2; this one knows 1)" in line
+    assert contents(run) == before
+
+
+@pytest.mark.usefixtures("journals_stay")
+def test_a_journal_or_part_of_a_newer_format_keeps_its_samples_from_being_run_again(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    [journal] = run.journals()
+    attempt, *lines = journal.read_bytes().splitlines(keepends=True)
+    event = {**orjson.loads(attempt), "format": 3}
+    del event["crc32"]
+    journal.write_bytes(b"".join([with_checksum(orjson.dumps(event), journal.stem), *lines]))
+    before = sorted(path.name for path in run.path.rglob("*"))
+    for command in (["worker", str(run.path), "0"], ["finalize", str(run.path)]):
+        result = CliRunner().invoke(jobs, command)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert f"{journal} was written by a newer version of the harness (format 3" in result.stderr
+    assert set(before) <= {path.name for path in run.path.rglob("*")}
+    assert run.trace_files() == []
+
+
+def test_an_edited_specification_is_named(run: RunFolder) -> None:
+    record = json.loads(run.spec_path.read_text(encoding="utf-8"))
+    record["temperature"] = 0.7
+    run.spec_path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(RunDamaged, match=r"spec\.json was changed after the run was made: restore it, or launch a new"):
+        run.spec()
+
+
+def test_an_edited_specification_of_format_1_is_named_by_the_folder(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    table = pq.read_table(run.shards_path)
+    pq.write_table(table.replace_schema_metadata({b"shards": b"1", b"deal": b"0"}), run.shards_path)
+    spec = run.spec()
+    run.spec_path.write_text(replace(spec, seed=9).to_json(), encoding="utf-8")
+    with pytest.raises(RunDamaged, match=r"undo the change of it, or rename the folder"):
+        run.spec()
+    renamed = RunFolder(run.path.rename(tmp_path / "baseline"))
+    assert renamed.spec().seed == 9
+
+
+def test_another_runs_problems_are_named(run: RunFolder, tmp_path: Path) -> None:
+    other = plan(tmp_path / "other", samples=1)
+    table = pq.read_table(other.problems_path)
+    trace_files.write_table(run.problems_path, trace_files.PROBLEMS, table.to_pylist()[:4])
+    with pytest.raises(RunDamaged, match=r"problems\.parquet is not the file that the run was made with: restore it"):
+        run.problems()
+
+
+def test_damaged_grades_are_put_aside_and_made_again(run: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+    finish(run, workers=1)
+    [grades] = run.grades_dir.glob("*.parquet")
+    whole = grades.read_bytes()
+    flipped(grades, 8 * 500)
+    damaged = grades.read_bytes()
+    assert finish(run, workers=1) == 16
+    aside = grades.with_name(f"{grades.name}.left-out")
+    assert f"{grades} is damaged" in caplog.text
+    assert aside.read_bytes() == damaged
+    assert grades.read_bytes() != whole, "they say when they were made"
+
+
+def test_grades_of_the_second_grader_are_not_taken_for_those_of_the_first(run: RunFolder, tmp_path: Path) -> None:
+    finish(run, workers=1)
+    [grades] = run.grades_dir.glob("*.parquet")
+    moved = run.second_grades_dir / "other.parquet"
+    moved.parent.mkdir()
+    grades.rename(moved)
+    report = load_run(run, tmp_path / "w.duckdb")
+    assert [(file.name, file.reason) for file in report.skipped] == [
+        ("second_grades/other.parquet", "was written into the folder grades: move it back")
+    ]
+
+
+def test_a_damaged_submission_is_named_and_the_others_are_read(
+    run: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        submissions.record(run, Submission(number, f"run.{number}", [[0]], 0.0))
+    content = run.submissions_path.read_bytes()
+    run.submissions_path.write_bytes(content.replace(b'"run.1"', b'"run.9"'))
+    assert [submission.name for submission in submissions.read(run)] == ["run.0", "run.2"]
+    assert f"{run.submissions_path} is damaged: line 6 " in caplog.text
+
+
+def test_a_renamed_folder_goes_on_where_it_was(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=2, shards=2)
+    run_shard(str(run.path), 0)
+    renamed = RunFolder(run.path.rename(tmp_path / "first name"))
+    run_shard(str(renamed.path), 1)
+    again = RunFolder(renamed.path.rename(tmp_path / "second name"))
+    assert num_unfinished(again) == 0
+    assert finish(again, workers=1) == 16

@@ -1,0 +1,87 @@
+"""Links to a database, and run folders that were moved, renamed or copied."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.run.folder import RunFolder
+from tests.warehouse import runs
+from tests.warehouse.conftest import counts, value
+from warehouse.database import WarehouseBusy, writer
+from warehouse.load import load_run, main, rebuild
+
+
+@pytest.fixture
+def link(database: Path, tmp_path: Path) -> Path:
+    """Another folder's link to the database."""
+    link = tmp_path / "elsewhere" / "link.duckdb"
+    link.parent.mkdir()
+    link.symlink_to(database)
+    return link
+
+
+def test_a_link_to_a_database_has_the_lock_of_the_database(folder: RunFolder, database: Path, link: Path) -> None:
+    load_run(folder, database)
+    with runs.locked(database), pytest.raises(WarehouseBusy), writer(link, 0.1):
+        pass
+    with runs.locked(link), pytest.raises(WarehouseBusy), writer(database, 0.1):
+        pass
+
+
+def test_who_loads_through_a_link_loses_nothing_of_another_load(folder: RunFolder, database: Path, link: Path) -> None:
+    second = runs.create(folder.path.parent, replace(runs.SPEC, seed=1))
+    load_run(folder, link)
+    load_run(second, database)
+    assert link.is_symlink()
+    assert value(link, "SELECT count(*) FROM run") == 2
+    assert list(link.parent.iterdir()) == [link]
+
+
+def test_a_renamed_run_is_one_run(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
+    report = load_run(renamed, database)
+    assert (report.former_names, report.num_finished) == ((folder.path.name,), 2)
+    assert value(database, "SELECT list(run_id) FROM run") == ["baseline"]
+    assert counts(database)["step"] == 6
+    assert load_run(renamed, database).unchanged
+
+
+def test_two_copies_of_a_run_are_two_and_are_named(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    shutil.copytree(folder.path, folder.path.with_name("copy"))
+    result = CliRunner().invoke(main, [str(folder.path.parent), "--database", str(database)])
+    assert result.exit_code == 0
+    assert f"WARNING: copy is a copy of {folder.path.name}: the database holds the same samples" in result.stderr
+    assert value(database, "SELECT count(*) FROM run") == 2
+
+
+def test_a_run_of_the_same_specification_is_not_taken_for_a_renamed_one(folder: RunFolder, database: Path) -> None:
+    """Its folder is gone, but other attempts made it: it stays."""
+    load_run(folder, database)
+    shutil.rmtree(folder.path)
+    again = runs.create(folder.path.parent, name="again")
+    runs.write_part(again, [runs.speculative(runs.planned(again)[0])], "b0")
+    assert load_run(again, database).former_names == ()
+    assert value(database, "SELECT count(*) FROM run") == 2
+
+
+def test_a_renamed_run_is_found_when_an_outdated_database_is_rebuilt(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    with writer(database) as connection:
+        connection.execute("UPDATE schema_version SET tables_hash = 'older'")
+    renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
+    assert load_run(renamed, database).num_finished == 2
+    assert value(database, "SELECT list(run_id) FROM run") == ["baseline"]
+
+
+def test_rebuilding_from_a_renamed_folder_gives_one_run(folder: RunFolder, database: Path) -> None:
+    load_run(folder, database)
+    renamed = RunFolder(folder.path.rename(folder.path.with_name("baseline")))
+    list(rebuild([renamed], database))
+    assert value(database, "SELECT list(run_id) FROM run") == ["baseline"]
