@@ -25,20 +25,20 @@ import contextlib
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from harness.cli import permissions
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
-from jobs.run.digest import FileDamaged
 from jobs.run.files import files_in, write_atomically
+from jobs.run.plan_damage import RunDamaged, RunForbidden, damage_named
 from jobs.run.spec import RunSpec, Unit
 
 _PROBLEMS = TypeAdapter(list[Problem])
@@ -46,18 +46,20 @@ _RECORDED_DIGESTS = ("spec_sha256", "problems_sha256")
 """Metadata of shards.parquet: digests of the two files that were written before it."""
 _DIGITS_OF_ID = 8
 _logger = logging.getLogger(__name__)
+__all__ = [
+    "RunBusyError",
+    "RunDamaged",
+    "RunFolder",
+    "RunForbidden",
+    "is_readable_run",
+    "read_problems",
+    "run_folders",
+    "write_problems",
+]
 
 
 class RunBusyError(ValueError):
     """The plan of a run cannot change because workers hold its shards."""
-
-
-class RunDamaged(FileDamaged):
-    """A file of a run's plan cannot be read; the message is one line that names the file."""
-
-
-class RunForbidden(RunDamaged):
-    """The user may not read a file of a run's plan."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ class RunFolder:
 
     def spec(self) -> RunSpec:
         """Read the run's specification, which nobody may have changed since the run was made."""
-        with _damage_named(self.spec_path):
+        with damage_named(self.spec_path):
             spec = RunSpec.read(self.spec_path)
         recorded = self._recorded_digests().get("spec_sha256")
         if recorded is not None and recorded != _sha256(self.spec_path):
@@ -233,13 +235,13 @@ class RunFolder:
         """Return the digests in shards.parquet; empty before it is written and in a plan of format 1."""
         if not self.exists():
             return {}
-        with _damage_named(self.shards_path):
+        with damage_named(self.shards_path):
             metadata = trace_files.read_metadata(self.shards_path)
         return {key: metadata[key] for key in _RECORDED_DIGESTS if key in metadata}
 
     def problems(self) -> list[Problem]:
         """Read the run's problems, in order."""
-        with _damage_named(self.problems_path):
+        with damage_named(self.problems_path):
             problems = read_problems(self.problems_path)
         recorded = self._recorded_digests().get("problems_sha256")
         if recorded is not None and recorded != _sha256(self.problems_path):
@@ -249,20 +251,20 @@ class RunFolder:
     def shards(self) -> list[list[Unit]]:
         """Read the units of each shard, in shard order."""
         shards: list[list[Unit]] = [[] for _ in range(self.num_shards())]
-        with _damage_named(self.shards_path):
+        with damage_named(self.shards_path):
             for row in trace_files.read_rows(self.shards_path):
                 shards[row.pop("shard")].append(Unit(**row))
         return shards
 
     def shard(self, number: int) -> list[Unit]:
         """Read the units of one shard, without reading the others."""
-        with _damage_named(self.shards_path):
+        with damage_named(self.shards_path):
             rows = trace_files.read_rows(self.shards_path, list(Unit.__annotations__), [("shard", "=", number)])
             return [Unit(**row) for row in rows]
 
     def units_by_shard(self) -> pa.Table:
         """Read the columns `shard` and `sample_id` of all units, for counting without an object per unit."""
-        with _damage_named(self.shards_path):
+        with damage_named(self.shards_path):
             return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
 
     def num_shards(self) -> int:
@@ -277,7 +279,7 @@ class RunFolder:
         return self._shards_number("deal")
 
     def _shards_number(self, key: str) -> int:
-        with _damage_named(self.shards_path):
+        with damage_named(self.shards_path):
             return int(trace_files.read_metadata(self.shards_path)[key])
 
 
@@ -311,33 +313,3 @@ def read_problems(path: Path) -> list[Problem]:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-_UNKNOWN_FIELD = ("unexpected_keyword_argument", "extra_forbidden")
-"""What pydantic calls a field that the record does not have."""
-_SHOWN_CHARACTERS = 200
-
-
-@contextlib.contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Turn what reading a file of the plan raises into RunDamaged."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise RunDamaged(f"{path} is missing") from error
-    except PermissionError as error:
-        raise RunForbidden(permissions.explained(error)) from error
-    except FileDamaged as error:
-        raise RunDamaged(str(error)) from error
-    except ValidationError as error:
-        unknown = [str(found["loc"][-1]) for found in error.errors() if found["type"] in _UNKNOWN_FIELD]
-        if len(unknown) == error.error_count():
-            names = ", ".join(unknown)[:_SHOWN_CHARACTERS]
-            raise RunDamaged(f"{path} was written by a newer version: this one does not know {names}") from error
-        first = error.errors()[0]
-        place = ".".join(str(key) for key in first["loc"])
-        raise RunDamaged(f"{path} is damaged: {place}{': ' if place else ''}{first['msg']}") from error
-    except (*trace_files.DAMAGED, ValueError, TypeError, LookupError, RecursionError) as error:
-        problem = "cannot be read" if isinstance(error, OSError) and error.errno else "is damaged"
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise RunDamaged(f"{path} {problem}: {reason}") from error

@@ -7,6 +7,7 @@ is not part of it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -240,12 +241,17 @@ class RunSpec:
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
         """Read what `to_json` wrote; raises ValueError where a field is missing, unknown or of another type."""
-        return TypeAdapter(cls).validate_json(text)
+        return _spec_adapter().validate_json(text)
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
         """Read a run folder's `spec.json`."""
         return cls.from_json(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _spec_adapter() -> TypeAdapter[RunSpec]:
+    return TypeAdapter(RunSpec)
 
 
 @dataclass(frozen=True, slots=True)
