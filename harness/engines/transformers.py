@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import gc
+import sys
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -68,6 +71,8 @@ class TransformersEngine:
         try:
             return await asyncio.to_thread(cls, model_path, role, settings, revision)
         except (ImportError, OSError, ValueError, RuntimeError) as error:
+            traceback.clear_frames(error.__traceback__)  # they hold what was loaded of the model
+            _release_memory()
             raise EngineDied(f"the {role} engine did not start: {error}") from error
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
@@ -98,6 +103,7 @@ class TransformersEngine:
         """See Engine.close."""
         async with self._lock:
             self._model = None
+        _release_memory()
 
     def _check(self, prompt: Sequence[int], options: Sequence[int] = ()) -> None:
         if not prompt or len(prompt) >= self.context_tokens:
@@ -252,3 +258,11 @@ def _device(settings: EngineSettings) -> str:
         return "cpu"
     names = gpus.visible_names()
     return f"cuda:{names.index(settings.visible_devices[0])}" if settings.visible_devices else "cuda"
+
+
+def _release_memory() -> None:
+    """Give a GPU's memory back: torch keeps what is freed, and engines in other processes would lack it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
+from harness.engines import transformers
 from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 
@@ -86,3 +88,27 @@ async def test_a_cancelled_call_makes_room(engine: TransformersEngine) -> None:
 async def test_a_missing_model_is_a_dead_engine(tmp_path: Path) -> None:
     with pytest.raises(EngineDied, match="did not start"):
         await TransformersEngine.start(str(tmp_path / "none"), "draft", _SETTINGS)
+
+
+async def test_a_gpu_gets_its_memory_back_from_a_closed_and_from_a_failed_engine(
+    tiny_models: dict[Role, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    loaded: list[weakref.ref[object]] = []
+    emptied: list[list[bool]] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([model() is not None for model in loaded]))
+    engine = await TransformersEngine.start(str(tiny_models["draft"]), "draft", _SETTINGS)
+    loaded.append(weakref.ref(engine._model))
+    await engine.close()
+    assert emptied == [[False]], "torch keeps the memory of what is still there"
+
+    def fail(model: object, tokenizer: object) -> None:
+        loaded.append(weakref.ref(model))
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(transformers, "_eos_ids", fail)
+    with pytest.raises(EngineDied, match="out of memory"):
+        await TransformersEngine.start(str(tiny_models["draft"]), "draft", _SETTINGS)
+    assert emptied[1:] == [[False, False]]
