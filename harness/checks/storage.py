@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -50,6 +51,7 @@ def check_storage(question: Question) -> Iterator[Check]:
         yield from _visibility(folder, question)
         yield _durable(trial)
         yield _locks(trial)
+        yield from _group(folder, trial)
         yield from _room(folder)
     finally:
         shutil.rmtree(trial, ignore_errors=True)
@@ -132,6 +134,18 @@ def _locks(trial: Path) -> Check:
     if outcome == "taken":
         return failure("file locking", f"a second process got a lock that the first one held; {remedy}")
     return failure("file locking", f"a second process cannot try a lock ({outcome}); {remedy}")
+
+
+def _group(folder: Path, trial: Path) -> Iterator[Check]:
+    """Warn in a folder that a group shares where its members could not continue what this user begins."""
+    shared, mode = stat.S_ISGID | stat.S_IWGRP, folder.stat().st_mode
+    if mode & shared != shared:
+        return
+    (trial / "of the group").touch()  # decided by the umask, or by the folder's default ACL
+    if not (trial / "of the group").stat().st_mode & stat.S_IWGRP:
+        yield warning(
+            "sharing", f"{folder} is a group's, whose members could not resume what you launch: set umask 002"
+        )
 
 
 def _room(folder: Path) -> Iterator[Check]:

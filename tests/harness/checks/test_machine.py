@@ -51,6 +51,22 @@ def test_a_good_output_folder_is_ok_and_left_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("mode", "umask", "is_warned"), [(0o2775, 0o022, True), (0o2775, 0o002, False), (0o755, 0o022, False)]
+)
+def test_a_umask_that_keeps_a_group_out_of_its_own_folder_is_named(
+    tmp_path: Path, mode: int, umask: int, is_warned: bool
+) -> None:
+    tmp_path.chmod(mode)
+    before = os.umask(umask)
+    try:
+        checks = storage_checks(tmp_path)
+    finally:
+        os.umask(before)
+    found = [check.text for check in checks if check.subject == "sharing"]
+    assert ["set umask 002" in text for text in found] == [True] * is_warned
+
+
 def test_a_read_only_filesystem_is_a_failure(mount: Callable[[str], Path]) -> None:
     [check] = storage_checks(mount("ro") / "runs")
     assert check.status == "failure"
