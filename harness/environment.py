@@ -38,6 +38,8 @@ RECORDED = (
 """Packages whose versions a run records, because they can change a result."""
 GIT_COMMIT = "HARNESS_GIT_COMMIT"
 """Environment variable: the commit of code that runs outside of its checkout."""
+_CODE = ("harness/", "grading/", "jobs/")
+"""Folders in which a file that is not tracked may change results."""
 
 
 def installed_version(package: str) -> str | None:
@@ -62,8 +64,9 @@ def version_line() -> str:
 
 
 def git_commit() -> str | None:
-    """Return the commit of the checkout that this package runs from, with `-dirty` if tracked files differ.
+    """Return the commit of the checkout that this package runs from.
 
+    `-dirty` follows where tracked files differ, or where code that is not tracked lies among the code that is run.
     Outside of a checkout, as in a Slurm job, which runs from an archive of the code, it is the value of
     HARNESS_GIT_COMMIT, or None.
     """
@@ -73,8 +76,9 @@ def git_commit() -> str | None:
     commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
     if commit is None:
         return None
-    changes = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
-    return commit + ("-dirty" if changes else "")
+    status = (_output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=normal"]) or "").splitlines()
+    is_dirty = any(not line.startswith("?? ") or line[3:].startswith(_CODE) for line in status)
+    return commit + ("-dirty" if is_dirty else "")
 
 
 def hardware() -> dict[str, Any]:

@@ -117,6 +117,10 @@ class PartialLaunch(BaseModel):
     tag: Annotated[
         str | None, Flag("run", "A label that makes this a run of its own, with new samples of the same problems.")
     ] = Field(default=None, min_length=1)
+    accept_code_change: Annotated[
+        bool,
+        Flag("run", "Go on with a run that other code began; its results then say that two codes made them."),
+    ] = False
     data_dir: Annotated[
         Path | None,
         Flag("run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."),

@@ -21,7 +21,15 @@ _ANY_PATH = click.Path(exists=True, readable=False, path_type=Path)
 _RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path))
 
 
-def _submit_unfinished(run: RunFolder) -> None:
+_ACCEPT = click.option(
+    "--accept-code-change",
+    "accept",
+    is_flag=True,
+    help="Go on with a run that other code began; its results then say that two codes made them.",
+)
+
+
+def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from rich.console import Console
 
     from jobs.command import launch_errors_in_one_line
@@ -31,8 +39,20 @@ def _submit_unfinished(run: RunFolder) -> None:
 
     last = submissions.read(run)[-1]
     with launch_errors_in_one_line():
-        dispatched = dispatch(run, last.options, last.shards_per_task, last.workers_per_task)
+        _check_code(run, accept=accept)
+        per_task = last.shards_per_task, last.workers_per_task
+        dispatched = dispatch(run, last.options, *per_task, accept_code_change=accept)
     print_dispatched(dispatched, run, Console(highlight=False))
+
+
+def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
+    """Say what is to be said of the code that worked on a run. Raises CodeChanged, a ValueError."""
+    from jobs.run import codes
+
+    if notice := codes.check(run, accept=accept, goes_on=goes_on):
+        click.echo(notice, err=True)
+    if goes_on:
+        codes.claim(run, accept=accept)
 
 
 @click.group(cls=RunCommands)
@@ -43,16 +63,20 @@ def main() -> None:
 @main.command(short_help="Run one shard in this process.")
 @_RUN
 @click.argument("shard", type=int)
-def worker(run: Path, shard: int) -> None:
+@_ACCEPT
+def worker(run: Path, shard: int, accept: bool) -> None:
     """Run the unfinished samples of one shard in this process."""
+    from jobs.run import codes
     from jobs.run.wording import OtherPrompts
     from jobs.work.worker import run_shard
 
     folder = run_folder(run)
     check_shard(folder, shard)
     try:
+        if accept:
+            _check_code(folder, accept=True, goes_on=True)
         num_ended = run_shard(str(folder.path), shard)
-    except OtherPrompts as error:
+    except (OtherPrompts, codes.CodeChanged) as error:
         raise click.UsageError(str(error)) from error
     click.echo(f"{counted(num_ended, 'sample')} ended")
 
@@ -148,14 +172,15 @@ def cancel(run: Path) -> None:
 
 @main.command(short_help="Submit the shards that are left.")
 @_RUN
-def resume(run: Path) -> None:
+@_ACCEPT
+def resume(run: Path, accept: bool) -> None:
     """Submit the shards that are neither finished nor running or queued, with the options of the last submission."""
     from jobs.run import submissions
 
     folder = run_folder(run)
     if not submissions.read(folder):
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
-    _submit_unfinished(folder)
+    _submit_unfinished(folder, accept=accept)
 
 
 @main.command("retry-failed", short_help="Retry samples that ended in an error.")
@@ -163,17 +188,22 @@ def resume(run: Path) -> None:
 @click.option(
     "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."
 )
-def retry_failed(run: Path, at_most: int) -> None:
+@_ACCEPT
+def retry_failed(run: Path, at_most: int, accept: bool) -> None:
     """Retry samples that ended in an error; a sample that is out of retries stays as data."""
+    from jobs.command import launch_errors_in_one_line
     from jobs.run import retries, submissions
 
     folder = run_folder(run)
+    if submissions.read(folder):
+        with launch_errors_in_one_line():
+            _check_code(folder, accept=accept, goes_on=True)
     granted = retries.grant(folder, at_most)
     exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
     retried = counted(len(granted.retried), "failed sample")
     click.echo(f"retrying {retried}" + (f"; {exhausted}" if granted.num_exhausted else ""))
     if submissions.read(folder):
-        _submit_unfinished(folder)
+        _submit_unfinished(folder, accept=accept)
     elif granted.retried:
         click.echo("to run them, run the launch command of the run again")
 
@@ -186,7 +216,8 @@ def retry_failed(run: Path, at_most: int) -> None:
     help="TOML file of launches, such as slurm/suites/nightly.toml.",
 )
 @click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
-def nightly(suite: Path, night: datetime | None) -> None:
+@_ACCEPT
+def nightly(suite: Path, night: datetime | None, accept: bool) -> None:
     """Launch a suite for a night, and after it a job that compares the night with those before it.
 
     Exit code of that job, or of this command where the runs are on this machine, 0: PASS; 1: FAIL; 3: WARN;
@@ -197,7 +228,7 @@ def nightly(suite: Path, night: datetime | None) -> None:
 
     evening = night.date() if night else nights.tonight()
     with launch_errors_in_one_line():
-        launched = nights.launch(suite, evening)
+        launched = nights.launch(suite, evening, accept_code_change=accept)
     if launched.verdict_job:
         num_runs = counted(len(launched.runs), "run")
         click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
@@ -213,7 +244,8 @@ def nightly(suite: Path, night: datetime | None) -> None:
 @main.command("suite", short_help="Launch the runs of a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
-def launch_suite(file: Path, tag: str | None) -> None:
+@_ACCEPT
+def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report."""
     from jobs import suite as suites
     from jobs.after.warehouse import compare_and_report
@@ -227,7 +259,7 @@ def launch_suite(file: Path, tag: str | None) -> None:
         )
     with launch_errors_in_one_line():
         chosen = suites.begun_earlier(suites.read(file), tag)
-        runs = suites.launch(chosen, tag)
+        runs = suites.launch(chosen, tag, accept_code_change=accept)
     page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):
         folders = " ".join(str(run.path) for run in runs)

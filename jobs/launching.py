@@ -24,7 +24,7 @@ from harness.plural import counted
 from harness.sizing import job_cards
 from jobs.after import warehouse
 from jobs.after.conclude import report
-from jobs.run import shards
+from jobs.run import codes, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -56,6 +56,8 @@ class PreparedLaunch:
     sbatch: dict[str, Any]
     sizes: Sequence[str] = ()
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
+    code_notice: str | None = None
+    """What is to be said of the code that worked on the run before; None where it is this code."""
 
     @property
     def run(self) -> RunFolder:
@@ -71,7 +73,8 @@ class PreparedLaunch:
 def prepare(launch: Launch) -> PreparedLaunch:
     """Resolve a launch without writing anything.
 
-    Raises ValueError, ModelUnavailable, DatasetNotFound, BadDataset and WarehouseFailed, each with one line.
+    Raises ValueError (CodeChanged is one), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseFailed, each with
+    one line.
     """
     _check_output(launch.output)
     sbatch = sbatch_options(launch)
@@ -80,7 +83,9 @@ def prepare(launch: Launch) -> PreparedLaunch:
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
-    prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes)
+    run = RunFolder(launch.output / planned.spec.run_id)
+    notice = codes.check(run, accept=launch.accept_code_change)
+    prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)
@@ -153,6 +158,7 @@ def start(prepared: PreparedLaunch, console: Console, workers: Workers | None = 
         _submit(prepared, console)
         return run
     if num_unfinished:
+        codes.claim(run, accept=prepared.launch.accept_code_change)
         unfinished = by_shard(run, read_endings(run)).unfinished_shards
         jobs = (workers or partial(submit_here, cluster=prepared.cluster))(run, unfinished)
         _wait(run, jobs, console, in_this_process=prepared.cluster == "debug")
@@ -193,9 +199,10 @@ def create(prepared: PreparedLaunch) -> None:
 
 
 def _submit(prepared: PreparedLaunch, console: Console) -> None:
-    print_dispatched(
-        dispatch.dispatch(prepared.run, prepared.sbatch, *_per_task(prepared.launch)), prepared.run, console
-    )
+    run, launch = prepared.run, prepared.launch
+    accept = launch.accept_code_change
+    dispatched = dispatch.dispatch(run, prepared.sbatch, *_per_task(launch), accept_code_change=accept)
+    print_dispatched(dispatched, run, console)
 
 
 def _per_task(launch: PartialLaunch) -> tuple[int, int]:
@@ -277,7 +284,7 @@ def _workers_without_shards(prepared: PreparedLaunch) -> list[str]:
 def print_plan(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch comes to."""
     spec = prepared.plan.spec
-    for notice in prepared.plan.notices:
+    for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
         console.print(notice, style="bold yellow", soft_wrap=True)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")

@@ -15,6 +15,7 @@ from rich.console import Console
 from harness.launch_options import Cluster
 from jobs import launching
 from jobs.launching import LaunchFailed, PreparedLaunch
+from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError
@@ -63,7 +64,10 @@ def _on_slurm(launches: Sequence[PreparedLaunch], console: Console, announce: An
             with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
                 dispatch.clear(prepared.run)
             launching.conclude(prepared.run, console)
-    requests = [Request(p.run, p.sbatch, p.launch.shards_per_task, p.launch.workers_per_task) for p in unfinished]
+    requests = [
+        Request(p.run, p.sbatch, p.launch.shards_per_task, p.launch.workers_per_task, p.launch.accept_code_change)
+        for p in unfinished
+    ]
     for prepared, dispatched in zip(unfinished, dispatch_together(requests), strict=True):
         console.print(f"[bold]{prepared.run.path.name}[/bold]", soft_wrap=True)
         launching.print_dispatched(dispatched, prepared.run, console)
@@ -117,6 +121,9 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         launching.print_what_is_left(prepared, console)
     unfinished = {prepared.run.path: _unfinished_shards(prepared.run) for prepared in launches}
     begun = [prepared.run for prepared in launches if unfinished[prepared.run.path]]
+    for prepared in launches:
+        if prepared.run in begun:
+            codes.claim(prepared.run, accept=prepared.launch.accept_code_change)
     reasons: set[str] = set()
     if begun:
         if notice := starts_notice([RunPart(run.path, unfinished[run.path]) for run in begun]):

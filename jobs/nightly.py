@@ -63,16 +63,17 @@ def tonight() -> date:
     return datetime.now(UTC).date()
 
 
-def launch(path: Path, night: date, only: Sequence[int] | None = None) -> Night:
+def launch(path: Path, night: date, only: Sequence[int] | None = None, *, accept_code_change: bool = False) -> Night:
     """Launch a suite for a night; launched again, it resumes. `only`: the launches to confirm, by number.
 
+    `accept_code_change`: whether to go on with a night that other code began; another night always has runs of its own.
     Runs on this machine whose workers fail are started again, within the same bound as on Slurm, and what is then still
     missing is left to the verdict. Raises suite.BadSuite and what planning a launch and submitting it raise.
     """
     nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT)
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
-    prepared = suite.prepare(nightly_suite, tag, numbers)
+    prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
     runs = {number: launch.run for number, launch in zip(numbers, prepared, strict=True)}
     names = {str(number): run.path.name for number, run in runs.items()}
     record = _record(nightly_suite, night)

@@ -35,7 +35,7 @@ from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
-_NOT_IN_A_SUITE = {"tag", "dry-run", "config"}
+_NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 
 
 class BadSuite(ValueError):
@@ -91,27 +91,34 @@ def begun_earlier(suite: Suite, tag: str | None) -> Suite:
     """
     if suite.names_output or not Path(NIGHTLY_OUTPUT).is_dir():
         return suite
-    names = [prepared.run.path.name for prepared in prepare(suite, tag)]
+    names = [prepared.run.path.name for prepared in prepare(suite, tag, accept_code_change=True)]  # only the names
     if not any(RunFolder(Path(NIGHTLY_OUTPUT) / name).exists() for name in names):
         return suite
     output = Path(NIGHTLY_OUTPUT)
     return replace(suite, output=output, launches=tuple(launch.changed(output=output) for launch in suite.launches))
 
 
-def prepare(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[PreparedLaunch]:
+def prepare(
+    suite: Suite, tag: str | None, only: Sequence[int] | None = None, *, accept_code_change: bool = False
+) -> list[PreparedLaunch]:
     """Plan every run of a suite, or some by number, under a tag, without writing anything.
 
-    Raises what planning a launch raises.
+    `accept_code_change`: whether to go on with runs that other code began. Raises what planning a launch raises.
     """
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
-    return [launching.prepare(request.changed(tag=tag) if tag else request) for request in launches]
+    changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
+    return [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
 
 
-def launch(suite: Suite, tag: str | None, only: Sequence[int] | None = None) -> list[RunFolder]:
+def launch(
+    suite: Suite, tag: str | None, only: Sequence[int] | None = None, *, accept_code_change: bool = False
+) -> list[RunFolder]:
     """Launch every run of a suite, or some by number, under a tag; all are planned before the first is started.
 
-    Runs that can share engines follow each other. Returns the run folders in the order of the suite.
+    `accept_code_change`: whether to go on with runs that other code began. Runs that can share engines follow
+    each other. Returns the run folders in the order of the suite.
 
     Raises what planning and starting a launch raise (see `jobs.launching`).
     """
-    return launching_several.start_several(prepare(suite, tag, only), Console(highlight=False))
+    prepared = prepare(suite, tag, only, accept_code_change=accept_code_change)
+    return launching_several.start_several(prepared, Console(highlight=False))

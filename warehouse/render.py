@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.engines.speculation import greedy_drafts_notice
+from harness.plural import counted
 from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
-from warehouse.summary import RunSummary, SpeedUp, TokenSpeculation
+from warehouse.summary import CodeShare, RunSummary, SpeedUp, TokenSpeculation
 
 _NEARLY_FULL = 0.9
 """Share of the concurrency from which the mean number of samples in flight is not printed beside it."""
@@ -45,7 +46,7 @@ def warnings(run: RunSummary) -> list[str]:
         incomplete.append(
             f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
         )
-    return [*limited(run), *incomplete, *unreadable(run), *weaker_baseline(run)]
+    return [*limited(run), *mixed_code(run), *incomplete, *unreadable(run), *weaker_baseline(run)]
 
 
 def limited(run: RunSummary) -> list[str]:
@@ -53,6 +54,24 @@ def limited(run: RunSummary) -> list[str]:
     if not run.limited:
         return []
     return [f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."]
+
+
+def mixed_code(run: RunSummary) -> list[str]:
+    """Return a warning where more than one code worked on the run."""
+    if len(run.codes) < 2:
+        return []
+    shares = "; ".join(f"{_code(code)}: {counted(code.num_samples, 'sample')}" for code in run.codes)
+    is_unknown = any(code.code_hash == "unknown" for code in run.codes)
+    reason = (
+        "CODE PARTLY UNKNOWN: not every attempt recorded its code"
+        if is_unknown
+        else "MIXED CODE: the code changed while the run was under way"
+    )
+    return [f"{reason}. {shares}."]
+
+
+def _code(code: CodeShare) -> str:
+    return f"{code.code_hash} (commit {code.git_commits})" if code.git_commits else code.code_hash
 
 
 def unreadable(run: RunSummary) -> list[str]:

@@ -55,6 +55,9 @@ _TOKEN_SPECULATION = """
 SELECT proposer, model, num_tokens, draft_sampling, acceptance_rate, tokens_per_pass
 FROM token_speculation_setting WHERE run_id = $run_id
 """
+_CODES = """
+SELECT code_hash, git_commits, num_samples FROM run_code WHERE run_id = $run_id ORDER BY first_used_at, code_hash
+"""
 _SKIPPED = "SELECT name, error AS reason FROM loaded_file WHERE run_id = $run_id AND error IS NOT NULL ORDER BY name"
 
 
@@ -99,6 +102,17 @@ class TokenSpeculation:
     """`greedy` or `probabilistic`; None where no model proposes."""
     acceptance_rate: float | None
     tokens_per_pass: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeShare:
+    """One code that worked on a run; see the view `run_code`."""
+
+    code_hash: str
+    """`unknown` where it was not recorded."""
+    git_commits: str | None
+    num_samples: int
+    """Finished samples that it completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +180,8 @@ class RunSummary:
     speed_ups: tuple[SpeedUp, ...] = field(default=())
     token_speculation: TokenSpeculation | None = None
     """None without token-level speculation."""
+    codes: tuple[CodeShare, ...] = ()
+    """More than one where the code changed while the run was under way."""
 
 
 class UnknownRun(LookupError):
@@ -203,6 +219,7 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
         tokens_per_call_second=_pairs(query(_SPEEDS)),
         skipped=tuple(SkippedFile(**row) for row in query(_SKIPPED)),
         speed_ups=tuple(SpeedUp(**row) for row in query(_SPEED_UPS)),
+        codes=tuple(CodeShare(**row) for row in query(_CODES)),
         token_speculation=next((TokenSpeculation(**row) for row in query(_TOKEN_SPECULATION)), None),
     )
 

@@ -16,6 +16,7 @@ from grading import Gold, Submission, grade_many, grader_version
 from grading import grade as grade_one
 from grading.pool import GradeOne
 from harness import environment
+from harness.code_hash import running_code
 from harness.problems.problem import Problem
 from harness.prompts import THINK_END
 from jobs.run import own_files, trace_files
@@ -67,6 +68,7 @@ def grade_into(folder: Path, run: RunFolder, version: str, grader: GradeOne, wor
             "grader_version": version,
             "graded_at": time.time(),
             "git_commit": environment.git_commit(),
+            "code_hash": running_code().hash,
             "versions": environment.versions(),
         }
         metadata = {"grader": json.dumps(manifest), trace_files.RUN_KEY: spec.run_id}

@@ -12,9 +12,10 @@
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
+    runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
     runs/<run_id>/code-*.zip         the code that was submitted
 
-Journals and the two .jsonl files are appended to. All other files are written under a temporary name and then renamed,
+Journals and the .jsonl files are appended to. All other files are written under a temporary name and then renamed,
 so that they are complete or absent. Each has a digest, those of spec.json and problems.parquet stand in shards.parquet,
 and each line of the others has a checksum: what is damaged, edited or put into the wrong place is named (digest.py).
 """
@@ -136,6 +137,11 @@ class RunFolder:
         """The list of submissions to Slurm."""
         return self.path / "submissions.jsonl"
 
+    @property
+    def codes_path(self) -> Path:
+        """The list of codes that may work on the run."""
+        return self.path / "codes.jsonl"
+
     def submission_lock(self) -> FileLock:
         """Return the lock that is held while shards are chosen and submitted; acquiring it waits."""
         return FileLock(self.locks_dir / "submission.lock")
@@ -150,6 +156,10 @@ class RunFolder:
     def compaction_lock(self) -> FileLock:
         """Return the lock that is held while journals are compacted or grades are written; acquiring it waits."""
         return FileLock(self.locks_dir / "compaction.lock")
+
+    def code_lock(self) -> FileLock:
+        """Return the lock that is held while it is decided which code may work on the run; acquiring it waits."""
+        return FileLock(self.locks_dir / "code.lock")
 
     def journals(self) -> list[Path]:
         """Return the journals that exist, sorted by name, that is by the time of their attempt."""

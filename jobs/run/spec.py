@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -296,6 +296,12 @@ class Attempt:
     """Per model: KV-cache and context tokens; on GPUs the width, memory share and cards that it has; under token-level
     speculation by a model also how vLLM samples drafts (`draft_sample_method`), which start of the engine it used
     (`engine_start`) and its seconds; `startup_seconds` of the starts that this attempt waited for."""
+    code_hash: str | None = None
+    """Hash of the code that decides results (harness.code_hash); None where the version did not record it."""
+    code_archive: str | None = None
+    """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
+    other_codes: Sequence[str] = ()
+    """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
 
 
 def _identity(record: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.sizing.job_cards import GPU_MEMORY, num_tasks
-from jobs.run import shared_jobs, submissions
+from jobs.run import codes, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -46,13 +46,19 @@ class Dispatched:
 
 
 def dispatch(
-    run: RunFolder, options: Mapping[str, Any], shards_per_task: int = 1, workers_per_task: int = 1
+    run: RunFolder,
+    options: Mapping[str, Any],
+    shards_per_task: int = 1,
+    workers_per_task: int = 1,
+    *,
+    accept_code_change: bool = False,
 ) -> Dispatched:
     """Submit every shard that needs it as array jobs, and a job that grades, loads and reports after them.
 
     `options` are sbatch's options; those for several tasks (`ntasks-per-node`) multiply the workers. `shards_per_task`
-    are those of one worker. Raises ValueError where an option is wrong, OtherPrompts where the run was begun with other
-    prompts, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
+    are those of one worker; `accept_code_change`: whether to go on with a run that other code began. Raises ValueError
+    where an option is wrong, OtherPrompts where the run was begun with other prompts, CodeChanged where it was begun by
+    other code, SlurmRejected where sbatch rejects the arrays, and SlurmError where Slurm does not answer.
     """
     parameters = profiles.submitit_parameters(options)
     with run.submission_lock():
@@ -60,6 +66,7 @@ def dispatch(
         if not todo:
             return Dispatched([], 0, num_active)
         check_prompts(run.spec())
+        codes.claim(run, accept=accept_code_change, is_queued=bool(num_active))
         code = snapshot.take(run)
         jobs: list[str] = []
         num_taken, refusal = 0, None

@@ -1,8 +1,8 @@
 """A snapshot of the code in one file of the run folder: jobs run what was submitted, whatever is edited meanwhile.
 
 It is one archive and not a copied tree, because shared filesystems are slow with many small files, and equal code is
-kept once. The weights of the bundled models stay where they are installed: they are larger than all the code, and a job
-only needs their path.
+kept once. A node unpacks it once for all its jobs (jobs.submission.unpacked). The weights of the bundled models stay
+where they are installed: they are larger than all the code, and a job only needs their path.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from harness import environment
+from harness.code_hash import read as read_code
+from harness.code_hash import running_code
 from harness.weights import models
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
+from jobs.submission import unpacked
 
 CODE = "HARNESS_CODE"
 """Environment variable: the folder that a job's code was unpacked into."""
+ARCHIVE, HASH = "HARNESS_CODE_ARCHIVE", "HARNESS_CODE_HASH"
+"""Environment variables of a job: the SHA-256 of the archive, and the hash of the code in it (harness.code_hash)."""
 _CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml")
 """The packages, the profiles (for a job that launches runs again), and the requirements that a node's check reads."""
 _EXCLUDED = Path("harness/data/models")
@@ -35,9 +40,16 @@ class WrongCode(RuntimeError):
     """A job would run code other than what was submitted."""
 
 
+class CodeEdited(ValueError):
+    """The code was edited while it was being submitted; nothing was submitted."""
+
+
 def take(run: RunFolder) -> str:
-    """Archive the packages that this process runs; returns the archive's name in the run folder."""
-    content = _archive(Path(__file__).resolve().parents[2])
+    """Archive the packages that this process runs; returns the archive's name in the run folder. Raises CodeEdited."""
+    root = Path(__file__).resolve().parents[2]
+    content = _archive(root)
+    if read_code(root) != running_code():
+        raise CodeEdited(f"the code in {root} was edited since this command began: run it again")
     name = f"code-{hashlib.sha256(content).hexdigest()[:12]}.zip"
     if not (run.path / name).exists():
         write_atomically(run.path / name, content)
@@ -54,6 +66,16 @@ def require() -> None:
             f"which was unpacked into {code} on the node: mount that folder into the job's container, "
             "or set TMPDIR in the profile's setup to a folder without a colon that the job's tasks see"
         )
+    own = running_code().hash  # read now: later the code of this process may be edited
+    if code is not None:
+        if os.environ.get(HASH, own) != own:
+            raise WrongCode(f"the code in {code} is not what was submitted: files in it were changed or removed")
+        unpacked.hold(Path(code))
+
+
+def unpacked_archive() -> str | None:
+    """Return the SHA-256 of the archive that this process runs the code of; None outside of a job."""
+    return os.environ.get(ARCHIVE) if os.environ.get(CODE) else None
 
 
 def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,21 +85,35 @@ def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[s
 
 def _setup(archive: Path, python: str) -> list[str]:
     """Return lines of a batch script that unpack the code on the node's own disk and make the rest run from it."""
-    commit = environment.git_commit()
+    commit, sha256 = environment.git_commit(), _sha256(archive)
     failed = "echo 'error: the code cannot be unpacked: set TMPDIR in the profile to a folder with room' >&2; exit 1"
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from jobs.submission.unpacked import main; "
+    program += "sys.exit(main(sys.argv[2:]))"
+    packed = shlex.quote(str(archive))
     return [
         # `python -m` puts the working directory first, which is often the checkout, edited since.
         "export PYTHONSAFEPATH=1",
-        f'{CODE}=$(mktemp -d "${{TMPDIR:-/tmp}}/harness-code-XXXXXX") || {{ {failed}; }}',
-        f"trap 'rm -rf \"${CODE}\"' EXIT",
-        f'{shlex.quote(python)} -m zipfile -e {shlex.quote(str(archive))} "${CODE}" || {{ {failed}; }}',
+        f'harness_code() {{ {shlex.quote(python)} -c {shlex.quote(program)} "$@"; }}',
+        f'harness_shared="${{TMPDIR:-/tmp}}/{unpacked.PREFIX}$UID-${{SLURMD_NODENAME:-$HOSTNAME}}-{sha256[:12]}"',
+        "while true; do",
+        '  { exec {harness_lock}<>"$harness_shared.lock"; } 2>/dev/null || harness_lock=',
+        f'  {CODE}=$(harness_code {packed} take {packed} {sha256} "$harness_shared" $harness_lock) && break',
+        f"  [ $? = {unpacked.REOPEN} ] || {{ {failed}; }}",
+        "done",
+        f"""trap 'harness_code "${CODE}" leave "${CODE}" $harness_lock || :' EXIT""",
         f'export {CODE} PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
         "export SLURM_EXPORT_ENV=ALL",
-        # What the unpacked code cannot find out: the folder of the bundled models, and its own commit.
+        # What the unpacked code cannot find out: the folder of the bundled models, its own commit, and the archive.
         f"export {models.PAIR_FOLDER}={shlex.quote(str(models.bundled_folder()))}",
+        f"export {ARCHIVE}={sha256} {HASH}={running_code().hash}",
         *([f"export {environment.GIT_COMMIT}={shlex.quote(commit)}"] if commit else []),
     ]
+
+
+def _sha256(archive: Path) -> str:
+    """Return the SHA-256 of an archive; an ellipsis where there is none, as in a preview."""
+    return hashlib.sha256(archive.read_bytes()).hexdigest() if archive.exists() else "…"
 
 
 def _archive(root: Path) -> bytes:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.methods import build
-from jobs.run import shared_jobs, submissions
+from jobs.run import codes, shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.shared_jobs import SharedJob
 from jobs.run.submissions import Submission
@@ -42,6 +42,8 @@ class Request:
     """The options of sbatch."""
     shards_per_task: int = 1
     workers_per_task: int = 1
+    accept_code_change: bool = False
+    """Whether to go on with a run that other code began."""
 
     @property
     def shards_of_task(self) -> int:
@@ -96,7 +98,8 @@ def _in_common(request: Request) -> object:
 
 
 def _dispatch_alone(request: Request) -> Dispatched:
-    return dispatch(request.run, request.options, request.shards_per_task, request.workers_per_task)
+    per_task = request.shards_per_task, request.workers_per_task
+    return dispatch(request.run, request.options, *per_task, accept_code_change=request.accept_code_change)
 
 
 def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
@@ -108,6 +111,8 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
         found = [to_submit(request.run) for request in requests]
         waiting = [number for number, (todo, _) in enumerate(found) if todo]
         if len(waiting) > 1:
+            for number in waiting:
+                _claim(requests[number], is_queued=bool(found[number][1]))
             submitted = _submit([requests[number] for number in waiting], [found[number][0] for number in waiting])
             by_number = dict(zip(waiting, submitted, strict=True))
             return [
@@ -119,21 +124,24 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
     return [_dispatch_alone(request) for request in requests]
 
 
+def _claim(request: Request, *, is_queued: bool) -> None:
+    check_prompts(request.run.spec())
+    codes.claim(request.run, accept=request.accept_code_change, is_queued=is_queued)
+
+
 def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> list[Dispatched]:
     """Submit these shards of each run in shared arrays, and a finalizer for each run. All locks are held."""
     runs = [request.run for request in requests]
-    for run in runs:
-        check_prompts(run.spec())
-    codes = [snapshot.take(run) for run in runs]
+    archives = [snapshot.take(run) for run in runs]
     parameters = profiles.submitit_parameters(requests[0].options)
     of_runs = [portions(todo, request.shards_of_task) for request, todo in zip(requests, shards, strict=True)]
     tasks = [list(task) for task in itertools.zip_longest(*of_runs, fillvalue=[])]
     jobs: list[str] = []
     num_taken, rejection = 0, None
     for array in portions(tasks, client.max_array_size() - 1):
-        name = _record(requests, codes, array)
+        name = _record(requests, archives, array)
         parts = [[(run, part) for run, part in zip(runs, task, strict=True) if part] for task in array]
-        with_its_code = with_code(runs[0], codes[0], parameters)
+        with_its_code = with_code(runs[0], archives[0], parameters)
         workers = requests[0].workers_per_task
         try:
             jobs.append(submit.submit_shared_array(runs[0], name, parts, with_its_code, workers))
@@ -144,7 +152,7 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
             break
         num_taken += len(array)
     outcomes = []
-    for run, code, of_run in zip(runs, codes, of_runs, strict=True):
+    for run, code, of_run in zip(runs, archives, of_runs, strict=True):
         last = submissions.job_name(run, len(submissions.read(run)) - 1)
         warning = submit_finalizer(run, last, jobs, code, parameters)
         names = tuple(other.path.name for other in runs if other != run)
@@ -154,12 +162,12 @@ def _submit(requests: Sequence[Request], shards: Sequence[Sequence[int]]) -> lis
     return outcomes
 
 
-def _record(requests: Sequence[Request], codes: Sequence[str], array: Sequence[Sequence[list[int]]]) -> str:
+def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequence[Sequence[list[int]]]) -> str:
     """Record an array in every run, before it is submitted; returns its name."""
     first = requests[0].run
     name = f"{submissions.job_name(first, len(submissions.read(first)))}+{len(requests) - 1}"
     names = [request.run.path.name for request in requests]
-    for number, (request, code) in enumerate(zip(requests, codes, strict=True)):
+    for number, (request, code) in enumerate(zip(requests, archives, strict=True)):
         run, of_run = request.run, [task[number] for task in array]
         place = len(submissions.read(run))
         finalizer = submissions.finalizer_name(submissions.job_name(run, place))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobs.run import own_files, shared_jobs, submissions
+from jobs.run import codes, own_files, shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -60,6 +60,8 @@ class RunStatus:
     """GPU-hours of all starts of all tasks; None where accounting does not answer."""
     shared_with: list[str] = field(default_factory=list)
     """Other runs that some of these tasks worked on as well, whose GPU-hours are among them."""
+    codes: list[str] = field(default_factory=list)
+    """The codes that work on the run, in words, where they are more than one."""
     free_bytes: int = 0
     """Free space on the disk of the run folder."""
     slurm_error: str = ""
@@ -129,6 +131,8 @@ def _of_files(run: RunFolder) -> RunStatus:
     shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
     result = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
     result.free_bytes = shutil.disk_usage(run.path).free
+    recorded = codes.read(run)
+    result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []
     for shard in shards:
         shard.state = "stopped" if shard.num_unfinished else "finished"
     return result

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from harness import environment, gpus
+from harness.code_hash import running_code
 from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
 from harness.engines.sharing import LeasedEngine
@@ -16,6 +17,7 @@ from harness.prompts import THINK_END
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
+from jobs.submission import snapshot
 
 
 def new_attempt(
@@ -23,11 +25,13 @@ def new_attempt(
     shard: int,
     engines: Mapping[Role, LeasedEngine],
     settings: Mapping[Role, EngineSettings],
+    other_codes: Sequence[str] = (),
 ) -> Attempt:
     """Return the record of an attempt that starts now; `shard` is the first of its shards.
 
-    A start of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in
-    every one.
+    `other_codes`: hashes of the other codes that may work on the run, as `jobs.run.codes.claim` returns them. A start
+    of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in every
+    one.
     """
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
@@ -61,6 +65,9 @@ def new_attempt(
             for role, engine in engines.items()
         }
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
+        code_hash=running_code().hash,
+        code_archive=snapshot.unpacked_archive(),
+        other_codes=tuple(other_codes),
     )
 
 

@@ -17,7 +17,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from jobs.run import shared_jobs
+from jobs.run import codes, shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal import JournalWriter
@@ -137,8 +137,10 @@ class RunPart:
         if not todo:
             return
         check_prompts(self.spec)
+        other_codes = codes.claim(run)
         engines = await pool.lease(self.needs, run.logs_dir / f"shard-{self.shards[0]}")
-        attempt = new_attempt(run, self.shards[0], engines, {need.role: need.settings for need in self.needs})
+        settings = {need.role: need.settings for need in self.needs}
+        attempt = new_attempt(run, self.shards[0], engines, settings, other_codes)
         used_engines = taking_turns(engines) if self.spec.engine.take_turns else engines
         journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
         samples = ShardRun(self.spec, self.method, self.problems, used_engines, journal, state, ends_at)

@@ -17,7 +17,8 @@ UNKNOWN = "unknown"
 _MANIFESTS = """
 WITH attempts AS (
     SELECT run_id, to_json(list(DISTINCT {'device': num_devices || ' × ' || device, 'cpu': hardware ->> '$.cpu',
-        'hostname': hostname, 'git_commit': git_commit, 'versions': versions, 'engines': engines})) AS attempts
+        'hostname': hostname, 'git_commit': git_commit, 'code_hash': code_hash, 'versions': versions,
+        'engines': engines})) AS attempts
     FROM attempt GROUP BY run_id
 ), grader AS (
     SELECT run_id, any_value(grader_version) AS grader_version FROM grader_versions WHERE counts GROUP BY run_id
@@ -75,6 +76,7 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "cpu": ("processor", "latency"),
     "hostname": ("nodes", "note"),
     "git_commit": ("commit", "note"),
+    "code_hash": ("code", "note"),  # no more than a note: a night is compared with those before it to judge the code
 }
 _MODEL_BY_COLUMN = {
     f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory", "gpus")

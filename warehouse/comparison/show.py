@@ -11,7 +11,7 @@ from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, Spe
 from warehouse.comparison.metrics import Run
 from warehouse.formatting import NOTHING, fixed, p_value, signed, span
 from warehouse.labels import labels
-from warehouse.render import limited, unreadable, weaker_baseline
+from warehouse.render import limited, mixed_code, unreadable, weaker_baseline
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.power import POWER
 
@@ -61,7 +61,9 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
-        run_warnings = [*limited(run.summary), *_missing(run), *unreadable(run.summary), *weaker_baseline(run.summary)]
+        summary = run.summary
+        run_warnings = [*limited(summary), *mixed_code(summary), *_missing(run), *unreadable(summary)]
+        run_warnings += weaker_baseline(summary)
         yield from (f"{run.run_id}: {line}" for line in run_warnings)
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed

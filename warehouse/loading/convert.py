@@ -58,6 +58,7 @@ def attempt_row(run_id: str, trace_file: Path, metadata: Mapping[str, str]) -> R
     attempt = json.loads(metadata.get("attempt") or "null") or {}
     row: Row = {k: v for k, v in attempt.items() if k in Attempt.__dataclass_fields__}
     row |= {k: json.dumps(row[k]) for k in ("versions", "hardware", "engines") if k in row}
+    row["other_codes"] = json.dumps(row["other_codes"]) if row.get("other_codes") else None
     if "started_at" in row:
         row["started_at"] = utc(attempt["started_at"]) if attempt["started_at"] else None
     return row | {"run_id": run_id, "attempt_id": trace_file.stem}

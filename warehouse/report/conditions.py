@@ -88,6 +88,7 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("nodes", lambda r: r.conditions["num_nodes"]),
     ("worker attempts", lambda r: r.conditions["num_workers"]),
     ("harness commit", lambda r: r.conditions["git_commits"]),
+    ("hash of the code", lambda r: r.conditions["code_hashes"]),
     ("packages", _versions),
     ("grader", lambda r: r.summary.grader_version),
     ("planned (UTC)", lambda r: r.conditions["created_at"].strftime("%Y-%m-%d %H:%M")),

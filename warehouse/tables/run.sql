@@ -139,6 +139,9 @@ CREATE TABLE attempt (
     versions JSON,
     hardware JSON,
     engines JSON,
+    code_hash VARCHAR,
+    code_archive VARCHAR,
+    other_codes JSON,
     PRIMARY KEY (run_id, attempt_id)
 );
 COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard that finished a sample. Key: run_id, attempt_id';
@@ -148,13 +151,16 @@ COMMENT ON COLUMN attempt.shard IS 'Index of the shard';
 COMMENT ON COLUMN attempt.hostname IS 'Node';
 COMMENT ON COLUMN attempt.pid IS 'Process of the worker';
 COMMENT ON COLUMN attempt.started_at IS 'When the worker started (UTC)';
-COMMENT ON COLUMN attempt.git_commit IS 'Commit of the harness';
+COMMENT ON COLUMN attempt.git_commit IS 'Commit of the harness, -dirty where files differed; NULL outside of a checkout and its jobs';
 COMMENT ON COLUMN attempt.slurm_job_id IS 'Slurm''s job; NULL outside of Slurm';
 COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU; NULL where the trace file does not say';
 COMMENT ON COLUMN attempt.num_devices IS 'Devices of the worker';
 COMMENT ON COLUMN attempt.versions IS 'Package versions';
 COMMENT ON COLUMN attempt.hardware IS 'The node''s hardware';
 COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, how vLLM says that drafts are sampled (under token-level speculation), the start of its engine, which other runs may share, and its seconds; seconds that this attempt waited for starts';
+COMMENT ON COLUMN attempt.code_hash IS 'Hash of the code that decides results (harness/code_hash.py); NULL: not recorded';
+COMMENT ON COLUMN attempt.code_archive IS 'SHA-256 of the archive that Slurm''s job ran; NULL outside of Slurm, or not recorded';
+COMMENT ON COLUMN attempt.other_codes IS 'Hashes of the other codes that worked on the run, or were allowed to (--accept-code-change); NULL: none';
 
 CREATE TABLE problem (
     run_id VARCHAR,

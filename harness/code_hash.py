@@ -1,0 +1,157 @@
+"""A hash of the code that decides results, so that a run knows whether it is continued by the code that began it.
+
+What is hashed are the modules that a worker runs between a problem and its recorded steps, the grader, and the files
+that they read. Left out is what cannot change a recorded result, or what a run's specification already holds: commands
+and their flags, benchmarks (a run folder holds its problems), presets of papers, trainings, checks and benchmarks of
+speed, submission, status, the warehouse and the tests. Of Python files, comments, docstrings and blank lines do not
+count; of TOML files the values count. So the hash is the same under every version of Python, and an edited README or
+comment stops no run.
+
+Only the standard library is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+_HASHED = (
+    "harness",
+    "grading",
+    "jobs/work",
+    "jobs/after/grading.py",
+    *(f"jobs/run/{name}.py" for name in ("endings", "grades", "journal", "records", "spec", "state", "trace_files")),
+)
+"""Folders and files of the project that are hashed, but for those below."""
+_LEFT_OUT = (
+    *(f"harness/{name}" for name in ("acceptance", "bench", "checks", "cli", "demo_pair", "papers", "training")),
+    "harness/data",  # weights have fingerprints, and problems a hash of their own
+    *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "hub_rows", "selections")),
+    *(f"harness/{name}.py" for name in (
+        "__main__", "code_hash", "doctor", "drivers", "environment", "hardware", "installation", "latency", "launch",
+        "launch_options", "plural", "project", "published_prompts", "reproduce", "rewards", "train",
+    )),
+    "harness/sizing/__main__.py",
+    "harness/sizing/report.py",
+    "jobs/work/attempt.py",
+    *(f"grading/{name}" for name in ("bench", "second", "__main__.py", "check.py", "regrade.py")),
+)  # fmt: skip
+_BUILT_IN_PROMPTS = "harness/data/prompts.toml"
+_SUFFIXES = {".py", ".toml", ".json", ".jsonl", ".jinja", ".txt"}
+_DIGITS = 16
+_MAX_NAMES = 3
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that decides results, by file."""
+
+    digests: Mapping[str, str]
+    """16 hex digits for each file, by its path in the project."""
+
+    @cached_property
+    def hash(self) -> str:
+        """16 hex digits over all files."""
+        return _digest("".join(f"{path} {digest}\n" for path, digest in sorted(self.digests.items())).encode())
+
+
+@lru_cache(maxsize=1)
+def running_code() -> Code:
+    """Return the code that this process runs, as it is when this is first called."""
+    return read(Path(__file__).resolve().parent.parent)
+
+
+def read(root: Path) -> Code:
+    """Return the code in a folder: a checkout, an installation, or what a job has unpacked."""
+    return Code({path: _digest(_normalized(path, (root / path).read_bytes())) for path in sorted(_files(root))})
+
+
+def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return the names of the files that differ, as `a.py, b.py and 2 more files`; empty where none does."""
+    names = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+    more = len(names) - _MAX_NAMES
+    shown = ", ".join(names[:_MAX_NAMES])
+    return f"{shown} and {more} more file{'s' if more > 1 else ''}" if more > 0 else shown
+
+
+def is_hashed(path: str) -> bool:
+    """Return whether a file, given by its path in the project, is part of the hash."""
+    if path == _BUILT_IN_PROMPTS:
+        return True
+    is_in, is_out = (
+        any(path == name or path.startswith(f"{name}/") for name in names) for names in (_HASHED, _LEFT_OUT)
+    )
+    parts = path.split("/")
+    return (
+        is_in and not is_out and Path(path).suffix in _SUFFIXES and not any(p.startswith((".", "__py")) for p in parts)
+    )
+
+
+def _files(root: Path) -> Iterator[str]:
+    for top in ("harness", "grading", "jobs"):
+        for path in (root / top).rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if is_hashed(name) and path.is_file():
+                yield name
+
+
+def _normalized(path: str, content: bytes) -> bytes:
+    """Return what of a file counts; all of it where it cannot be read as what it is."""
+    try:
+        if path.endswith(".py"):
+            return without_comments(content.decode()).encode()
+        if path.endswith(".toml"):
+            return json.dumps(tomllib.loads(content.decode()), sort_keys=True, default=str).encode()
+    except ValueError:
+        pass
+    return content
+
+
+_PIECE = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<text>(?P<prefix>[rRbBfFuU]{0,2})(?:"{3}(?:[^\\]|\\.)*?"{3}|'{3}(?:[^\\]|\\.)*?'{3}
+        |"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
+    |(?P<opening>[(\[{])|(?P<closing>[)\]}])""",
+    re.VERBOSE | re.DOTALL,
+)
+_END_OF_LINE = re.compile(r"[ \t]*(?:\#[^\n]*)?(?:\n|\Z)")
+
+
+def without_comments(source: str) -> str:
+    """Return Python source without comments, blank lines and strings that are statements, such as docstrings.
+
+    Every other string is written on one line. The source has the syntax of Python 3.11, in which a string cannot hold
+    its own quotation mark; the tokenizers of the standard library differ between versions.
+    """
+    kept: list[str] = []
+    place = depth = 0
+    for piece in _PIECE.finditer(source):
+        kept.append(source[place : piece.start()])
+        place = piece.end()
+        if piece["text"] is not None:
+            if depth or not _is_statement(source, piece):
+                kept.append(repr(piece["text"]))
+        elif piece["comment"] is None:
+            depth += 1 if piece["opening"] else -1
+            kept.append(piece.group())
+    kept.append(source[place:])
+    lines = (line.rstrip() for line in "".join(kept).splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _is_statement(source: str, text: re.Match[str]) -> bool:
+    """Return whether a string outside of brackets stands alone on its lines, and so has no effect."""
+    line_start = source.rfind("\n", 0, text.start()) + 1
+    is_first = not source[line_start : text.start()].strip() and not source[:line_start].endswith("\\\n")
+    is_last = _END_OF_LINE.match(source, text.end()) is not None
+    return is_first and is_last and not set(text["prefix"].lower()) & {"f", "b"}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]

@@ -1,0 +1,150 @@
+"""Which code a run is worked on with: recorded when it begins, checked whenever it goes on, mixed only where asked for.
+
+`codes.jsonl` in the run folder has a record of each code that may work on the run. The code is no part of the run's id,
+because whether a change matters is for a person to say: with `--tag` the launch is a new run, with
+`--accept-code-change` the run goes on, and each attempt records its own code and the others. Runs of versions that did
+not record their code go on as before; what is unknown of them is recorded as unknown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from pydantic import TypeAdapter
+
+from harness import environment
+from harness.code_hash import changed_files, running_code
+from jobs.run import submissions
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.files import append_record, read_records, records_of
+from jobs.run.folder import RunFolder
+
+UNKNOWN = "unknown"
+"""Stands for the hash of code that was not recorded."""
+_SHOWN_DIGITS = 12
+_OPTIONS = (
+    "For a run of this code, launch with --tag NAME; to go on with both in one run, which its results then say, "
+    "add --accept-code-change"
+)
+
+
+class CodeChanged(ValueError):
+    """A run was begun by other code than this; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class CodeRecord:
+    """One code that may work on a run."""
+
+    code_hash: str
+    """Hash of the code (harness.code_hash), or UNKNOWN."""
+    git_commit: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each file that is part of the hash."""
+    recorded_at: float = 0.0
+    """UTC, seconds since the epoch."""
+    replaces: bool = False
+    """True where nothing had been done with the code recorded before, which may work on the run no longer."""
+
+    def __str__(self) -> str:
+        if self.code_hash == UNKNOWN:
+            return "code that was not recorded"
+        commit, dash, dirty = (self.git_commit or "").partition("-")
+        return f"code {self.code_hash}" + (f" (commit {commit[:_SHOWN_DIGITS]}{dash}{dirty})" if commit else "")
+
+
+_RECORD = TypeAdapter(CodeRecord)
+
+
+def read(run: RunFolder) -> list[CodeRecord]:
+    """Return the codes that may work on a run, in the order in which they were recorded; empty where none was."""
+    records: list[CodeRecord] = []
+    for code in records_of(run.codes_path, _RECORD, read_records(run.codes_path, run.spec_id())):
+        records = [code] if code.replaces else [*records, code]
+    return records
+
+
+def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
+    """Return what somebody who launches or resumes a run with this code should know; None where nothing has changed.
+
+    Nothing is written. `goes_on`: whether more will be run although the run is finished. Raises CodeChanged where the
+    run goes on, was begun by other code, and `accept` is false.
+    """
+    if not (run.exists() and _has_attempts(run)):
+        return None
+    records = read(run)
+    if running_code().hash in {record.code_hash for record in records}:
+        return None
+    if not goes_on and by_shard(run, read_endings(run)).num_unfinished == 0:
+        return _notice_of_finished(records)
+    if not records:
+        return (
+            "The code that began this run was not recorded, so whether it is the code that goes on with it is unknown; "
+            "from now on it is recorded."
+        )
+    if not accept:
+        raise CodeChanged(_refusal(run, records))
+    return f"CODE CHANGED: {_this()} goes on with what {_named(records)} began{_difference(records)}."
+
+
+def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
+    """Record that this code works on a run; returns the hashes of the other codes that do, or did.
+
+    `is_queued`: whether jobs of an earlier code may be waiting; None: where any was ever submitted. Where none is and
+    no worker has recorded anything, this code replaces the other. Raises CodeChanged.
+    """
+    records = read(run)
+    own = running_code().hash
+    if own not in {record.code_hash for record in records}:
+        may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
+        with run.code_lock():
+            records = _recorded(run, accept=accept, is_queued=may_wait)
+    return [record.code_hash for record in records if record.code_hash != own]
+
+
+def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeRecord]:
+    """Record this code unless another process just has; returns all records. The run's code lock is held."""
+    records, code, has_attempts = read(run), running_code(), _has_attempts(run)
+    if code.hash in {record.code_hash for record in records}:
+        return records
+    replaces = bool(records) and not has_attempts and not is_queued
+    if records and not replaces and not accept:
+        raise CodeChanged(_refusal(run, records))
+    added = [CodeRecord(UNKNOWN)] if has_attempts and not records else []
+    added.append(CodeRecord(code.hash, environment.git_commit(), code.digests, time.time(), replaces))
+    for record in added:
+        append_record(run.codes_path, asdict(record), run.spec_id() or "")
+    return added if replaces else [*records, *added]
+
+
+def _has_attempts(run: RunFolder) -> bool:
+    return bool(run.journals() or run.trace_files())
+
+
+def _refusal(run: RunFolder, records: Sequence[CodeRecord]) -> str:
+    return f"{run.path.name} was begun by {_named(records)}, and this is {_this()}{_difference(records)}. {_OPTIONS}"
+
+
+def _notice_of_finished(records: Sequence[CodeRecord]) -> str:
+    if not records:
+        return "NOTE: the code that made these samples was not recorded; whether it is this code is unknown."
+    return (
+        f"CODE CHANGED: these samples were made by {_named(records)}, not by {_this()}{_difference(records)}. "
+        "For a run of this code, launch with --tag NAME."
+    )
+
+
+def _named(records: Sequence[CodeRecord]) -> str:
+    return " and ".join(map(str, records))
+
+
+def _this() -> CodeRecord:
+    return CodeRecord(running_code().hash, environment.git_commit())
+
+
+def _difference(records: Sequence[CodeRecord]) -> str:
+    """Return `: a.py and 2 more files differ` from the code recorded last."""
+    names = changed_files(records[-1].files, running_code().digests) if records[-1].files else ""
+    return f": {names} differ{'' if ' ' in names else 's'}" if names else ""
