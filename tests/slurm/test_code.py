@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.code_hash import read
 from harness.engines.factory import SCRIPTED_SECONDS
-from jobs.run import trace_files
+from jobs.run import codes, trace_files
 from jobs.run.folder import RunFolder
 from tests.slurm.conftest import ROOT, Launched, wait_for
 
@@ -36,9 +38,13 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
     tmp_path: Path, further: list[str]
 ) -> None:
     checkout = tmp_path / "checkout"
-    commit = committed_copy(checkout)
+    commit, as_submitted, disk = committed_copy(checkout), read(checkout), tmp_path / "disk"
+    disk.mkdir()
+    profile = tmp_path / "profile.toml"
+    profile.write_text(f'setup = ["export TMPDIR={disk}"]')
     arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
     arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs"), "--slurm", "begin=now+8"]
+    arguments += ["--profile", str(profile)]
     environment = {**os.environ, SCRIPTED_SECONDS: "0"}
     subprocess.run(
         [sys.executable, "-m", "harness.launch", *arguments, *further],
@@ -60,3 +66,9 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
     [trace_file] = launched.run.trace_files()
     attempt = json.loads(trace_files.read_metadata(trace_file)["attempt"])
     assert attempt["git_commit"] == commit
+    assert attempt["code_hash"] == as_submitted.hash
+    assert read(checkout) != as_submitted, "the edit is one that counts"
+    [archive] = path.glob("code-*.zip")
+    assert attempt["code_archive"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert [record.code_hash for record in codes.read(launched.run)] == [as_submitted.hash]
+    assert list(disk.iterdir()) == [], "the unpacked code is removed"

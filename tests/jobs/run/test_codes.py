@@ -89,7 +89,7 @@ def test_a_worker_with_other_code_refuses_in_one_line(tmp_path: Path, edit: Edit
     before = running_code()
     run_shard(str(run.path), 0)
     now = edit("harness/methods/speccot.py")
-    result = jobs("worker", run.path, 1)
+    result = jobs("worker", run.path, "1")
     assert result.exit_code == 2
     [line] = result.stderr.splitlines()
     assert f"was begun by code {before.hash}" in line
@@ -107,7 +107,7 @@ def test_accepted_code_goes_on_and_every_place_says_that_two_codes_made_the_run(
     run_shard(str(run.path), 0)
     run_shard(str(other.path), 0)
     now = edit("harness/methods/speccot.py")
-    result = jobs("worker", run.path, 1, "--accept-code-change")
+    result = jobs("worker", run.path, "1", "--accept-code-change")
     assert result.exit_code == 0, result.output
     assert result.stderr.startswith(f"CODE CHANGED: code {now.hash}")
     assert finished_ids(run) == planned_ids(run)
@@ -147,7 +147,7 @@ def test_code_that_completed_no_sample_is_named_too(tmp_path: Path, edit: Edit, 
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:6]))  # a worker that was killed before any sample had ended
     now = edit("grading/grade.py")
-    assert jobs("worker", run.path, 0, "--accept-code-change").exit_code == 0
+    assert jobs("worker", run.path, "0", "--accept-code-change").exit_code == 0
     assert jobs("finalize", run.path).exit_code == 0
     [found] = summary(tmp_path / "warehouse.duckdb", [run.path.name])
     assert {code.code_hash: code.num_samples for code in found.codes} == {before.hash: 0, now.hash: 24}
