@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -77,6 +78,34 @@ def test_versions_and_hardware_are_plain_data_and_import_nothing_heavy() -> None
     assert (commit is not None) == (ROOT / ".git").exists()
     assert accelerator in {"gpu", "cpu"}
     assert not torch
+
+
+def test_a_commit_is_dirty_where_untracked_code_lies_among_the_code(tmp_path: Path) -> None:
+    (tmp_path / "harness").mkdir()
+    for name in ("__init__.py", "environment.py", "gpus.py", "plural.py"):
+        (tmp_path / "harness" / name).write_bytes((ROOT / "harness" / name).read_bytes())
+    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+
+    def recorded() -> str:
+        command = [sys.executable, "-B", "-c", "import harness.environment as e; print(e.git_commit())"]
+        variables = {"PATH": os.environ["PATH"]}
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    clean = recorded()
+    assert len(clean) == 40
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "spec.json").touch()
+    assert recorded() == clean
+    (tmp_path / "harness" / "methods").mkdir()
+    (tmp_path / "harness" / "methods" / "mine.py").touch()
+    assert recorded() == f"{clean}-dirty"
+    subprocess.run(["git", "clean", "-qfd", "harness"], cwd=tmp_path, check=True)
+    (tmp_path / "harness" / "gpus.py").write_text((ROOT / "harness" / "gpus.py").read_text() + "\n")
+    assert recorded() == f"{clean}-dirty"
 
 
 def test_the_recorded_gpus_are_those_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
