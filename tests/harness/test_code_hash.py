@@ -15,6 +15,7 @@ from tests.import_graph import import_graph, module_files
 
 ROOT = Path(__file__).resolve().parents[2]
 DECIDES_NOTHING = {
+    "harness.cli.permissions": "messages",
     "harness.cli.presets": "presets become flags, and these the specification",
     "harness.cli.toml_file": "reads files of flags",
     "harness.environment": "records what there is",
@@ -27,8 +28,11 @@ DECIDES_NOTHING = {
     "harness.problems.selections": "the problems are in the run folder",
     "harness.sizing.report": "messages",
     "jobs.run.codes": "which code may work",
+    "jobs.run.digest": "refuses what is damaged",
     "jobs.run.files": "how files are written",
     "jobs.run.folder": "where files lie",
+    "jobs.run.own_files": "refuses what is another run's",
+    "jobs.run.plan_damage": "messages",
     "jobs.run.shared_jobs": "which jobs a run shares",
     "jobs.run.sizing": "calls harness.sizing",
     "jobs.run.submissions": "what was submitted",
