@@ -77,11 +77,13 @@ def append_record(path: Path, record: Mapping[str, Any], run_id: str = "") -> No
 def read_records(path: Path, run_id: str | None = "") -> Iterator[dict[str, Any]]:
     """Yield the records of a file in order; a torn line, which nobody acted upon, is skipped, a damaged one named.
 
+    A record that stands in the file twice, word for word, is one record: times in it tell two apart.
     `run_id` is that of the run whose records they should be; None: it is not known, and nothing is compared.
     """
     if not path.exists():
         return
     expected: bytes | None = None
+    seen: set[bytes] = set()
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if line.startswith(_CHECKSUM):
@@ -93,7 +95,9 @@ def read_records(path: Path, run_id: str | None = "") -> Iterator[dict[str, Any]
             continue
         record = _json(line)
         if isinstance(record, dict):
-            yield record
+            if line not in seen:
+                yield record
+            seen.add(line)
         elif line and number < len(lines):
             say_once(f"{path}: line {number} is torn, or is no record; it is left out")
 

@@ -158,7 +158,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
     if kind == "shared jobs":
         return [*shared_jobs.read(run).values(), *shared_jobs.left(run)]
     if kind == "retries":
-        return sorted(granted_retries(run).elements())
+        return list(granted_retries(run).elements())  # in the order of the records
     return own_files.rows(path, own_files.run_ids(run))
 
 

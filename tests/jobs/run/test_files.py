@@ -38,6 +38,14 @@ def test_records_are_read_in_order(tmp_path: Path) -> None:
     assert list(read_records(path)) == [{"number": 0}, {"number": 1}, {"number": 2}]
 
 
+def test_a_record_that_was_copied_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    append_record(path, {"granted_at": 1.0, "samples": ["a"]})
+    path.write_bytes(2 * path.read_bytes())
+    append_record(path, {"granted_at": 2.0, "samples": ["a"]})
+    assert [record["granted_at"] for record in read_records(path)] == [1.0, 2.0]
+
+
 def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     append_record(path, {"number": 0})
