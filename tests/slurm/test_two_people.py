@@ -54,8 +54,8 @@ def people(cluster: Cluster) -> Iterator[tuple[Person, Person]]:
 def test_what_one_user_launched_another_watches_loads_resumes_and_finalizes(people: tuple[Person, Person]) -> None:
     alice, bob = people
     folder = alice.commons.shared_by(alice.groups[0])
-    arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "2", "--shards", "2"]
-    arguments += ["--cluster", "slurm", "--concurrency", "4", "--mem", "1G"]
+    arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--limit", "8", "--shards", "2"]
+    arguments += ["--cluster", "slurm", "--samples", "1", "--concurrency", "1", "--mem", "1G"]
 
     def done(person: Person, module: str, *words: object, exit_code: int = 0) -> str:
         answer = person.harness(module, *words)
@@ -73,12 +73,12 @@ def test_what_one_user_launched_another_watches_loads_resumes_and_finalizes(peop
     done(bob, "warehouse.load", path)
     done(alice, "jobs", "cancel", path)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end of the canceled tasks")
-    assert len(read_endings(run).finished) < 80
+    assert len(read_endings(run).finished) < 8
     assert "CANCELLED" in done(bob, "jobs", "status", path), "why a colleague's shards have stopped"
     assert "Submitted 2 tasks" in done(bob, "jobs", "resume", path)
-    wait_for(lambda: len(read_endings(run).finished) == 80, "every sample", 120)
+    wait_for(lambda: len(read_endings(run).finished) == 8, "every sample", 120)
     wait_for(lambda: not slurm_output("squeue", "-h"), "the end of Bob's jobs", 120)
-    assert "sum 80" in done(alice, "jobs", "finalize", path), "the files are Bob's by now"
+    assert "sum 8" in done(alice, "jobs", "finalize", path), "the files are Bob's by now"
     assert owners(path) == {person.uid for person in people}
 
 
