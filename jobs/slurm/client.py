@@ -105,13 +105,24 @@ def queue(names: Sequence[str]) -> list[Task]:
     Raises SlurmError.
     """
     tasks = []
-    for line in _lines(names, "squeue", "-h", "-r", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u"):
+    for line in _lines(names, "squeue", "-h", "-r", "-o", "%j|%K|%A|%F|%T|%N|%r|%U|%u|%M"):
         name, index, job_id, array_id, state, node, reason, *owner = line.split("|")
         task_id = f"{array_id}_{index}" if index.isdigit() else job_id
-        colleague = "".join(owner[1:]) if owner[:1] != [str(os.geteuid())] else ""
+        colleague = "".join(owner[1:2]) if owner[:1] != [str(os.geteuid())] else ""
         number = int(index) if index.isdigit() else 0
-        tasks.append(Task(name, number, task_id, state, node, reason, colleague=colleague))
+        elapsed = _seconds("".join(owner[2:]))
+        tasks.append(Task(name, number, task_id, state, node, reason, elapsed, colleague=colleague))
     return tasks
+
+
+def _seconds(elapsed: str) -> float:
+    """Convert Slurm's days-hours:minutes:seconds to seconds; 0 for anything else."""
+    days, _, clock = elapsed.rpartition("-")
+    try:
+        seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(clock.split(":"))))
+        return float(int(days or 0) * 86_400 + seconds)
+    except ValueError:  # INVALID, N/A
+        return 0.0
 
 
 def accounts(names: Sequence[str], since: float) -> list[Task]:

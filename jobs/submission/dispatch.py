@@ -6,11 +6,13 @@ even by two people at once, and whatever was killed is submitted again.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY, num_tasks
 from jobs.run import codes, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
@@ -19,6 +21,11 @@ from jobs.run.submissions import Submission
 from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
 from jobs.submission import snapshot, submit
+
+_ENDING = "COMPLETING"
+_ENDING_SECONDS = 120.0
+"""How long to wait for tasks that are ending: longer than Slurm's usual KillWait of 30 s and an epilog."""
+_ENDING_POLL_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -102,13 +109,29 @@ def refused(num_taken: int, num_tasks: int, error: client.SlurmError, run: RunFo
 def to_submit(run: RunFolder) -> tuple[list[int], int]:
     """Return the shards of a run that need a job, and how many are running or queued.
 
-    The run's submission lock must be held. Raises SlurmError.
+    Tasks that are ending (COMPLETING), such as those just canceled, are waited for: they will not finish their shards,
+    and hold the locks until they have ended. The run's submission lock must be held. Raises SlurmError, also where they
+    do not end.
     """
     before = shared_jobs.current(run)
-    active = submissions.active_shards(before, _queued(run, before))
-    # Read after the queue: a task that ends in between is then seen as ended, not as missing.
-    unfinished = by_shard(run, read_endings(run)).unfinished_shards
-    return [shard for shard in unfinished if shard not in active], len(active)
+    deadline, has_said = time.monotonic() + _ENDING_SECONDS, False
+    while True:
+        queued = _queued(run, before)
+        # Read after the queue: a task that ends in between is then seen as ended, not as missing.
+        unfinished = by_shard(run, read_endings(run)).unfinished_shards
+        ending = [task for task in queued if task.state == _ENDING]
+        if submissions.active_shards(before, ending).isdisjoint(unfinished):
+            active = submissions.active_shards(before, queued)
+            return [shard for shard in unfinished if shard not in active], len(active)
+        if time.monotonic() >= deadline:
+            raise client.SlurmError(
+                f"{counted(len(ending), 'task')} of it, such as {ending[0].job_id} on {ending[0].node}, did not end "
+                f"({_ENDING}) within {_ENDING_SECONDS:g} s; try again later"
+            )
+        if not has_said:
+            print(f"Waiting for {counted(len(ending), 'task')} to end ({_ENDING}).", file=sys.stderr, flush=True)
+        has_said = True
+        time.sleep(_ENDING_POLL_SECONDS)
 
 
 def submit_finalizer(

@@ -58,8 +58,12 @@ def reason(run: RunFolder, task: Task) -> str:
     """Return in one line why a task that is no longer active has left samples unfinished."""
     if task.is_held:
         return f"Slurm: {task.reason}"
-    logged = last_error(run, task) if task.state in {"FAILED", "COMPLETED"} else ""
-    return (logged or f"Slurm: {task.state}{_exit_of(task)}")[:_MAX_CHARACTERS]
+    state = f"Slurm: {task.state}{_exit_of(task)}"
+    if task.state not in {"FAILED", "COMPLETED"}:
+        return state
+    if not log_path(run, task).exists():
+        return f"{state}, without a log: the node may not have started it (slurmd's log on {task.node} says why)"
+    return last_error(run, task) or state
 
 
 def last_error(run: RunFolder, task: Task) -> str:

@@ -11,14 +11,15 @@ from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
 
 _MAX_ROWS = 32
-"""With more shards than this, only those that have stopped are listed."""
+"""With more shards than this, only those that have stopped or make no step are listed."""
 _MIN_FREE_BYTES = 4 << 20
 
 
 def table(status: RunStatus) -> RenderableType:
     """Return header lines, and a table of shards."""
     lines = [Text(line) for line in _header(status)]
-    listed = [s for s in status.shards if len(status.shards) <= _MAX_ROWS or s.state == "stopped"][:_MAX_ROWS]
+    is_short = len(status.shards) <= _MAX_ROWS
+    listed = [s for s in status.shards if is_short or s.state == "stopped" or s.silent_seconds][:_MAX_ROWS]
     if not listed:
         return Group(*lines)
     shards = Table(box=None, pad_edge=False)
@@ -65,8 +66,12 @@ def _row(shard: ShardStatus) -> list[str]:
         task.job_id if task else "",
         task.node if task else "",
         duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
-        shard.last_error or (task.reason if task and shard.state == "queued" else ""),
+        shard.last_error or _silence(shard) or (task.reason if task and shard.state == "queued" else ""),
     ]
+
+
+def _silence(shard: ShardStatus) -> str:
+    return f"no step for {duration(shard.silent_seconds)}" if shard.silent_seconds else ""
 
 
 def progress_line(progress: Progress) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.run import codes, own_files, shared_jobs, submissions
-from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal
+from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, files_of_shards
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
@@ -21,6 +23,8 @@ from jobs.watch.recent import Recent
 ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
 """`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
 
+SILENT_SECONDS = 600.0
+"""Time without an accepted step after which the status of a worker says so."""
 _MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
 
 
@@ -38,6 +42,8 @@ class ShardStatus:
     task: Task | None = None
     """The shard's latest task in Slurm."""
     last_error: str = ""
+    silent_seconds: float | None = None
+    """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
 
     @property
     def num_unfinished(self) -> int:
@@ -84,8 +90,10 @@ class RunStatus:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until the run ends at the pace of the last five minutes; None where there is no pace."""
+        """Seconds until the run ends at the pace of the last five minutes; None without a pace, or workers in Slurm."""
         unfinished = self.planned - self.finished
+        if not self.may_progress and any(shard.task for shard in self.shards):
+            return None  # Slurm has ended its workers
         return unfinished / self.samples_per_second if self.samples_per_second and unfinished else None
 
     @property
@@ -173,7 +181,12 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
             for number in numbers:
                 if number < len(result.shards):
                     task = None if submission.name in left_jobs else tasks.get((submission.name, index))
-                    _set_state(run, result.shards[number], task, has_queue=answers.has_queue)
+                    before = result.shards[number].task
+                    if before is None or not before.is_active or (task is not None and task.is_active):
+                        _set_state(run, result.shards[number], task, has_queue=answers.has_queue)
+    # A task that is shared with other runs may be at work on those.
+    shared = shared_jobs.read(run)
+    _note_silence(run, [shard for shard in result.shards if shard.task and shard.task.name not in shared])
 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
@@ -193,3 +206,22 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
     else:
         shard.state = "stopped"
         shard.last_error = reasons.reason(run, task)
+
+
+def _note_silence(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
+    """Note which running shards have accepted no step for long, by the times of the journals."""
+    long_running = [
+        shard
+        for shard in shards
+        if shard.state == "running" and shard.task and shard.task.elapsed_seconds >= SILENT_SECONDS
+    ]
+    if not long_running:
+        return
+    journals = run.journals()
+    now = time.time()
+    for shard in long_running:
+        silent = shard.task.elapsed_seconds if shard.task else 0.0
+        for path in files_of_shards(run, [shard.shard], journals):
+            with contextlib.suppress(FileNotFoundError):  # compacted since the listing
+                silent = min(silent, now - path.stat().st_mtime)
+        shard.silent_seconds = silent if silent >= SILENT_SECONDS else None

@@ -72,6 +72,43 @@ def test_only_shards_that_are_neither_finished_nor_active_are_submitted(
     assert submissions.read(run)[-1] == sbatch[0], "recorded as it was submitted"
 
 
+ENDING = "run.0|0|41|40|COMPLETING|n1|None|0|root|1:00"
+
+
+def test_a_task_that_was_just_canceled_is_waited_for_and_its_shard_submitted(
+    tmp_path: Path, sbatch: list[Submission], slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    slurm.prints(squeue=ENDING)
+    monkeypatch.setattr("jobs.submission.dispatch.time.sleep", lambda seconds: slurm.prints(squeue=""))
+    dispatched = dispatch.dispatch(run, {})
+    assert ([array.tasks for array in sbatch], dispatched.num_active_shards) == ([[[0]]], 0)
+
+
+def test_a_task_that_ends_because_its_shard_is_finished_is_not_waited_for(
+    tmp_path: Path, sbatch: list[Submission], slurm: FakeSlurm
+) -> None:
+    run = plan(tmp_path, shards=2)
+    run_shard(str(run.path), 0)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    slurm.prints(squeue=ENDING)
+    assert dispatch.dispatch(run, {}).tasks == 1
+    assert [array.tasks for array in sbatch] == [[[1]]]
+
+
+def test_a_task_that_does_not_end_is_an_error_and_nothing_is_submitted(
+    tmp_path: Path, sbatch: list[Submission], slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    slurm.prints(squeue=ENDING)
+    monkeypatch.setattr(dispatch, "_ENDING_SECONDS", 0.0)
+    with pytest.raises(client.SlurmError, match=r"^1 task of it, such as 40_0 on n1, did not end \(COMPLETING\)"):
+        dispatch.dispatch(run, {})
+    assert sbatch == []
+
+
 def test_more_tasks_than_fit_into_an_array_become_several(tmp_path: Path, sbatch: list[Submission]) -> None:
     run = plan(tmp_path, shards=8)
     dispatched = dispatch.dispatch(run, {}, shards_per_task=2)

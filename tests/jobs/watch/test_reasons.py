@@ -77,7 +77,6 @@ def test_lines_of_a_setup_that_fails_stand_beside_its_exit_code(run: RunFolder) 
         "loading / ERROR: Unable to locate a modulefile for 'cuda/99'"
     )
     assert explained(run, "", code=7) == "Slurm: FAILED, exit code 7, before the worker started"
-    assert explained(run, None, code=7) == "Slurm: FAILED, exit code 7"
 
 
 def test_what_slurm_ended_is_named_by_slurms_state(run: RunFolder) -> None:
@@ -97,3 +96,9 @@ def test_the_log_of_any_process_of_a_task_may_name_the_reason(run: RunFolder) ->
         assert explained(run, BEGIN + SRUN) == "ShardBusyError: shard 1 of x is locked"
     finally:
         second.unlink()
+
+
+def test_a_task_that_its_node_did_not_start_is_named_though_slurm_calls_it_completed(run: RunFolder) -> None:
+    assert explained(run, None, "COMPLETED", 0) == (
+        "Slurm: COMPLETED, without a log: the node may not have started it (slurmd's log on n1 says why)"
+    )

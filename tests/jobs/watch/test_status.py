@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from jobs import __main__ as commands
-from jobs.run import submissions, trace_files
+from jobs.run import shared_jobs, submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.recent import WINDOW_SECONDS, Recent
+from jobs.watch.show import print_status
 from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -93,6 +96,47 @@ def test_shards_are_queued_running_or_stopped_as_slurm_reports(tmp_path: Path, s
     slurm.prints(squeue="", sacct="run.0|40_1|TIMEOUT|n1|3600|gres/gpu=2")
     now = status(run)
     assert (now.shards[1].state, now.shards[1].last_error, now.may_progress) == ("stopped", "Slurm: TIMEOUT", False)
+
+
+def test_a_worker_that_makes_no_step_for_long_is_named(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|1-00:20:05", sacct="")
+    assert status(run).shards[1].silent_seconds == 86_400 + 1_205, "not one step since its start"
+    journal = run.journal_dir / "20261123T125216.123456-n2-7-deal0-shard1.jsonl"
+    journal.parent.mkdir(exist_ok=True)
+    journal.write_bytes(b"")
+    assert status(run).shards[1].silent_seconds is None
+    os.utime(journal, (time.time() - 1_500,) * 2)
+    now = status(run)
+    assert now.shards[1].silent_seconds == pytest.approx(1_500, abs=30)
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_status(now, console)
+    assert "no step for 25 min" in console.export_text()
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|9:59")
+    assert status(run).shards[1].silent_seconds is None, "it has only just begun"
+
+
+def test_a_run_whose_workers_have_ended_has_no_remaining_time(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="")
+    assert status(run).eta_seconds is not None
+    slurm.prints(squeue="", sacct="run.0|40_1|CANCELLED by 0|n1|9|gres/gpu=2")
+    assert status(run).eta_seconds is None
+
+
+def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    submissions.record(run, Submission(1, "run.1", [[1]], 0.0))
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="run.1|43|FAILED|n1|9|gres/gpu=2")
+    shard = status(run).shards[1]
+    assert (shard.state, shard.last_error) == ("running", "")
+
+
+def test_a_run_that_waits_for_its_turn_in_a_shared_job_is_not_called_silent(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    shared_jobs.record(run, shared_jobs.SharedJob("run.0", [run.path.name, "another"], "run.0.finalize"))
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None|0|root|1-00:20:05", sacct="")
+    assert status(run).shards[1].silent_seconds is None
 
 
 def test_a_shard_is_unknown_only_where_the_queue_does_not_answer(tmp_path: Path, slurm: FakeSlurm) -> None:
