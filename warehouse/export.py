@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.plural import counted
-from warehouse.comparison.outcomes import resolve
+from warehouse.comparison.outcomes import check_details, resolve
 from warehouse.database import Connection, reader, run_tables
 from warehouse.inspect_log import ExportImpossible, export_inspect
 from warehouse.options import (
@@ -73,6 +73,7 @@ def main(
     """
     with reader(database or default_database(run), wait_seconds) as connection:
         run_id = resolve(connection, run)
+        check_details(connection, [run_id])
         if output_format == "inspect":
             output = output or Path(f"{run_id}.eval")
             click.echo(f"{output}: {counted(export_inspect(connection, run_id, output), 'sample')}")

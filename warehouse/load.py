@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from harness.plural import counted
+from jobs.nights import archive
 from jobs.run.folder import RunFolder, run_folders
 from jobs.run.folder import RunForbidden as PlanForbidden
 from jobs.run.spec import RunSpec
@@ -113,13 +114,14 @@ def plan_migration(
     """Return the runs from which an outdated database is rebuilt, and one line that says so.
 
     These are the given runs and those that the database holds. Raises WarehouseOutdated where folders of the latter
-    no longer exist.
+    no longer exist. Those that `jobs prune` archived beside them are unpacked again.
     """
     by_name = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
     by_name |= {folder.path.name: folder for folder in folders}
     renamed = {folder.spec_id() for folder in folders} - {folder.path.name for folder in folders}
     for name in [name for name, folder in by_name.items() if name in renamed and not folder.exists()]:
         del by_name[name]
+    restored = [name for name, folder in by_name.items() if not folder.exists() and _restore(folder)]
     missing = sorted(name for name, folder in by_name.items() if not folder.exists())
     if missing:
         raise WarehouseOutdated(
@@ -130,8 +132,18 @@ def plan_migration(
     line = (
         f"{database} was written by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
         f"from its {counted(len(by_name), 'run folder')}"
+        + (f", {len(restored)} of them restored from their archives (python -m jobs prune)" if restored else "")
     )
     return list(by_name.values()), line
+
+
+def _restore(folder: RunFolder) -> bool:
+    """Unpack the archive of a run that `jobs prune` left beside it; returns whether there was one."""
+    try:
+        archive.restore(folder.path.name, folder.path.parent / "archive", folder.path.parent)
+    except (archive.ArchiveFailed, OSError):
+        return False
+    return True
 
 
 def _unchanged(
@@ -149,6 +161,11 @@ def _unchanged(
             pass
     with reader(database, wait_seconds) as connection:
         return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
+
+
+def is_up_to_date(connection: Connection, folder: RunFolder) -> bool:
+    """True if the database holds a run as its files are."""
+    return _report_if_unchanged(connection, folder) is not None
 
 
 def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:

@@ -15,7 +15,7 @@ _TABLES = ("run", "trace", "grade", "totals")
 """Files of tables/."""
 _VIEWS = (
     "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "modelled", "stopwatches", "judge",
-    "replay", "drafts", "flips", "code",
+    "replay", "drafts", "flips", "code", "pruned",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
 _USED_IN_FILLING = ("macros", "replay")

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from warehouse.nightly.judge import NightVerdict
 
 
+PRUNED = "pruned"
+"""State of a run whose details the database has forgotten: that of warehouse.loading.pruning."""
+_PRUNING_WAIT_SECONDS = 600.0
 FAILED_NIGHT = 1
 """Exit code of the verdict FAIL; a test compares it with warehouse.nightly.judge.EXIT_CODES."""
 
@@ -152,3 +155,32 @@ def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
             return count(connection, names)
     except (WarehouseError, DatabaseError):
         return {}
+
+
+def loaded(database: Path, runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Return for each run that the database holds why its folder is needed; empty where it is not. See `pruning`.
+
+    Raises WarehouseFailed.
+    """
+    from warehouse.loading import pruning
+
+    if not runs:
+        return {}
+    with _warehouse_errors():
+        return pruning.states(database, runs)
+
+
+def with_details(database: Path, names: Sequence[str]) -> list[str]:
+    """Return those of these runs of which the database holds steps and calls. Raises WarehouseFailed."""
+    from warehouse.loading import pruning
+
+    with _warehouse_errors():
+        return pruning.with_details(database, names)
+
+
+def forget_details(database: Path, names: Sequence[str]) -> None:
+    """Let the database forget steps, candidates, calls and prompts of runs. Raises WarehouseFailed."""
+    from warehouse.loading import pruning
+
+    with _warehouse_errors():
+        pruning.forget_details(database, names, _PRUNING_WAIT_SECONDS)

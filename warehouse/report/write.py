@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from warehouse.comparison.outcomes import resolve
+from warehouse.comparison.outcomes import check_details, resolve
 from warehouse.database import WAIT_SECONDS
 from warehouse.graders import reader_for_grader
 from warehouse.report import text
@@ -51,7 +51,9 @@ def make_report(
     leaves out traces that do not fit. Raises WarehouseError and DatabaseError.
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
-        facts = report_facts(connection, list(dict.fromkeys(resolve(connection, run) for run in runs)))
+        run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
+        check_details(connection, run_ids)
+        facts = report_facts(connection, run_ids)
         pair_flips, title = flips(facts), title or _title(facts)
         if output_format != "html":
             tables = all_tables(facts, pair_flips)
