@@ -22,8 +22,9 @@ from warehouse.display import plain, print_table
 from warehouse.formatting import NOTHING
 from warehouse.graders import reader_for_grader
 from warehouse.markup import aligned, markdown
+from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import read_nights
-from warehouse.nightly.judge import CellVerdict, NightVerdict, replay
+from warehouse.nightly.judge import CellVerdict, NightVerdict, judge_last
 from warehouse.options import (
     WarehouseCommand,
     choose_format,
@@ -41,17 +42,17 @@ _HEADERS = ("verdict", "cell", "%", "baseline %", "nights", "p (Holm)", "detecta
 _STYLES = {"PASS": "green", "WARN": "yellow", "FAIL": "bold red", "INCONCLUSIVE": "magenta"}
 
 
-def verdict_of(nights: list[NightVerdict], night: date | None) -> NightVerdict:
-    """Return the verdict on one night, by default the newest. Raises WarehouseError where nothing ran in that night."""
+def until(nights: list[list[CellNight]], night: date | None) -> list[list[CellNight]]:
+    """Return the nights up to one, by default the newest. Raises WarehouseError where nothing ran in that night."""
     if not nights:
         raise WarehouseError("there is no night to judge: the warehouse holds no run")
     if night is None:
-        return nights[-1]
-    matching = [verdict for verdict in nights if verdict.night == night]
-    if not matching:
-        newest = ", ".join(str(verdict.night) for verdict in nights[-5:])
+        return nights
+    dates = [cells[0].night for cells in nights]
+    if night not in dates:
+        newest = ", ".join(map(str, dates[-5:]))
         raise WarehouseError(f"nothing ran in the night of {night}; the newest nights are: {newest}")
-    return matching[0]
+    return nights[: dates.index(night) + 1]
 
 
 def judged(
@@ -67,7 +68,7 @@ def judged(
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         nights = read_nights(connection, since)
-    return verdict_of(replay(nights), night)
+    return judge_last(until(nights, night))
 
 
 def write(verdict: NightVerdict, out: IO[str], output_format: Format) -> None:

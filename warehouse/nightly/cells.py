@@ -106,10 +106,14 @@ def segment(night: CellNight, earlier: Sequence[CellNight]) -> list[CellNight]:
     """Return the earlier nights with the same environment and inputs as this one, unbroken and oldest first."""
     unchanged: list[CellNight] = []
     for before in reversed(earlier):
-        if before.environment != night.environment or before.inputs != night.inputs:
+        if not (_are_equal(before.environment, night.environment) and _are_equal(before.inputs, night.inputs)):
             break
         unchanged.append(before)
     return unchanged[::-1]
+
+
+def _are_equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return one is other or one == other  # nights that were read share their conditions; years are compared with years
 
 
 def night_noise(nights: Sequence[CellNight]) -> list[float]:

@@ -18,6 +18,8 @@ NIGHT_BEGINS_HOUR = 12
 its evening. A run whose tag begins with a date belongs to that night, however long it was queued. Where a database has
 such runs (`jobs nightly` makes them), no other run belongs to any night: it was launched in between, for another end.
 """
+Conditions = tuple[dict[str, str], dict[str, str]]
+"""Environment and inputs of a run; runs with equal ones share the object."""
 _DATED = r"\d{4}-\d{2}-\d{2}"
 
 _RUNS = """
@@ -66,8 +68,11 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
             nights.setdefault(night, {}).setdefault(cell_of(row), []).append(
                 row | {"tokens": tokens.get(row["run_id"])}
             )
+    conditions = {run_id: (_environment(manifest), _inputs(manifest)) for run_id, manifest in manifests.items()}
+    shared: dict[str, Conditions] = {}
+    conditions = {run_id: shared.setdefault(repr(found), found) for run_id, found in conditions.items()}
     return [
-        [_cell_night(cell, night, cell_runs, manifests) for cell, cell_runs in cells.items()]
+        [_cell_night(cell, night, cell_runs, conditions) for cell, cell_runs in cells.items()]
         for night, cells in sorted(nights.items())
     ]
 
@@ -109,13 +114,12 @@ def cell_of(row: Mapping[str, object]) -> str:
 
 
 def _cell_night(
-    cell: str, night: date, runs: Sequence[Mapping[str, object]], manifests: Mapping[str, Manifest]
+    cell: str, night: date, runs: Sequence[Mapping[str, object]], conditions: Mapping[str, Conditions]
 ) -> CellNight:
     first, *others = (_batch(row) for row in runs)
-    manifest = manifests[first.run_id]
-    conditions = _environment(manifest), _inputs(manifest)
-    reruns = [b for b in others if (_environment(manifests[b.run_id]), _inputs(manifests[b.run_id])) == conditions]
-    return CellNight(cell, night, first, tuple(reruns), *conditions)
+    of_first = conditions[first.run_id]
+    reruns = [batch for batch in others if conditions[batch.run_id] == of_first]
+    return CellNight(cell, night, first, tuple(reruns), *of_first)
 
 
 def _environment(manifest: Manifest) -> dict[str, str]:

@@ -98,11 +98,14 @@ def judge(
     tonight: Sequence[CellNight],
     earlier: Mapping[str, Sequence[CellNight]],
     spoilt: frozenset[tuple[str, date]] = frozenset(),
+    *,
+    seeks_drift: bool = True,
 ) -> NightVerdict:
     """Judge one night.
 
     tonight: the cells that ran; earlier: by cell, its nights before, oldest first; spoilt: cells and nights that
-    earlier verdicts keep out of baselines. A cell that should have run and did not is INCONCLUSIVE.
+    earlier verdicts keep out of baselines. A cell that should have run and did not is INCONCLUSIVE. seeks_drift:
+    whether to look for drift, which takes long after years and spoils no baseline.
     """
     opening = {night.cell: _opening(night, earlier.get(night.cell, ()), spoilt) for night in tonight}
     tested = [result for result in opening.values() if isinstance(result, _Tested)]
@@ -113,7 +116,7 @@ def judge(
     cells = [
         result
         if isinstance(result, CellVerdict)
-        else _closing(result, rejected, len(tested), earlier[result.night.cell])
+        else _closing(result, rejected, len(tested), earlier[result.night.cell] if seeks_drift else ())
         for result in opening.values()
     ]
     cells += _missing(tonight, earlier)
@@ -128,9 +131,9 @@ class Ledger:
         self._earlier: dict[str, list[CellNight]] = {}
         self._spoilt: set[tuple[str, date]] = set()
 
-    def judge(self, tonight: Sequence[CellNight]) -> NightVerdict:
-        """Judge the night that follows."""
-        return judge(tonight, self._earlier, frozenset(self._spoilt))
+    def judge(self, tonight: Sequence[CellNight], *, seeks_drift: bool = True) -> NightVerdict:
+        """Judge the night that follows; `seeks_drift` as in `judge`."""
+        return judge(tonight, self._earlier, frozenset(self._spoilt), seeks_drift=seeks_drift)
 
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
         """Add a judged night to the history."""
@@ -146,6 +149,14 @@ def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
         verdicts.append(ledger.judge(tonight))
         ledger.keep(tonight, verdicts[-1])
     return verdicts
+
+
+def judge_last(nights: Sequence[Sequence[CellNight]]) -> NightVerdict:
+    """Judge the last of these nights, oldest first, as `replay` does, without what only the others' verdicts need."""
+    ledger = Ledger()
+    for tonight in nights[:-1]:
+        ledger.keep(tonight, ledger.judge(tonight, seeks_drift=False))
+    return ledger.judge(nights[-1])
 
 
 def _opening(
