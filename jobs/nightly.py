@@ -21,6 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
 from jobs import launching_several, suite
 from jobs.after import warehouse
@@ -32,7 +33,7 @@ from jobs.nights.verdict_job import VerdictJobs
 from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
-from jobs.slurm import client
+from jobs.slurm import client, profiles
 from jobs.submission import snapshot
 from jobs.suite import Suite
 
@@ -71,6 +72,7 @@ def launch(path: Path, night: date, only: Sequence[int] | None = None, *, accept
     missing is left to the verdict. Raises suite.BadSuite and what planning a launch and submitting it raise.
     """
     nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT)
+    profiles.submitit_parameters(nightly_suite.nightly.slurm)  # raises on a wrong option before anything is submitted
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
@@ -127,8 +129,8 @@ def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:
         jobs.ensure_successor()
     runs = _runs(nightly_suite, night, record)
     found = recovery.recover(runs, record, nightly_suite.nightly.recoveries)
-    for name, shards in found.resumed.items():
-        print(f"{name}: {shards} tasks submitted again")
+    for name, tasks in found.resumed.items():
+        print(f"{name}: {counted(tasks, 'task')} submitted again")
     if found.waiting_for:
         return _hand_on(record, *jobs.behind(found.waiting_for))
     database = nightly_suite.output / "warehouse.duckdb"

@@ -53,7 +53,7 @@ class Found:
     waiting_for: list[str] = field(default_factory=list)
     """Ids of the jobs to wait for before a verdict."""
     resumed: dict[str, int] = field(default_factory=dict)
-    """Number of shards that were submitted again now, by run."""
+    """Number of tasks that were submitted again now, by run."""
     gaps: list[Gap] = field(default_factory=list)
     """What is given up."""
 
