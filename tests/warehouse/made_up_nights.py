@@ -16,7 +16,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import pyarrow.parquet as pq
 
 from harness.problems.problem import Problem, dataset_hash
 from harness.trace import Trace
@@ -58,9 +57,11 @@ def make_run(folder: Path, spec: RunSpec, traces: list[Trace], rng: np.random.Ge
     planned = units(spec, PROBLEMS)
     run.create(spec, PROBLEMS, [planned[::2], planned[1::2]])
     path = runs.write_part(run, traces)
-    table = pq.read_table(path)
+    with trace_files.opened(path) as file:
+        table, metadata = file.read(), trace_files.metadata_of(file)
     ids = trace_files.TRACES.get_field_index("sample_id")
-    pq.write_table(table.set_column(ids, "sample_id", [[unit.sample_id for unit in planned]]), path, compression="zstd")
+    planned_ids = [unit.sample_id for unit in planned]
+    trace_files._write(path, table.set_column(ids, "sample_id", [planned_ids]), metadata)
     chances = np.random.default_rng(len(spec.method)).beta(0.5, 0.5, 20)
     verdicts = rng.random(len(planned)) < np.array([chances[int(unit.problem_id.split("/")[1])] for unit in planned])
     runs.write_grades(
