@@ -25,8 +25,12 @@ _ERROR = re.compile(
 )
 _AROUND = {"ExceptionGroup", "BaseExceptionGroup", "WorkersFailed", "RunsFailed", "CancelledError"}
 """Exceptions that only say that there was another one."""
-_NO_REASON = re.compile(r"srun: (?:error: .*: (?:Exited with exit code \d+|Killed|Terminated)$|Terminating StepId)")
-"""Lines of srun that say no more than that the worker has ended."""
+_NO_REASON = re.compile(
+    r"submitit (?:INFO|WARNING) |"
+    r"srun: (?:error: .*: (?:Exited with exit code \d+|Killed|Terminated)$|.*Terminat(?:ed|ing) StepId)"
+)
+"""Lines that say no more than that the worker began or has ended."""
+_KILLED = re.compile(r"srun: error: .*: task.*: (?P<how>Killed|Terminated|Segmentation fault|Aborted|Bus error)\b")
 _ENDS_MESSAGE = re.compile(r"^[\s|+-]*(?:Traceback |\+?-{4,}|During handling|The above exception|srun: |submitit )")
 
 
@@ -131,8 +135,10 @@ def _end_of(task: Task, lines: list[str]) -> str:
     if task.state == "COMPLETED" and not any(_ERROR.match(line) for line in said):
         return ""
     where = "" if has_begun else ", before the worker started"
-    ending = [line for line in said if _BEGIN not in line and not line.startswith("submitit INFO")][-_SHOWN_LINES:]
-    return f"Slurm: {task.state}{_exit_of(task)}{where}" + (f"; its log ends: {' / '.join(ending)}" if ending else "")
+    killed = [match["how"] for line in lines if (match := _KILLED.match(line))]
+    how = f", the worker was ended by a signal: {killed[-1]}" if killed else f"{_exit_of(task)}{where}"
+    ending = said[-_SHOWN_LINES:]
+    return f"Slurm: {task.state}{how}" + (f"; its log ends: {' / '.join(ending)}" if ending else "")
 
 
 def _exit_of(task: Task) -> str:

@@ -67,7 +67,7 @@ def test_the_error_of_a_worker_counts_not_that_of_the_task_around_it(run: RunFol
 
 def test_only_the_last_start_of_a_task_counts(run: RunFolder) -> None:
     log = BEGIN + TRACEBACK + "ValueError: of the first start\n" + BEGIN + "srun: error: n1: task 0: Killed\n"
-    assert explained(run, log, code=137) == "Slurm: FAILED, killed by SIGKILL"
+    assert explained(run, log, code=9) == "Slurm: FAILED, the worker was ended by a signal: Killed"
 
 
 def test_lines_of_a_setup_that_fails_stand_beside_its_exit_code(run: RunFolder) -> None:
