@@ -102,7 +102,7 @@ def test_who_may_only_read_a_run_reads_whose_it_is(readable: Path, bob: Person) 
     assert [answer.exit_code for answer in answers[:READING]] == [0] * READING, answers
     for answer in answers[READING:]:
         assert is_one_line(answer), answer
-        assert "cannot be" in answer.output or "no permission to write" in answer.output
+        assert "cannot be" in answer.output or "cannot write in" in answer.output
     finalized = answers[READING].output
     assert "compaction.lock cannot be written: it belongs to 54301, group 54300, mode 0644, and you are" in finalized
     assert finalized.endswith(f"54301 can share it with the group: chmod -R g+rwX {readable}\n")
