@@ -37,12 +37,15 @@ def endings(path: Path, ids: frozenset[str], *, whole: bool = True) -> pa.Table:
     """
     try:
         with trace_files.opened(path, whole=whole) as file:
+            if lacking := set(ENDINGS) - set(file.schema_arrow.names):
+                names = ", ".join(sorted(lacking))
+                raise FileDamaged(f"{path} is no trace file (no column {names}): move it to another folder")
             check_owner(path, trace_files.metadata_of(file), ids)
             return trace_files.columns_of(file, ENDINGS)
     except FileTooNew as error:
         raise RunDamaged(str(error)) from error
     except FileDamaged as error:
-        say_once(f"{error}; its samples count as not finished")
+        say_once(f"{error}; samples in it count as not finished, and the launch command runs them again")
     except FileNotFoundError:
         pass
     except PermissionError:
