@@ -92,7 +92,8 @@ def test_the_second_grader_lists_disagreements_only(run: RunFolder) -> None:
 def test_an_unreadable_run_is_named_and_the_others_are_graded(run: RunFolder) -> None:
     broken = RunFolder(run.path.parent / "a-broken")
     broken.create(run.spec(), run.problems(), run.shards())
-    (broken.journal_dir / "0.jsonl").write_text('{"event": "start"}\n')
+    shards = broken.path / "shards.parquet"
+    shards.write_bytes(shards.read_bytes()[:-9])
     result = CliRunner().invoke(main, [str(run.path.parent), "--workers", "1"])
     assert result.exit_code == 1
     assert "WARNING: a-broken cannot be read and is LEFT OUT" in result.stderr
