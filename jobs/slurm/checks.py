@@ -33,7 +33,7 @@ def check_slurm(question: Question) -> Iterator[Check]:
             yield ok("slurm", f"none here; runs go to --cluster {question.cluster}")
         return
     try:
-        if "UP" not in client.ask("scontrol", "ping", seconds=_SECONDS):
+        if "UP" not in client.ping(_SECONDS):
             raise client.SlurmError("scontrol ping: DOWN")
     except client.SlurmError as error:
         is_needed = question.cluster == "slurm"

@@ -15,6 +15,8 @@ from datetime import datetime
 
 ANSWER_SECONDS = 30.0
 _PING_SECONDS = 10.0
+_RESOLVER_OPTIONS = "timeout:1 attempts:4"
+"""For resolv.conf(5): four lookups of a second each are fewer seconds than a ping may take."""
 _DEFAULT_MAX_ARRAY_SIZE = 1001
 """Slurm's own default."""
 _HELD_REASON = "launch failed requeued held"
@@ -88,7 +90,7 @@ def check_controller() -> None:
     if not shutil.which("sbatch"):
         raise NoCluster("sbatch: not installed")
     try:
-        answer = ask("scontrol", "ping", seconds=_PING_SECONDS)
+        answer = ping(_PING_SECONDS)
     except SlurmError as error:
         if _NO_CONFIGURATION in str(error):
             raise NoCluster(str(error)) from error
@@ -97,6 +99,15 @@ def check_controller() -> None:
         return
     if "UP" not in answer:
         raise SlurmError(f"scontrol ping: {' '.join(answer.split())}")
+
+
+def ping(seconds: float) -> str:
+    """Return what the controllers answer. Raises SlurmError.
+
+    Where no cluster is configured, the command looks for one in the DNS, and after a lost packet waits for longer than
+    this call does. It is told to ask again sooner, so that it says that there is none.
+    """
+    return ask("scontrol", "ping", seconds=seconds, environment={"RES_OPTIONS": _RESOLVER_OPTIONS})
 
 
 def queue(names: Sequence[str]) -> list[Task]:
@@ -211,11 +222,19 @@ def cancel_tasks(tasks: Sequence[Task]) -> None:
         ask("scancel", *(task.job_id for task in tasks))
 
 
-def ask(*command: str, seconds: float = ANSWER_SECONDS) -> str:
-    """Return what a Slurm command prints on stdout. Raises SlurmError."""
+def ask(*command: str, seconds: float = ANSWER_SECONDS, environment: Mapping[str, str] | None = None) -> str:
+    """Return what a Slurm command prints on stdout. Raises SlurmError.
+
+    Variables of this process's environment have precedence over those given here.
+    """
     try:
         completed = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=seconds, env={**os.environ, "LC_ALL": "C"}
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            env={**(environment or {}), **os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as timeout:
         raise SlurmError(f"{command[0]}: no answer in {seconds:g} s") from timeout

@@ -22,8 +22,19 @@ SPECCOT = ("--method", "speccot")
 def launch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """`python -m harness.launch …` in a process of its own."""
     command = [sys.executable, "-m", "harness.launch", *arguments]
-    nowhere = {**os.environ, "SLURM_CONF": str(cwd / "no-slurm.conf")}  # whatever cluster this machine may be part of
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env=nowhere)
+    outside = {**os.environ, "PATH": f"{_without_cluster(cwd)}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env=outside)
+
+
+def _without_cluster(folder: Path) -> Path:
+    """Return a folder of commands that say that there is no cluster, whatever this machine may be part of."""
+    commands = folder.with_name(f"{folder.name}-commands")
+    commands.mkdir(exist_ok=True)
+    answer = "scontrol: fatal: Could not establish a configuration source"
+    for name in ("sbatch", "scontrol"):
+        (commands / name).write_text(f"#!/bin/sh\necho '{answer}' >&2\nexit 1\n")
+        (commands / name).chmod(0o755)
+    return commands
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,16 @@ def test_a_run_stays_on_this_machine_only_where_no_cluster_is_configured(slurm: 
     assert resolve("auto") == "local"
 
 
+def test_a_lost_packet_of_the_search_for_a_cluster_is_no_silent_controller(
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself the client waits 5 s for each answer of the DNS, and a ping gets 10 s."""
+    monkeypatch.delenv("RES_OPTIONS", raising=False)
+    monkeypatch.setattr(client, "_PING_SECONDS", 3.0)
+    slurm.answers(sbatch="", scontrol=f'[ -n "$RES_OPTIONS" ] || exec sleep 5\n{PING_WITHOUT_CLUSTER}')
+    assert resolve("auto") == "local"
+
+
 @pytest.mark.parametrize(
     ("ping", "why"),
     [
