@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import random
 import shutil
 import stat
 import sys
@@ -27,7 +28,7 @@ REOPEN = 75
 """Exit code: another job has removed the lock that the descriptor is of."""
 PREFIX = "harness-code-"
 _WAIT_SECONDS, _POLL_SECONDS = 120.0, 0.05
-"""How long to wait for a job that is unpacking the same code."""
+"""How long to wait for a job that is unpacking the same code, and how often to look."""
 
 
 class Damaged(ValueError):
@@ -47,7 +48,7 @@ def take(archive: Path, sha256: str, shared: Path, lock: int | None) -> Path:
     content = archive.read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:
         raise Damaged(f"{archive} is damaged: it is not the archive that was submitted")
-    if lock is None or not _is_own(os.fstat(lock)) or not _use(archive, shared, lock):
+    if lock is None or not _is_own(os.fstat(lock)) or not _can_lock(lock) or not _use(archive, shared, lock):
         private = Path(tempfile.mkdtemp(prefix=PREFIX, dir=shared.parent))
         _extract(archive, private)
         return private
@@ -96,43 +97,54 @@ def hold(folder: Path) -> None:
 
 
 def _use(archive: Path, shared: Path, lock: int) -> bool:
-    """Take the shared lock, and unpack where nobody has; returns False where the filesystem does not let it."""
+    """Take the shared lock, and unpack where nobody has; returns False where that did not work for two minutes."""
     deadline = time.monotonic() + _WAIT_SECONDS
-    while True:  # changing the kind of a lock releases it for a moment, so look again after it
-        if not _flock(lock, fcntl.LOCK_SH, deadline):
-            return False
-        if not _is_current(lock, _lock_of(shared)):
-            raise _Removed
-        if shared.exists():
-            return _is_own(shared.lstat())
-        if not _flock(lock, fcntl.LOCK_EX, deadline):
-            return False
-        if not _is_current(lock, _lock_of(shared)):
-            raise _Removed
-        if not shared.exists():
-            partial = _partial(shared)
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(mode=0o700)
-            try:
-                _extract(archive, partial)
-                partial.rename(shared)
-            except OSError:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
+    while time.monotonic() < deadline:
+        if _flock(lock, fcntl.LOCK_SH):
+            if not _is_current(lock, _lock_of(shared)):
+                raise _Removed
+            if shared.exists():
+                return _is_own(shared.lstat())
+            # Changing the kind of a lock releases it for a moment, so look again after it; and never wait for this one,
+            # because whoever has unpacked meanwhile keeps the shared lock for as long as its job lasts.
+            if _flock(lock, fcntl.LOCK_EX):
+                if not _is_current(lock, _lock_of(shared)):
+                    raise _Removed
+                if not shared.exists():
+                    _unpack(archive, shared)
+                continue
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        time.sleep(_POLL_SECONDS * random.uniform(0.5, 1.5))
+    return False
 
 
-def _flock(lock: int, kind: int, deadline: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
-        except OSError:  # no locks here
-            return False
-        else:
-            return True
+def _unpack(archive: Path, shared: Path) -> None:
+    partial = _partial(shared)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o700)
+    try:
+        _extract(archive, partial)
+        partial.rename(shared)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _can_lock(lock: int) -> bool:
+    try:
+        _flock(lock, fcntl.LOCK_SH)
+    except OSError:  # no locks on this filesystem
+        return False
+    return True
+
+
+def _flock(lock: int, kind: int) -> bool:
+    """Take a lock; returns False where another process has one that excludes it."""
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _extract(archive: Path, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,22 @@ def test_jobs_that_begin_and_end_at_any_moment_always_have_all_files(start: Star
         time.sleep(moments.random() * 0.06)
     for job in jobs:
         end(job)
+    assert list(disk.iterdir()) == []
+
+
+def test_a_job_never_waits_for_the_end_of_one_that_began_at_the_same_moment(archive: Path, disk: Path) -> None:
+    shared = disk / f"{unpacked.PREFIX}0-n1-123"
+    first, second = (os.open(shared.with_name(f"{shared.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600) for _ in range(2))
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    fcntl.flock(first, fcntl.LOCK_SH)  # it has looked, and has found no folder yet
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(unpacked.take, archive, digest, shared, second)
+        wait([waiting], timeout=0.2)
+        assert unpacked.take(archive, digest, shared, first) == shared
+        assert waiting.result(timeout=20) == shared
+    for lock in (first, second):
+        unpacked.leave(shared, lock)
+        os.close(lock)
     assert list(disk.iterdir()) == []
 
 
