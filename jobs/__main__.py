@@ -130,6 +130,7 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
     """Print the end of the log of a shard's latest worker, or of every shard that has stopped."""
+    from jobs.submission import old_logs
     from jobs.watch.reasons import log_path
     from jobs.watch.status import status as read_status
 
@@ -141,9 +142,12 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
         click.echo("No shard has stopped; name a shard to see its log.")
     for shard_status in chosen:
         path = log_path(folder, shard_status.task) if shard_status.task else None
-        if path is not None and path.exists():
+        text = (
+            "" if path is None else path.read_text("utf-8", "replace") if path.exists() else old_logs.merged_log(path)
+        )
+        if path is not None and (text or path.exists()):
             click.echo(f"== shard {shard_status.shard}: {path}")
-            click.echo("\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:]))
+            click.echo("\n".join(text.splitlines()[-lines:]))
         else:
             click.echo(f"No log of a Slurm job for shard {shard_status.shard}; all logs are in {folder.logs_dir}.")
 

@@ -34,7 +34,7 @@ from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm import profiles
 from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch
+from jobs.submission import dispatch, old_logs
 from jobs.submission.submit import Job, num_cards, resolve, submit_here
 from jobs.watch.follow import follow
 
@@ -232,6 +232,8 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
     """Show progress until the workers have ended. Raises LaunchFailed."""
     follow(run, jobs, console, elsewhere=not in_this_process)
     failures = [error for job in jobs if (error := job.exception()) is not None]
+    if not in_this_process:
+        old_logs.end_local(run, [job.job_id for job in jobs])
     if failures:
         raise LaunchFailed(
             f"{len(failures)} of {len(jobs)} workers failed: {reason_of(str(failures[0]))}. "

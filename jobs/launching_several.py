@@ -19,7 +19,7 @@ from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError
-from jobs.submission import dispatch
+from jobs.submission import dispatch, old_logs
 from jobs.submission.in_process import InProcessJob
 from jobs.submission.submit import Job, in_process_log, submit_parts_here
 from jobs.submission.together import Request, dispatch_together
@@ -136,6 +136,7 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         jobs = submit_parts_here(begun[0], workers)
         follow_several(begun, jobs, console)
         reasons = {launching.reason_of(str(error)) for job in jobs if (error := job.exception()) is not None}
+        old_logs.end_local(begun[0], [job.job_id for job in jobs])
     failures = []
     for prepared in launches:
         if _unfinished_shards(prepared.run):

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness.checks import data, driver, hardware, model_files, packages, sizes, speculation, storage, tokenizers
+from harness.checks import (
+    data,
+    driver,
+    hardware,
+    left_overs,
+    model_files,
+    packages,
+    sizes,
+    speculation,
+    storage,
+    tokenizers,
+)
 from harness.checks.check import Check, Question, failure, warning
 from harness.engine import Role
 
@@ -31,6 +42,7 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "speculation": lambda: speculation.check_speculation(question),
         "dataset": lambda: data.check_dataset(question),
         "output": lambda: storage.check_storage(question),
+        "left-overs": left_overs.check_left_overs,
         **(additional or {}),
     }
     pool = ThreadPoolExecutor(len(groups))

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -39,3 +40,24 @@ def remove_noted(folder: Path, segments: Path = _SEGMENTS) -> None:
                 status = (segments / name).lstat() if _NAME.fullmatch(name) else None
                 if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid():
                     (segments / name).unlink()
+
+
+def unused(segments: Path = _SEGMENTS, processes: Path = Path("/proc"), age_seconds: float = 600.0) -> list[Path]:
+    """Return this user's segments that no process here has mapped, and that are older than `age_seconds`.
+
+    A container that shares the folder and not the processes may still use them, so they are only reported.
+    """
+    cutoff = time.time() - age_seconds
+    found: dict[str, Path] = {}
+    with contextlib.suppress(OSError):
+        for path in segments.iterdir():
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+                if is_own and status.st_mtime < cutoff and _NAME.fullmatch(path.name):
+                    found[path.name] = path
+        for maps in processes.glob("[0-9]*/maps") if found else ():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                for name in _MAPPED.findall(maps.read_text(errors="replace")):
+                    found.pop(name, None)
+    return sorted(found.values())

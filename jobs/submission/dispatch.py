@@ -20,7 +20,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
-from jobs.submission import snapshot, submit
+from jobs.submission import old_logs, snapshot, submit
 
 _ENDING = "COMPLETING"
 _ENDING_SECONDS = 120.0
@@ -122,6 +122,7 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
         ending = [task for task in queued if task.state == _ENDING]
         if submissions.active_shards(before, ending).isdisjoint(unfinished):
             active = submissions.active_shards(before, queued)
+            old_logs.merge(run, _names(run, before), queued, unfinished)
             return [shard for shard in unfinished if shard not in active], len(active)
         if time.monotonic() >= deadline:
             raise client.SlurmError(
@@ -149,9 +150,11 @@ def submit_finalizer(
 
 
 def clear(run: RunFolder) -> None:
-    """Cancel the jobs of a run that Slurm holds in its queue and will never start. Raises SlurmError."""
+    """Cancel the jobs of a finished run that Slurm holds in its queue and will never start. Raises SlurmError."""
     with run.submission_lock():
-        _queued(run, shared_jobs.current(run))
+        before = shared_jobs.current(run)
+        queued = _queued(run, before)
+        old_logs.merge(run, _names(run, before), queued, [])
 
 
 def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
@@ -159,10 +162,15 @@ def _queued(run: RunFolder, before: Sequence[Submission]) -> list[client.Task]:
 
     A canceled task of an array is then submitted again, and a job that depends on it no longer waits forever.
     """
-    names = [submission.name for submission in before]
-    queued = client.queue([*names, *(shared_jobs.finalizer_of(run, submission) for submission in before)])
+    queued = client.queue(_names(run, before))
     client.cancel_tasks([task for task in queued if task.is_held])
     return [task for task in queued if not task.is_held]
+
+
+def _names(run: RunFolder, before: Sequence[Submission]) -> list[str]:
+    """Return the names of the jobs of these submissions, those that grade included."""
+    names = [submission.name for submission in before]
+    return [*names, *(shared_jobs.finalizer_of(run, submission) for submission in before)]
 
 
 def preview(

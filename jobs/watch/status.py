@@ -113,17 +113,41 @@ class Watch:
     def __init__(self, runs: Sequence[RunFolder]) -> None:
         self._runs = list(runs)
         self._slurm = SlurmWatch()
+        self._finished: dict[int, tuple[tuple[int, ...], RunStatus]] = {}
+        """The last status of each finished run, by number, with what tells whether it was continued since."""
 
     def read(self) -> list[RunStatus]:
-        """Read the run folders, and ask Slurm where runs were submitted to it."""
-        statuses = [_of_files(run) for run in self._runs]
-        submitted = {number: found for number, run in enumerate(self._runs) if (found := submissions.read(run))}
+        """Read the run folders, and ask Slurm where runs were submitted to it.
+
+        A run that was finished at an earlier look is neither read nor asked about again, unless it was continued.
+        """
+        known = {
+            number: earlier
+            for number, (sizes, earlier) in self._finished.items()
+            if sizes == _sizes_of_records(self._runs[number])
+        }
+        looked_at = [number for number in range(len(self._runs)) if number not in known]
+        statuses = dict(zip(looked_at, self._read_again(looked_at), strict=True))
+        for number, run_status in statuses.items():
+            if run_status.finished == run_status.planned and not run_status.slurm_error:
+                self._finished[number] = _sizes_of_records(self._runs[number]), run_status
+        return [statuses[number] if number in statuses else known[number] for number in range(len(self._runs))]
+
+    def _read_again(self, numbers: Sequence[int]) -> list[RunStatus]:
+        statuses = {number: _of_files(self._runs[number]) for number in numbers}
+        submitted = {number: found for number in numbers if (found := submissions.read(self._runs[number]))}
         names = [name for number, earlier in submitted.items() for name in _names(self._runs[number], earlier)]
         times = [submission.submitted_at for earlier in submitted.values() for submission in earlier]
         answers = self._slurm.ask(list(dict.fromkeys(names)), min(times, default=0.0))
         for number, earlier in submitted.items():
             _add_slurm(self._runs[number], earlier, answers, statuses[number])
-        return statuses
+        return list(statuses.values())
+
+
+def _sizes_of_records(run: RunFolder) -> tuple[int, ...]:
+    """Return the sizes of the files that grow when somebody continues a finished run."""
+    paths = (run.submissions_path, run.retries_path)
+    return tuple(path.stat().st_size if path.exists() else 0 for path in paths)
 
 
 def status(run: RunFolder) -> RunStatus:

@@ -204,3 +204,16 @@ def test_only_listed_segments_are_removed(short: Path) -> None:
     (short / shared_memory.LIST).write_text("psm_0123abcd\n../elsewhere\nelsewhere\npsm_other\npsm_ffffffff\n")
     shared_memory.remove_noted(short, short)
     assert [name for name in names if (short / name).exists()] == names[1:]
+
+
+def test_segments_that_no_process_uses_are_reported_and_stay(tmp_path: Path) -> None:
+    names = ["psm_00000001", "psm_00000002", "psm_00000003", "sem.other"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    for name in names[:2] + names[3:]:
+        os.utime(tmp_path / name, (0, 0))
+    maps = tmp_path / "proc" / "17" / "maps"
+    maps.parent.mkdir(parents=True)
+    maps.write_text("7f00-7f01 rw-s 00000000 00:17 5  /dev/shm/psm_00000002\n")
+    assert shared_memory.unused(tmp_path, tmp_path / "proc") == [tmp_path / "psm_00000001"]
+    assert all((tmp_path / name).exists() for name in names)

@@ -49,11 +49,18 @@ def test_options_that_sbatch_would_reject_are_a_failure(cluster: FakeSlurm) -> N
     assert text.startswith("would reject the job: error: invalid partition specified: moon; see --partition")
 
 
-def test_without_accounting_submitit_sees_no_states(cluster: FakeSlurm) -> None:
+def test_accounting_that_is_down_or_not_installed_is_a_warning(cluster: FakeSlurm) -> None:
     cluster.answers(sacct=SACCT_DOWN)
     status, text = statuses(question())["slurm accounting"]
-    assert status == "failure"
-    assert text.startswith("sacct: Problem talking to the database: Connection refused; submitit")
+    assert status == "warning"
+    assert text.startswith("sacct: Problem talking to the database: Connection refused; runs work without it")
+    (cluster.folder / "sacct").unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(cluster.folder))  # and nothing else, whatever this machine has installed
+        patch.setattr("jobs.slurm.checks._version", lambda: "slurm 24.11.3")
+        cluster_statuses = statuses(question(cluster="local"))
+    assert cluster_statuses["slurm accounting"][0] == "warning", cluster_statuses
+    assert "sacct: No such file or directory; runs work without it" in cluster_statuses["slurm accounting"][1]
 
 
 @pytest.mark.parametrize(("cluster_flag", "status"), [("slurm", "failure"), ("local", "ok")])

@@ -17,7 +17,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.recent import WINDOW_SECONDS, Recent
 from jobs.watch.show import print_status
-from jobs.watch.status import status
+from jobs.watch.status import Watch, status
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
@@ -181,3 +181,20 @@ def test_follow_goes_on_while_slurm_does_not_answer(
     assert "shards: 1 finished, 1 running" in result.output
     assert "shards: 2 finished" in result.output
     assert "Slurm does not answer: sacct: Problem talking to the database: Connection refused\n" in result.output
+
+
+def test_a_finished_run_that_is_followed_is_read_and_asked_about_once(tmp_path: Path, slurm: FakeSlurm) -> None:
+    finished, other = plan(tmp_path, shards=1), submitted(tmp_path / "other")
+    run_shard(str(finished.path), 0)
+    submissions.record(finished, Submission(0, "done.0", [[0]], 0.0))
+    slurm.prints(squeue="run.0|1|42|40|RUNNING|n1|", sacct="done.0|30_0|COMPLETED|n1|5|")
+    watch = Watch([finished, other])
+    first = watch.read()
+    [trace_file] = finished.trace_files()
+    trace_file.unlink()  # would be missed by a second look
+    asked = len(slurm.calls())
+    second = watch.read()
+    assert [status.finished for status in second] == [status.finished for status in first] == [24, 12]
+    assert [call for call in slurm.calls()[asked:] if "done.0" in call] == []
+    submissions.record(finished, Submission(1, "done.1", [[0]], 0.0))
+    assert watch.read()[0].finished == 0, "a run that is continued is read again"
