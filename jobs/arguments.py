@@ -15,6 +15,7 @@ from harness.cli.command import OneLineGroup
 from harness.plural import counted
 from jobs.run.digest import FileDamaged
 from jobs.run.folder import RunFolder, RunForbidden, run_folders
+from jobs.run.locks import LocksRefused
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAX_NAMES = 8
@@ -26,7 +27,7 @@ def file_errors_in_one_line() -> Iterator[None]:
     """Turn a file that is damaged, and one that cannot be read or written, into one line and exit code 1."""
     try:
         yield
-    except RunForbidden as error:
+    except (RunForbidden, LocksRefused) as error:
         raise click.UsageError(str(error)) from error
     except FileDamaged as error:
         raise click.ClickException(str(error)) from error

@@ -18,13 +18,14 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.engines import placement
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing import job_cards
 from jobs.after import warehouse
 from jobs.after.conclude import report
-from jobs.run import codes, shards
+from jobs.run import codes, locks, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -123,6 +124,10 @@ def _check_output(folder: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(f"--output {folder}: cannot write in {existing}: {reason}; choose another folder") from error
+    try:
+        locks.check(existing)
+    except locks.LocksRefused as error:
+        raise ValueError(f"--output {folder}: {error}") from error
 
 
 def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
@@ -200,6 +205,8 @@ def create(prepared: PreparedLaunch) -> None:
 
 def _submit(prepared: PreparedLaunch, console: Console) -> None:
     run, launch = prepared.run, prepared.launch
+    if option := locks_of_one_node(run.path):
+        console.print(f"WARNING: {ONE_NODE.format(option)}", style="bold yellow", markup=False, soft_wrap=True)
     accept = launch.accept_code_change
     dispatched = dispatch.dispatch(run, prepared.sbatch, *_per_task(launch), accept_code_change=accept)
     print_dispatched(dispatched, run, console)

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from harness.cli import permissions
+from jobs.run.locks import Lock, LocksRefused
 
 _BYTES_PER_CALL = 2**30
 
@@ -51,12 +52,14 @@ def write_lock(database: Path, wait_seconds: float) -> Iterator[None]:
     It is a lock on a file beside the database, which the operating system releases when its holder dies.
     """
     database = database.resolve()
-    lock = FileLock(lock_path(database), timeout=wait_seconds)
+    lock = Lock(lock_path(database), timeout=wait_seconds)
     try:
         database.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout as error:
         raise busy(database, wait_seconds) from error
+    except LocksRefused as error:
+        raise WarehouseError(str(error)) from error
     except OSError as error:
         if not permissions.is_forbidden(error):
             raise

@@ -23,6 +23,17 @@ _SLOW_SYNC_SECONDS = 0.5
 _LOCK_SECONDS = 30.0
 _LOCAL_FILESYSTEMS = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"}
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
+_MOUNTS = Path("/proc/self/mountinfo")
+_LOCAL_LOCKS = {
+    "nfs": ("nolock", "local_lock=all", "local_lock=flock"),
+    "nfs4": ("local_lock=all", "local_lock=flock"),
+    "lustre": ("localflock",),
+}
+"""Mount options with which a lock on one node does not keep out another one, by type of filesystem."""
+ONE_NODE = (
+    "file locks hold on one node only here (mount option {}): two nodes could run the same shard, which wastes work "
+    "and counts nothing twice; mount it without that option, or give another --output"
+)
 _TRY_LOCK = """
 import json, sys
 from filelock import FileLock, Timeout
@@ -59,15 +70,37 @@ def check_storage(question: Question) -> Iterator[Check]:
 
 def filesystem(folder: Path) -> tuple[str, str]:
     """Return type and mount point of the filesystem of a folder; the type is `unknown` without /proc."""
-    table = Path("/proc/self/mountinfo")
-    best, kind = Path("/"), "unknown"
-    if table.is_file():
-        for line in table.read_text().splitlines():
+    kind, point, _ = _mount(folder)
+    return kind, point
+
+
+def _mount_options(folder: Path) -> list[str]:
+    return _mount(folder)[2]
+
+
+def _mount(folder: Path) -> tuple[str, str, list[str]]:
+    """Return type, mount point and options of the filesystem of a folder."""
+    best, kind, options = Path("/"), "unknown", list[str]()
+    if _MOUNTS.is_file():
+        for line in _MOUNTS.read_text().splitlines():
             before, _, after = line.partition(" - ")
             point = Path(before.split()[4].encode().decode("unicode_escape"))
             if folder.resolve().is_relative_to(point) and len(point.parts) >= len(best.parts):
                 best, kind = point, after.split()[0]
-    return kind, str(best)
+                options = f"{before.split()[5]},{after.split()[2]}".split(",")
+    return kind, str(best), options
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether other machines may write to the filesystem of a folder."""
+    return filesystem(folder)[0] not in {*_LOCAL_FILESYSTEMS, "unknown"}
+
+
+def locks_of_one_node(folder: Path) -> str:
+    """Return the mount option by which locks of a folder's filesystem hold on one node only; empty for none."""
+    kind, _ = filesystem(folder)
+    given = set(_mount_options(folder))
+    return next((option for option in _LOCAL_LOCKS.get(kind, ()) if option in given), "")
 
 
 def try_lock(path: Path, seconds: float = _LOCK_SECONDS) -> str:
@@ -130,6 +163,8 @@ def _locks(trial: Path) -> Check:
     except (OSError, NotImplementedError, Timeout) as problem:
         return failure("file locking", f"does not work ({problem}); {remedy}")
     if outcome == "held":
+        if option := locks_of_one_node(trial):
+            return warning("file locking", ONE_NODE.format(option))
         return ok("file locking", "locks exclude a second process")
     if outcome == "taken":
         return failure("file locking", f"a second process got a lock that the first one held; {remedy}")

@@ -9,9 +9,11 @@ from rich.console import Console
 from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.grading import finish
+from jobs.run import lag
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.wording import OtherPrompts, check_prompts
+from jobs.slurm import client
 from jobs.submission import snapshot
 
 _WAIT_SECONDS = 3600.0
@@ -23,6 +25,8 @@ def conclude(folder: str, database: str | None = None) -> bool:
     snapshot.require()
     console = Console(highlight=False)
     run = RunFolder(Path(folder))
+    if client.this_job():  # the workers have ended on other machines a moment ago
+        lag.wait_for_endings(run)
     report(run, console, Path(database) if database else None, _WAIT_SECONDS)
     num_unfinished = by_shard(run, read_endings(run)).num_unfinished
     if num_unfinished:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.run.files import append_record, read_records
+from jobs.run.locks import Lock
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class NightRecord:
     def append(self, what: str, **values: Any) -> None:
         """Append what happened, durable when this returns."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        append_record(self.path, {"event": what, "at": time.time(), **values})
+        with Lock(self.path.with_name(".record.lock")):  # NFS lets appends of two machines replace each other
+            append_record(self.path, {"event": what, "at": time.time(), **values})
 
     def events(self, what: str | None = None) -> list[dict[str, Any]]:
         """Return what happened since the last launch, that launch included; all of it, or one kind."""

@@ -44,6 +44,20 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def is_there(path: Path) -> bool:
+    """Return whether a file exists on the server of a shared filesystem, whatever this machine remembers of it.
+
+    It is linked and the link removed again: a server carries out both, while a look may be answered from a cache.
+    """
+    link = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        os.link(path, link)
+    except OSError as error:  # a filesystem without links, or a colleague's file
+        return error.errno not in (errno.ENOENT, errno.ESTALE) and path.exists()
+    link.unlink(missing_ok=True)
+    return True
+
+
 def files_in(folder: Path, ending: str) -> list[Path]:
     """Return the files of a folder whose names end so, sorted, without hidden ones; none where there is no folder.
 

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from pydantic import TypeAdapter
 
 from harness.cli import permissions
@@ -39,6 +39,7 @@ from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run import trace_files
 from jobs.run.files import files_in, write_atomically
+from jobs.run.locks import Lock
 from jobs.run.plan_damage import RunDamaged, RunForbidden, damage_named
 from jobs.run.spec import RunSpec, Unit
 
@@ -142,24 +143,31 @@ class RunFolder:
         """The list of codes that may work on the run."""
         return self.path / "codes.jsonl"
 
-    def submission_lock(self) -> FileLock:
-        """Return the lock that is held while shards are chosen and submitted; acquiring it waits."""
-        return FileLock(self.locks_dir / "submission.lock")
+    def submission_lock(self) -> Lock:
+        """Return the lock that is held while shards are chosen and submitted; acquiring it waits.
 
-    def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> FileLock:
+        Acquiring this and the other locks raises LocksRefused where the filesystem has none.
+        """
+        return Lock(self.locks_dir / "submission.lock")
+
+    def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of a shard, held by its worker.
 
         Acquiring it raises filelock.Timeout where another process holds it for longer than `wait_seconds`.
         """
-        return FileLock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
+        return Lock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
 
-    def compaction_lock(self) -> FileLock:
+    def compaction_lock(self) -> Lock:
         """Return the lock that is held while journals are compacted or grades are written; acquiring it waits."""
-        return FileLock(self.locks_dir / "compaction.lock")
+        return Lock(self.locks_dir / "compaction.lock")
 
-    def code_lock(self) -> FileLock:
+    def code_lock(self) -> Lock:
         """Return the lock that is held while it is decided which code may work on the run; acquiring it waits."""
-        return FileLock(self.locks_dir / "code.lock")
+        return Lock(self.locks_dir / "code.lock")
+
+    def submission_mark(self, number: int) -> Path:
+        """Return the path of the file that says that the submission of this number was recorded."""
+        return self.locks_dir / f"submitted-{number}"
 
     def journals(self) -> list[Path]:
         """Return the journals that exist, sorted by name, that is by the time of their attempt."""

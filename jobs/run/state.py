@@ -6,6 +6,7 @@ jobs.run.records says which record of a sample counts.
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import orjson
 from filelock import Timeout
 
 from harness.trace import Trace
-from jobs.run import endings, own_files, trace_files
+from jobs.run import endings, files, own_files, trace_files
 from jobs.run.endings import NO_ENDINGS, Endings
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, read_journal
@@ -95,21 +96,25 @@ def _compact(run: RunFolder) -> int:
         with contextlib.suppress(FileNotFoundError):
             journal = read_journal(path)
             if own_files.is_own_journal(path, journal.attempt, ids):
-                written += _write_trace_file(run, path, journal)
+                written += _write_trace_file(run, path, journal, is_own=False)
             else:
                 journals.remove(path)
     if journals:
         finished = set(endings.count_endings(run, {}, run.trace_files()).finished.to_pylist())
+        is_complete = finished >= set(run.units_by_shard()["sample_id"].to_pylist())
         for path in journals:
             with contextlib.suppress(FileNotFoundError):  # its worker has compacted it itself
-                _remove_if_compacted(run, path, finished)
+                _remove_if_compacted(run, path, finished, is_complete=is_complete)
     return written
 
 
-def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str]) -> None:
-    shard = (read_journal(path).attempt or {}).get("shard")
+def _remove_if_compacted(run: RunFolder, path: Path, finished: set[str], *, is_complete: bool) -> None:
+    attempt = read_journal(path).attempt or {}
+    shard = attempt.get("shard")
     if not isinstance(shard, int):  # it cannot be told whether its worker is still writing to it
         return
+    if not is_complete and attempt.get("hostname") != socket.gethostname():
+        return  # a shared filesystem may show this machine the end of it only later
     with contextlib.suppress(Timeout), run.shard_lock(shard):
         journal = read_journal(path)  # again: it may have grown before the lock was taken
         compacted = _compacted_ids(run, path, journal)
@@ -122,9 +127,12 @@ def _compacted_ids(run: RunFolder, path: Path, journal: Journal) -> set[str]:
     return own_files.finished_ids(run.trace_file_of(path), own_files.run_ids(run)) if journal.finished else set()
 
 
-def _write_trace_file(run: RunFolder, path: Path, journal: Journal) -> int:
+def _write_trace_file(run: RunFolder, path: Path, journal: Journal, *, is_own: bool = True) -> int:
     trace_file = run.trace_file_of(path)
     if not journal.finished or (trace_file.exists() and _compacted_ids(run, path, journal) >= set(journal.finished)):
+        return 0
+    # Otherwise what a shared filesystem still shows of a removed journal would replace the trace file made of it.
+    if not is_own and not files.is_there(path):
         return 0
     rows = [asdict(trace) for trace in journal.finished.values()]
     metadata = {"attempt": orjson.dumps(journal.attempt).decode(), trace_files.RUN_KEY: run.spec().run_id}

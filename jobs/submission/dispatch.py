@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY, num_tasks
-from jobs.run import codes, shared_jobs, submissions
+from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -86,6 +86,7 @@ def dispatch(
                 *(number, name, list(array), time.time(), recorded, shards_per_task, code, workers_per_task)
             )
             submissions.record(run, submission)
+            lag.mark_submission(run, number)
             try:
                 jobs.append(submit.submit_array(run, submission, with_code(run, code, parameters)))
             except client.SlurmError as error:  # such as a limit on the jobs of an account
@@ -113,6 +114,8 @@ def to_submit(run: RunFolder) -> tuple[list[int], int]:
     and hold the locks until they have ended. The run's submission lock must be held. Raises SlurmError, also where they
     do not end.
     """
+    if not lag.wait_for_submissions(run):
+        print(f"{run.submissions_path} lacks a submission that was recorded: was it damaged?", file=sys.stderr)
     before = shared_jobs.current(run)
     deadline, has_said = time.monotonic() + _ENDING_SECONDS, False
     while True:

@@ -35,6 +35,9 @@ _EXCLUDED = Path("harness/data/models")
 _FILE_TIME = (1980, 1, 1, 0, 0, 0)
 """Modification time of every file in the archive, so that equal code makes equal bytes."""
 
+_VISIBLE_SECONDS = 60
+"""How long a job waits for its archive."""
+
 
 class WrongCode(RuntimeError):
     """A job would run code other than what was submitted."""
@@ -95,6 +98,8 @@ def _setup(archive: Path, python: str) -> list[str]:
         "export PYTHONSAFEPATH=1",
         f'harness_code() {{ {shlex.quote(python)} -c {shlex.quote(program)} "$@"; }}',
         f'harness_shared="${{TMPDIR:-/tmp}}/{unpacked.PREFIX}$UID-${{SLURMD_NODENAME:-$HOSTNAME}}-{sha256[:12]}"',
+        # On a shared filesystem a node may see the archive only some seconds after it was written.
+        f"for _ in $(seq {_VISIBLE_SECONDS}); do [ -s {packed} ] && break; sleep 1; done",
         "while true; do",
         '  { exec {harness_lock}<>"$harness_shared.lock"; } 2>/dev/null || harness_lock=',
         f'  {CODE}=$(harness_code {packed} take {packed} {sha256} "$harness_shared" $harness_lock) && break',

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.methods import build
-from jobs.run import codes, shared_jobs, submissions
+from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.shared_jobs import SharedJob
 from jobs.run.submissions import Submission
@@ -175,4 +175,5 @@ def _record(requests: Sequence[Request], archives: Sequence[str], array: Sequenc
         options, per_task = dict(request.options), (request.shards_per_task, code, request.workers_per_task)
         submission = Submission(place, name, of_run, time.time(), options, *per_task)
         submissions.record(run, submission)
+        lag.mark_submission(run, place)
     return name

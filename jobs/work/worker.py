@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 import psutil
 
 from harness.engines.pool import EnginePool, in_engine_order
+from jobs.run import lag
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.work import node_share
@@ -74,6 +75,9 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
     end_with_launcher()
     node_share.take_as_slurm_task()
     worker = Worker([RunPart(folder, shards, job_name) for folder, shards in node_share.of_this_task(parts)])
+    if client.this_job():  # on another machine than the launch, which may have written the plan a moment ago
+        for part in worker.parts:
+            lag.wait_for_plan(part.run)
     asyncio.run(worker.work_on_all())
     worker.requeue_if_out_of_time()
     worker.raise_failures()

@@ -15,6 +15,9 @@ from tests.import_graph import import_graph, module_files
 
 ROOT = Path(__file__).resolve().parents[2]
 DECIDES_NOTHING = {
+    "harness.checks.check": "messages",
+    "harness.checks.probe": "asks a process about packages",
+    "harness.checks.storage": "which filesystem a folder is on",
     "harness.cli.permissions": "messages",
     "harness.cli.presets": "presets become flags, and these the specification",
     "harness.cli.toml_file": "reads files of flags",
@@ -31,6 +34,8 @@ DECIDES_NOTHING = {
     "jobs.run.digest": "refuses what is damaged",
     "jobs.run.files": "how files are written",
     "jobs.run.folder": "where files lie",
+    "jobs.run.lag": "waits for files",
+    "jobs.run.locks": "keeps two workers off one shard",
     "jobs.run.own_files": "refuses what is another run's",
     "jobs.run.plan_damage": "messages",
     "jobs.run.shared_jobs": "which jobs a run shares",

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -104,7 +105,7 @@ def test_compactions_and_readers_at_once_agree(tmp_path: Path) -> None:
 
 def test_an_attempt_that_finished_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, "host", 1, 0.0, None)).close()
+    JournalWriter(run.journal_dir / "a.jsonl", Attempt("a", run.path.name, 0, gethostname(), 1, 0.0, None)).close()
     assert compact(run) == 0
     assert list(run.journal_dir.iterdir()) == []
 

@@ -1,0 +1,220 @@
+"""A shared filesystem that lags or has no locks loses nothing and counts nothing twice; the other node is a process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from harness.checks import storage
+from harness.checks.check import Question
+from jobs.run import lag, locks, submissions
+from jobs.run.files import is_there, read_records
+from jobs.run.folder import RunFolder
+from jobs.run.state import compact, read_state
+from jobs.run.submissions import Submission
+from jobs.work.worker import run_shard
+from tests.jobs.runs import finished_ids, plan, planned_ids, texts
+
+pytestmark = pytest.mark.needs_tool("compiler")
+ROOT = Path(__file__).resolve().parents[3]
+Node = Callable[..., subprocess.CompletedProcess[str]]
+SHARED = "import jobs.run.lag as lag; lag.is_shared = lambda folder: True; lag._POLL_SECONDS = 0.1\n"
+ELSEWHERE = "import socket; socket.gethostname = lambda: 'another-node'\n"
+FINISH = f"""{ELSEWHERE}import sys; from pathlib import Path
+from jobs.after.grading import finish
+from jobs.run.folder import RunFolder
+finish(RunFolder(Path(sys.argv[1])), workers=1)
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The system calls of another node."""
+    library = tmp_path_factory.mktemp("node") / "another_node.so"
+    source = Path(__file__).with_name("another_node.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True, capture_output=True)
+    return library
+
+
+@pytest.fixture
+def node(library: Path) -> Node:
+    """Return a function that runs Python on another node; keywords set what that node sees."""
+
+    def run(*arguments: str, check: bool = True, **sees: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
+        environment |= {f"NODE_{name.upper()}": text for name, text in sees.items()}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0 or not check, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> RunFolder:
+    """A run whose worker was killed at its very end, before it compacted its journal."""
+    run = plan(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jobs.run.state.compact_own", lambda run, path: None)
+        run_shard(str(run.path), 0)
+    return run
+
+
+def test_a_journal_whose_end_is_seen_late_is_not_removed(killed: RunFolder, node: Node) -> None:
+    [journal] = killed.journals()
+    node("-c", FINISH, str(killed.path), shortens=journal.name)
+    assert 0 < len(finished_ids(killed)) < len(planned_ids(killed)), "the other node has seen half of the journal"
+    assert journal.exists()
+    assert read_state(killed).finished == set(planned_ids(killed))
+    compact(killed)
+    assert finished_ids(killed) == planned_ids(killed)
+
+
+def test_a_journal_stays_although_what_is_seen_of_it_is_whole_samples(killed: RunFolder, node: Node) -> None:
+    [journal] = killed.journals()
+    lines = journal.read_bytes().splitlines(keepends=True)
+    first = [line for line in lines[1:] if planned_ids(killed)[0].encode() in line]
+    others = [line for line in lines[1:] if line not in first]
+    journal.write_bytes(b"".join([lines[0], *first, *others]))
+    node("-c", FINISH, str(killed.path), shortens=journal.name, bytes=str(len(b"".join([lines[0], *first]))))
+    assert finished_ids(killed) == planned_ids(killed)[:1], "nothing in what was seen tells that more follows"
+    assert journal.exists()
+    compact(killed)
+    assert finished_ids(killed) == planned_ids(killed)
+
+
+def test_a_trace_file_that_is_not_seen_yet_is_not_replaced(killed: RunFolder, node: Node, tmp_path: Path) -> None:
+    """The other node still sees a journal that its worker has compacted and removed, and not yet its trace file."""
+    [journal] = killed.journals()
+    content = journal.read_bytes()
+    expected = texts_after_compaction(killed)
+    [trace_file] = killed.trace_files()
+    assert not journal.exists()
+    remembered = tmp_path / "remembered.jsonl"
+    remembered.write_bytes(content[: len(content) // 2])
+    remembers = f"""import pathlib, os
+real_open, real_dir = pathlib.Path.open, pathlib.Path.iterdir
+here = lambda path: pathlib.Path({str(remembered)!r}) if path.name == {journal.name!r} else path
+pathlib.Path.open = lambda self, *a, **k: real_open(here(self), *a, **k)
+pathlib.Path.iterdir = lambda self: [*real_dir(self), *([self / {journal.name!r}] if self.name == "journal" else [])]
+"""
+    node("-c", remembers + FINISH, str(killed.path), hides=trace_file.name)
+    assert texts(killed) == expected
+
+
+def texts_after_compaction(run: RunFolder) -> dict[str, str]:
+    compact(run)
+    return texts(run)
+
+
+def test_whether_a_file_is_there_is_asked_of_the_server(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    assert not is_there(file)
+    file.write_text("x")
+    assert is_there(file)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plan(tmp_path)
+    worker = f"{SHARED}import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    sees = {"hides": "shards.parquet:spec.json", "shortens": "problems.parquet"}
+    node("-c", worker, str(run.path), until=str(int(time.time()) + 4), **sees)
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_a_submission_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node) -> None:
+    run = plan(tmp_path, shards=2)
+    for number in range(2):
+        submissions.record(run, Submission(number, f"run.{number}", [[0], [1]], 0.0))
+        lag.mark_submission(run, number)
+    ask = f"""{SHARED}import sys; from pathlib import Path
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import read
+run = RunFolder(Path(sys.argv[1]))
+before = len(read(run))
+with run.submission_lock():
+    print(before, lag.wait_for_submissions(run), len(read(run)))
+"""
+    sees = {"until": str(int(time.time()) + 4), "shortens": "submissions.jsonl"}
+    assert node("-c", ask, str(run.path), **sees).stdout.split() == ["1", "True", "2"]
+    assert lag.wait_for_submissions(run)
+    for number in range(2, 9):
+        lag.mark_submission(run, number)
+    assert len(list(run.locks_dir.glob("submitted-*"))) == 3, "few files, however many submissions"
+
+
+APPEND = """import sys, time; from pathlib import Path
+from jobs.nights.record import NightRecord
+from jobs.run.files import append_record
+time.sleep(max(0.0, float(sys.argv[4]) - time.time()))
+for number in range(60):
+    record = {"event": "told", "node": sys.argv[2], "number": number}
+    if sys.argv[3] == "locked":
+        NightRecord(Path(sys.argv[1])).append("told", node=sys.argv[2], number=number)
+    else:
+        append_record(Path(sys.argv[1]), record)
+"""
+
+
+@pytest.mark.parametrize("how", ["locked", "unlocked"])
+def test_records_that_two_nodes_append_at_once_are_all_there(tmp_path: Path, node: Node, how: str) -> None:
+    path = tmp_path / "night.jsonl"
+    with ThreadPoolExecutor() as pool:
+        begin = str(time.time() + 4)
+        list(pool.map(lambda name: node("-c", APPEND, str(path), name, how, begin, appends="1"), "ab"))
+    found = {(record["node"], record["number"]) for record in read_records(path)}
+    is_whole = found == {(name, number) for name in "ab" for number in range(60)}
+    assert is_whole == (how == "locked"), "without the lock the two replace each other's records"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_locks_are_refused_launch_and_worker_say_so_in_one_line(tmp_path: Path, node: Node, number: int) -> None:
+    launch = ["-m", "harness.launch", "--method", "vanilla", "--dataset", "demo", "--engine", "scripted"]
+    done = node(*launch, "--output", str(tmp_path), check=False, flock=str(number))
+    assert done.returncode == 2
+    [line] = [line for line in done.stderr.splitlines() if "refuses file locks" in line]
+    assert f"--output {tmp_path}: " in line
+    assert locks.REMEDY in line
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [], "nothing is left"
+    run = plan(tmp_path)
+    done = node("-m", "jobs", "worker", str(run.path), "0", check=False, flock=str(number))
+    assert done.returncode == 2, done.stderr
+    assert "refuses file locks" in done.stderr.splitlines()[-1]
+    assert not [path for path in run.locks_dir.iterdir() if path.stat().st_size], "no file stands for a lock"
+    run_shard(str(run.path), 0)
+    assert finished_ids(run) == planned_ids(run)
+
+
+@pytest.mark.parametrize(
+    ("mount", "option"),
+    [
+        ("nfs4 server:/x rw,vers=4.2,local_lock=none", ""),
+        ("nfs server:/x rw,vers=3,nolock,local_lock=all", "nolock"),
+        ("nfs server:/x rw,vers=3,local_lock=flock", "local_lock=flock"),
+        ("lustre mds@tcp:/x rw,flock,lazystatfs", ""),
+        ("lustre mds@tcp:/x rw,localflock", "localflock"),
+        ("ext4 /dev/sda rw", ""),
+    ],
+)
+def test_locks_that_hold_on_one_node_only_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, option: str
+) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text(f"22 1 8:1 / / rw - ext4 /dev/root rw\n23 22 0:50 / {tmp_path} rw,relatime shared:1 - {mount}\n")
+    monkeypatch.setattr(storage, "_MOUNTS", table)
+    assert storage.locks_of_one_node(tmp_path) == option
+    assert storage.is_shared(tmp_path) == (mount.split()[0] != "ext4")
+    [check] = [c for c in storage.check_storage(Question("vllm", str(tmp_path), {}, {})) if c.subject == "file locking"]
+    assert (check.status, option in check.text) == ("warning" if option else "ok", True)
