@@ -1,4 +1,7 @@
-"""Kill random processes until the run completes, and compare it with an undisturbed one."""
+"""Kill random processes until the run completes, and compare it with an undisturbed one.
+
+`python -m tests.slurm.chaos` does so for as many kills as one wants, with more kinds.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,14 @@ def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) 
         os.kill(cluster.pid("slurmctld"), signal.SIGKILL)
         cluster.command("up")
         return True
-    if how == "worker":
+    if how in ("worker", "stop"):
         pids = launched.worker_pids()
         if pids:
-            os.kill(dice.choice(pids), signal.SIGKILL)
+            pid = dice.choice(pids)
+            os.kill(pid, signal.SIGKILL if how == "worker" else signal.SIGSTOP)
+            if how == "stop":
+                time.sleep(1)
+                os.kill(pid, signal.SIGCONT)
         return bool(pids)
     tasks = running(launched)
     if not tasks:
@@ -46,6 +53,8 @@ def strike(how: str, launched: Launched, cluster: Cluster, dice: random.Random) 
     task = dice.choice(tasks)
     if how == "cancel":
         slurm_output("scancel", task.job_id)
+    elif how == "array":
+        slurm_output("scancel", f"--name={task.name}")
     elif how == "requeue":
         slurm_output("scontrol", "requeue", task.job_id)
     else:
@@ -69,7 +78,7 @@ def test_chaos(
     while launched.finished() < 80:
         assert time.monotonic() < end, f"not complete after {dict(struck)}: {launched.status()}"
         time.sleep(dice.uniform(*_PAUSE_SECONDS))
-        how = dice.choice(["worker", "worker", "cancel", "requeue", "node", "controller"])
+        how = dice.choice(["worker", "worker", "stop", "cancel", "array", "requeue", "node", "controller"])
         witness.look()
         if sum(struck.values()) < _MOST_KILLS:
             struck[how] += strike(how, launched, cluster, dice)

@@ -1,0 +1,264 @@
+"""The kinds of disturbances. Each strikes once and returns whether there was anything to strike."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+from jobs.run import submissions
+from jobs.slurm import client
+from tests.slurm.chaos.disturbed_run import DisturbedRun
+
+Strike = Callable[[DisturbedRun, random.Random], bool]
+_STOP_SECONDS = (0.2, 3.0)
+_FULL_SECONDS = (0.2, 2.0)
+_COMMAND_SECONDS = (0.3, 4.0)
+_CLOCK_SECONDS = 7200
+LOCAL_CLUSTER = Path(__file__).resolve().parents[3] / "slurm" / "local-cluster"
+
+
+def _signal_worker(number: signal.Signals) -> Strike:
+    def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
+        if workers := disturbed.workers():
+            with contextlib.suppress(psutil.Error):
+                dice.choice(workers).send_signal(number)
+                return True
+        return False
+
+    return strike
+
+
+def _all_workers(disturbed: DisturbedRun, _: random.Random) -> bool:
+    workers = disturbed.workers()
+    for worker in workers:
+        with contextlib.suppress(psutil.Error):
+            worker.kill()
+    return bool(workers)
+
+
+def _stop(processes: Callable[[DisturbedRun], list[psutil.Process]]) -> Strike:
+    def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
+        if not (found := processes(disturbed)):
+            return False
+        process = dice.choice(found)
+        with contextlib.suppress(psutil.Error):
+            process.suspend()
+            time.sleep(dice.uniform(*_STOP_SECONDS))
+            process.resume()
+        return True
+
+    return strike
+
+
+def _engines(disturbed: DisturbedRun) -> list[psutil.Process]:
+    """Return the processes of engines; scripted engines have none."""
+    children = []
+    for worker in disturbed.workers():
+        with contextlib.suppress(psutil.Error):
+            children += [child for child in worker.children(recursive=True) if "VLLM" in child.name()]
+    return children
+
+
+def _kill_engine(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    engines = _engines(disturbed)
+    if engines:
+        with contextlib.suppress(psutil.Error):
+            dice.choice(engines).kill()
+    return bool(engines)
+
+
+def _step_clock(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    disturbed.control.set(dice.randint(-_CLOCK_SECONDS, _CLOCK_SECONDS), is_full=False)
+    return True
+
+
+def _fill_disk(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    if not disturbed.workers():
+        return False
+    disturbed.control.set(disturbed.control.clock_seconds, is_full=True)
+    time.sleep(dice.uniform(*_FULL_SECONDS))
+    disturbed.control.set(disturbed.control.clock_seconds, is_full=False)
+    return True
+
+
+def _truncate(ending: str) -> Strike:
+    def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
+        run = disturbed.run
+        files = [] if run is None else run.journals() if ending == ".jsonl" else run.trace_files()
+        for path in dice.sample(files, len(files)):
+            with contextlib.suppress(FileNotFoundError):
+                if size := path.stat().st_size:
+                    os.truncate(path, max(0, size - dice.randint(1, min(size, 2000))))
+                    return True
+        return False
+
+    return strike
+
+
+def _kill_command(*command: str) -> Strike:
+    """Start a command on the run, and kill it after a while."""
+
+    def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
+        if disturbed.run is None:
+            return False
+        _kill_after(disturbed.start(*command, str(disturbed.run.path)), dice)
+        return True
+
+    return strike
+
+
+def _kill_after(started: subprocess.Popen[bytes], dice: random.Random) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        started.wait(dice.uniform(*_COMMAND_SECONDS))
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+
+
+def _kill_launcher(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    if disturbed.on_slurm:
+        _kill_after(disturbed.launch(), dice)
+        return True
+    launcher = disturbed.launcher()
+    if launcher is not None:
+        os.kill(launcher.pid, signal.SIGKILL)
+        launcher.wait()
+    return launcher is not None
+
+
+def _kill_night(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    """Kill what launches, resumes, grades or judges a night; it is a night of this machine, beside the rounds."""
+    _kill_after(disturbed.start(*night_command(disturbed.folder.parent / "night")), dice)
+    return True
+
+
+NIGHT = "2026-01-01"
+
+
+def night_command(folder: Path) -> tuple[str, ...]:
+    """Return the command that launches a small night in a folder, or goes on with it, and judges it."""
+    folder.mkdir(exist_ok=True)
+    suite = folder / "chaos.toml"
+    if not suite.exists():
+        runs = '[[run]]\nmethod = "vanilla"\n[[run]]\nmethod = "speccot"\ndrafts = 2\n'
+        settings = {"output": str(folder / "runs"), "engine": "scripted", "cluster": "debug", "dataset": "demo"}
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in settings.items()]
+        suite.write_text("".join([*lines, "samples = 1\nlimit = 10\n", runs]))
+    return "jobs", "nightly", "--suite", str(suite), "--date", NIGHT
+
+
+def _of_task(*command: str) -> Strike:
+    def strike(disturbed: DisturbedRun, dice: random.Random) -> bool:
+        running = [task for task in disturbed.tasks() if task.state == "RUNNING"]
+        with contextlib.suppress(client.SlurmError):
+            if running:
+                client.ask(*command, dice.choice(running).job_id)
+                return True
+        return False
+
+    return strike
+
+
+def _suspend(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    running = [task for task in disturbed.tasks() if task.state == "RUNNING"]
+    if not running:
+        return False
+    task = dice.choice(running)
+    with contextlib.suppress(client.SlurmError):
+        client.ask("scontrol", "suspend", task.job_id)
+    time.sleep(dice.uniform(*_STOP_SECONDS))
+    with contextlib.suppress(client.SlurmError):
+        client.ask("scontrol", "resume", task.job_id)
+    return True
+
+
+def _cancel_array(disturbed: DisturbedRun, _: random.Random) -> bool:
+    """Cancel whole arrays by their names, but not the jobs that grade."""
+    tasks = disturbed.tasks()
+    with contextlib.suppress(client.SlurmError):
+        client.cancel(sorted({task.name for task in tasks}))
+    return bool(tasks)
+
+
+def _kill_finalizer_job(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    """Kill the processes of a job that grades; where none runs, the first that starts within some seconds."""
+    if disturbed.run is None:
+        return False
+    names = {submissions.finalizer_name(submission.name) for submission in submissions.read(disturbed.run)}
+    deadline = time.monotonic() + dice.uniform(*_COMMAND_SECONDS)
+    while time.monotonic() < deadline:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.name().startswith("python") and process.environ().get("SLURM_JOB_NAME") in names:
+                    process.kill()
+                    return True
+        time.sleep(0.2)
+    return False
+
+
+def _local_cluster(*arguments: str) -> None:
+    command = [str(LOCAL_CLUSTER), "--folder", str(Path(os.environ["SLURM_CONF"]).parent), *arguments]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    subprocess.run(command, check=True, capture_output=True, timeout=180, env=environment)
+
+
+def _kill_daemon(daemon: str) -> Strike:
+    def strike(_: DisturbedRun, __: random.Random) -> bool:
+        pid = int((Path(os.environ["SLURM_CONF"]).parent / "run" / f"{daemon}.pid").read_text())
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _local_cluster("up")
+        return True
+
+    return strike
+
+
+def _kill_node(disturbed: DisturbedRun, dice: random.Random) -> bool:
+    nodes = [task.node for task in disturbed.tasks() if task.state == "RUNNING" and task.node]
+    if nodes:
+        node = dice.choice(nodes)
+        _local_cluster("kill-node", node)
+        time.sleep(1)
+        _local_cluster("start-node", node)
+    return bool(nodes)
+
+
+EVERYWHERE: Mapping[str, Strike] = {
+    "worker, SIGKILL": _signal_worker(signal.SIGKILL),
+    "worker, SIGTERM": _signal_worker(signal.SIGTERM),
+    "worker, SIGINT": _signal_worker(signal.SIGINT),
+    "all workers, SIGKILL": _all_workers,
+    "worker, SIGSTOP and SIGCONT": _stop(DisturbedRun.workers),
+    "engine, SIGKILL": _kill_engine,
+    "engine, SIGSTOP and SIGCONT": _stop(_engines),
+    "clock step": _step_clock,
+    "disk full": _fill_disk,
+    "journal truncated": _truncate(".jsonl"),
+    "trace file truncated": _truncate(".parquet"),
+    "launcher": _kill_launcher,
+    "jobs finalize": _kill_command("jobs", "finalize"),
+    "loader": _kill_command("warehouse.load"),
+    "night and its verdict": _kill_night,
+}
+"""Kinds by name, for runs anywhere."""
+ON_SLURM: Mapping[str, Strike] = {
+    "scancel of a task": _of_task("scancel"),
+    "scancel of the array": _cancel_array,
+    "requeue": _of_task("scontrol", "requeue"),
+    "suspend and resume": _suspend,
+    "job that grades": _kill_finalizer_job,
+    "slurmctld": _kill_daemon("slurmctld"),
+    "slurmdbd": _kill_daemon("slurmdbd"),
+    "node": _kill_node,
+}
+"""Further kinds on the local cluster."""
