@@ -7,6 +7,7 @@ the worker in a process of this machine, `debug` in this process, `slurm` as a t
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,9 +96,13 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())
     parts = [[(str(run.path), shards) for run, shards in worker] for worker in _workers_here(workers)]
-    if len(parts) == 1:
-        return [executor.submit(run_parts, parts[0])]
-    jobs: list[Job] = executor.map_array(run_share, parts, range(len(parts)), [len(parts)] * len(parts))
+    jobs: list[Any] = (
+        [executor.submit(run_parts, parts[0])]
+        if len(parts) == 1
+        else executor.map_array(run_share, parts, range(len(parts)), [len(parts)] * len(parts))
+    )
+    for job in jobs:  # a process of this machine: what it has not written when it ends will not come
+        job._results_timeout_s = -math.inf  # otherwise 15 s of the clock, which are hours where it is set back
     return jobs
 
 

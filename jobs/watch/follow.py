@@ -107,4 +107,5 @@ def _show(line: Line, console: Console, ended: threading.Event, live: bool) -> N
 
 
 def _all_done(jobs: Sequence[Job]) -> bool:
-    return all(job.done() for job in jobs)
+    # Otherwise submitit looks at most every few seconds of the clock, which may be set back.
+    return all(job.done(force_check=True) for job in jobs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -15,7 +17,7 @@ from rich.console import Console
 
 from harness.engines import factory
 from jobs.run.folder import RunFolder
-from jobs.submission.submit import Job
+from jobs.submission.submit import Job, submit_here
 from jobs.watch import follow
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
@@ -27,7 +29,7 @@ class _InProcessJob:
     def __init__(self, run: RunFolder) -> None:
         self.run, self.cancelled = run, False
 
-    def done(self) -> bool:
+    def done(self, force_check: bool = False) -> bool:
         run_shard(str(self.run.path), 0)
         return True
 
@@ -63,7 +65,7 @@ def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatc
     with (tmp_path / "terminal").open("w") as terminal, (tmp_path / "log").open("w") as log:
 
         class LedAway(_InProcessJob):
-            def done(self) -> bool:
+            def done(self, force_check: bool = False) -> bool:
                 kept = os.dup(terminal.fileno())
                 os.dup2(log.fileno(), terminal.fileno())
                 time.sleep(0.5)
@@ -79,7 +81,7 @@ def test_progress_is_not_led_away_with_the_descriptor(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_interruption_ends_the_jobs_and_the_display(tmp_path: Path, *, elsewhere: bool) -> None:
     class Interrupted(_InProcessJob):
-        def done(self) -> bool:
+        def done(self, force_check: bool = False) -> bool:
             raise KeyboardInterrupt
 
     run = plan(tmp_path)
@@ -88,3 +90,18 @@ def test_an_interruption_ends_the_jobs_and_the_display(tmp_path: Path, *, elsewh
         follow.follow(run, [cast(Job, job)], Console(file=io.StringIO()), elsewhere=elsewhere)
     assert job.cancelled
     assert "progress" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_killed_worker_is_noticed_although_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(factory.SCRIPTED_SECONDS, "5")
+    [job] = submit_here(plan(tmp_path), [0], "local")
+    seconds = itertools.count(time.time(), -100.0)
+    monkeypatch.setattr("submitit.core.core._time.time", lambda: next(seconds))
+    os.kill(int(job.job_id), signal.SIGKILL)
+    begun = time.monotonic()
+    while not follow._all_done([job]):
+        assert time.monotonic() < begun + 20
+    assert job.exception() is not None
+    assert time.monotonic() < begun + 20
