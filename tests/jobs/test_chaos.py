@@ -25,7 +25,7 @@ KINDS = ["all workers, SIGKILL", "clock step", "journal truncated", "worker, SIG
 @pytest.mark.needs_tool("proc")
 def test_a_few_kills_change_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.slurm.chaos", str(tmp_path), "--here", "--kills", "3", "--seed", "3"]
-    command += ["--samples", "1", "--shards", "2", "--seconds-per-call", "0.2", "--launch=--limit=12"]
+    command += ["--samples", "1", "--shards", "2", "--seconds-per-call", "0.3", "--launch=--limit=16"]
     command += [f"--kind={kind}" for kind in KINDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

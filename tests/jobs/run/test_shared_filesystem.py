@@ -129,7 +129,7 @@ def test_a_plan_that_is_seen_late_is_waited_for(tmp_path: Path, node: Node, monk
     worker = f"{SHARED}import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     sees = {"hides": "shards.parquet:spec.json", "shortens": "problems.parquet"}
-    node("-c", worker, str(run.path), until=str(int(time.time()) + 4), **sees)
+    node("-c", worker, str(run.path), until=str(int(time.time()) + 3), **sees)
     assert finished_ids(run) == planned_ids(run)
 
 
@@ -146,7 +146,7 @@ before = len(read(run))
 with run.submission_lock():
     print(before, lag.wait_for_submissions(run), len(read(run)))
 """
-    sees = {"until": str(int(time.time()) + 4), "shortens": "submissions.jsonl"}
+    sees = {"until": str(int(time.time()) + 3), "shortens": "submissions.jsonl"}
     assert node("-c", ask, str(run.path), **sees).stdout.split() == ["1", "True", "2"]
     assert lag.wait_for_submissions(run)
     for number in range(2, 9):
@@ -171,7 +171,7 @@ for number in range(60):
 def test_records_that_two_nodes_append_at_once_are_all_there(tmp_path: Path, node: Node, how: str) -> None:
     path = tmp_path / "night.jsonl"
     with ThreadPoolExecutor() as pool:
-        begin = str(time.time() + 4)
+        begin = str(time.time() + 3)
         list(pool.map(lambda name: node("-c", APPEND, str(path), name, how, begin, appends="1"), "ab"))
     found = {(record["node"], record["number"]) for record in read_records(path)}
     is_whole = found == {(name, number) for name in "ab" for number in range(60)}

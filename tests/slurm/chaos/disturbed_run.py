@@ -179,7 +179,6 @@ class DisturbedRun:
             time.sleep(_WAIT_SECONDS)
             if self.on_slurm:
                 self.wait(self.launch())  # removes what Slurm has given up and other jobs wait for
-        self.wait(self.launch())  # as a user would: a finished run is a no-op
         self.wait(self.start("jobs", "finalize", str(self.run.path if self.run else self.folder)))
 
     def _has_finalizer(self) -> bool:
