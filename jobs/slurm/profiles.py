@@ -26,7 +26,7 @@ _LIGHT_JOB_CORES = 4
 """Most cores of a job that grades and reports; it grades in one process per core."""
 _OF_WORKERS = {
     *("gpus", "gpus-per-task", "gpus-per-socket", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "nodes"),
-    *("cpus-per-gpu", "mem-per-gpu", "gpu-bind", "exclusive"),
+    *("cpus-per-gpu", "mem-per-gpu", "gpu-bind", "gpu-freq", "tres-per-task", "tres-bind", "exclusive"),
     "dependency",
 }
 """Further options for workers that a job without GPUs, in one task, does without.

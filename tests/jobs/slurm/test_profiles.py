@@ -102,6 +102,13 @@ def test_a_job_that_grades_needs_no_gpu_and_few_cores() -> None:
     assert "dependency" not in profiles.light(profiles.submitit_parameters({"dependency": "afterok:7"})), "its own"
 
 
+@pytest.mark.parametrize("option", ["tres-per-task=gres/gpu:2", "tres-bind=gres/gpu:closest", "gpu-freq=high"])
+def test_a_job_that_grades_asks_for_no_gpu_by_any_name(option: str) -> None:
+    parameters = profiles.submitit_parameters(profiles.sbatch_options(None, [option], NO_FLAGS))
+    assert parameters["additional_parameters"].keys() == {"requeue", option.partition("=")[0]}
+    assert profiles.light(parameters)["additional_parameters"] == {"requeue": True}
+
+
 def additional(**options: Any) -> dict[str, Any]:
     named = {key.replace("_", "-"): value for key, value in options.items()}
     found: dict[str, Any] = profiles.submitit_parameters(named)["additional_parameters"]
