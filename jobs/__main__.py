@@ -165,6 +165,9 @@ def cancel(run: Path) -> None:
     folder = run_folder(run)
     try:
         others = canceling.cancel(folder)
+    except canceling.Finished as finished:
+        click.echo(str(finished))
+        return
     except (canceling.NotSubmitted, canceling.NotPermitted) as error:
         raise click.UsageError(str(error)) from error
     except client.SlurmError as error:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobs.run import cancellations, shared_jobs, submissions
-from jobs.run.folder import RunFolder
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunDamaged, RunFolder
 from jobs.slurm import client
 from jobs.slurm.client import Task
 
 
 class NotSubmitted(ValueError):
     """The run has no jobs; the message is one line."""
+
+
+class Finished(Exception):
+    """Every sample of the run is finished, and no job of its own is left; the message is one line."""
 
 
 class NotPermitted(ValueError):
@@ -21,8 +26,8 @@ class NotPermitted(ValueError):
 def cancel(run: RunFolder) -> list[str]:
     """Cancel a run's jobs; returns the names of the runs that go on in jobs which it shared.
 
-    A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted,
-    NotPermitted, with everything left as it was, and SlurmError.
+    A task of a shared job ends with it where no other run has anything left to do there. Raises NotSubmitted, Finished
+    and NotPermitted, with everything left as it was, and SlurmError.
     """
     with run.submission_lock():
         submitted = submissions.read(run)
@@ -33,7 +38,10 @@ def cancel(run: RunFolder) -> list[str]:
         shared = shared_jobs.read(run)
         own = [submission.name for submission in submitted if submission.name not in shared]
         own += [shared_jobs.finalizer_of(run, submission) for submission in submitted]
-        _cancel_of_colleagues(run, [task for task in client.queue(own) if task.colleague])
+        own_tasks = client.queue(own)
+        if not own_tasks and _is_finished(run):
+            raise Finished(f"{run.path.name} is finished; there is nothing to cancel")
+        _cancel_of_colleagues(run, [task for task in own_tasks if task.colleague])
         # Before anything ends: a night that finds ended jobs must know that they were not killed.
         cancellations.record(run, [submission.name for submission in submitted])
         client.cancel(own)
@@ -46,6 +54,14 @@ def cancel(run: RunFolder) -> list[str]:
         client.cancel_tasks([task for task in active if task.index in idle[task.name] and not task.colleague])
         going_on = {task.name for task in active if task.index not in idle[task.name]}
         return sorted({other.path.name for name in going_on for other in shared_jobs.others(run, shared[name])})
+
+
+def _is_finished(run: RunFolder) -> bool:
+    """True if no sample is left to run; False also where damage keeps one from knowing."""
+    try:
+        return by_shard(run, read_endings(run, whole=False)).num_unfinished == 0
+    except (RunDamaged, OSError):
+        return False
 
 
 def _cancel_of_colleagues(run: RunFolder, tasks: Sequence[Task]) -> None:

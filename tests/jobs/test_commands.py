@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jobs.__main__ import main
-from jobs.run import submissions
+from jobs.run import cancellations, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
+from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
 
@@ -31,6 +32,24 @@ def test_cancel_ends_the_tasks_and_the_job_after_them(submitted: RunFolder, slur
     result = jobs("cancel", submitted.path)
     assert result.output == f"canceled; to resume:  python -m jobs resume {submitted.path}\n"
     assert slurm.calls()[1:] == ["scancel --name=run.0", "scancel --name=run.0.finalize"]
+
+
+def test_cancel_of_a_finished_run_says_that_it_is_finished_and_records_nothing(
+    submitted: RunFolder, slurm: FakeSlurm
+) -> None:
+    run_shard(str(submitted.path), 0)
+    slurm.prints(scancel="", squeue="")
+    result = jobs("cancel", submitted.path)
+    assert (result.exit_code, result.output) == (0, f"{submitted.path.name} is finished; there is nothing to cancel\n")
+    assert not cancellations.is_canceled(submitted)
+    assert not [call for call in slurm.calls() if call.startswith("scancel")]
+
+
+def test_cancel_ends_the_job_that_grades_a_finished_run(submitted: RunFolder, slurm: FakeSlurm) -> None:
+    run_shard(str(submitted.path), 0)
+    slurm.prints(scancel="", squeue="run.0.finalize|0|8|8|RUNNING|n1|None")
+    assert jobs("cancel", submitted.path).output.startswith("canceled; ")
+    assert "scancel --name=run.0.finalize" in slurm.calls()
 
 
 def test_cancel_names_the_colleague_whose_jobs_slurm_does_not_let_others_cancel(
