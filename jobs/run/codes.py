@@ -8,6 +8,7 @@ not record their code go on as before; what is unknown of them is recorded as un
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,15 +20,16 @@ from harness.code_hash import changed_files, running_code
 from jobs.run import submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.files import append_record, read_records, records_of
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunDamaged, RunFolder
 
 UNKNOWN = "unknown"
 """Stands for the hash of code that was not recorded."""
 _SHOWN_DIGITS = 12
-_OPTIONS = (
-    "For a run of this code, launch with --tag NAME; to go on with both in one run, which its results then say, "
-    "add --accept-code-change"
-)
+_NEW_RUN = "For a run of this code, launch with --tag NAME"
+_NEW_NIGHT = "For runs of this code, launch a night with another --date"
+_GO_ON = "to go on with both in one run, which its results then say, add --accept-code-change"
+_TAG_OF_NIGHT = re.compile(r"\d{4}-\d{2}-\d{2}")
+"""How the tags of nights begin, which are set by the night's date and not with --tag."""
 
 
 class CodeChanged(ValueError):
@@ -78,7 +80,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
     if running_code().hash in {record.code_hash for record in records}:
         return None
     if not goes_on and by_shard(run, read_endings(run)).num_unfinished == 0:
-        return _notice_of_finished(records)
+        return _notice_of_finished(run, records)
     if not records:
         return (
             "The code that began this run was not recorded, so whether it is the code that goes on with it is unknown; "
@@ -124,15 +126,27 @@ def _has_attempts(run: RunFolder) -> bool:
 
 
 def _refusal(run: RunFolder, records: Sequence[CodeRecord]) -> str:
-    return f"{run.path.name} was begun by {_named(records)}, and this is {_this()}{_difference(records)}. {_OPTIONS}"
+    return (
+        f"{run.path.name} was begun by {_named(records)}, and this is {_this()}{_difference(records)}. "
+        f"{_new_run(run)}; {_GO_ON}"
+    )
 
 
-def _notice_of_finished(records: Sequence[CodeRecord]) -> str:
+def _new_run(run: RunFolder) -> str:
+    """Return in words how this code gets a run of its own."""
+    try:
+        tag = run.spec().tag
+    except RunDamaged:
+        tag = None
+    return _NEW_NIGHT if tag and _TAG_OF_NIGHT.match(tag) else _NEW_RUN
+
+
+def _notice_of_finished(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     if not records:
         return "NOTE: the code that made these samples was not recorded; whether it is this code is unknown."
     return (
         f"CODE CHANGED: these samples were made by {_named(records)}, not by {_this()}{_difference(records)}. "
-        "For a run of this code, launch with --tag NAME."
+        f"{_new_run(run)}."
     )
 
 

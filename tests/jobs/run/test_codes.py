@@ -327,3 +327,24 @@ def test_a_torn_record_is_skipped(tmp_path: Path) -> None:
         out.write('{"code_hash": "torn')
     assert codes.claim(run) == []
     assert hashes(run) == [running_code().hash]
+
+
+def test_a_night_under_other_code_offers_what_that_command_has(tmp_path: Path, edit: Edit) -> None:
+    suite = tmp_path / "small.toml"
+    suite.write_text(
+        f'output = "{tmp_path}/runs"\ncluster = "debug"\nengine = "scripted"\ndataset = "demo"\nlimit = 2\n'
+        "samples = 1\n[[run]]\nmethod = 'vanilla'\n"
+    )
+    night = ("nightly", "--suite", suite, "--date", "2026-01-01")
+    assert jobs(*night).exit_code == 4, "no night before it"
+    edit("harness/chain.py")
+    finished = jobs(*night).output
+    assert "For runs of this code, launch a night with another --date." in finished
+    [part] = (tmp_path / "runs").glob("*/parts/*.parquet")
+    (part.parent.parent / "journal" / f"{part.stem}.jsonl").touch()  # of a worker that was killed before its first step
+    part.unlink()
+    result = jobs(*night)
+    assert result.exit_code == 2
+    assert "launch a night with another --date; to go on with both in one run" in result.stderr
+    assert result.stderr.endswith("add --accept-code-change\n")
+    assert "--tag" not in finished + result.stderr
