@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from harness.checks.storage import ONE_NODE, locks_of_one_node
-from harness.engines import placement
+from harness.engines import placement, stall
 from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing import job_cards
@@ -78,6 +78,7 @@ def prepare(launch: Launch) -> PreparedLaunch:
     one line.
     """
     _check_output(launch.output)
+    stall.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster)

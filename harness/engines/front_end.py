@@ -18,6 +18,8 @@ _logger = logging.getLogger(__name__)
 _COLLECTOR_THRESHOLDS = (10_000, 20, 50)
 """A token of a request makes some ten objects that are gone again with the next one. Python's default would look
 through all young objects for every 70 tokens."""
+_NUMBERS_OF_STEP = ("num_running_reqs", "num_waiting_reqs", "kv_cache_usage")
+"""Of vLLM's SchedulerStats; one that a version lacks never differs."""
 _usual_thresholds = gc.get_threshold()
 _open: list[Any] = []
 """The AsyncLLMs that are open in this process."""
@@ -51,6 +53,33 @@ def after_start(llm: Any) -> Callable[[Sequence[int]], None]:
         return _accept
     llm.renderer.validate_token_ids = _accept
     return check
+
+
+def report_work(llm: Any, note_work: Callable[[], None]) -> None:
+    """Call `note_work` whenever an AsyncLLM learns that its engine has done something.
+
+    That is an output of any request (`generate` itself yields only the last one of each), or a step of the scheduler
+    after which its numbers differ. The numbers come with every step, because vLLM's statistics are on, and so they show
+    the chunks of a long prompt, which have no output: the cache fills. An engine that only repeats steps in which it
+    schedules nothing has the same numbers each time, and does not work.
+    """
+    processor = llm.output_processor
+    latest: tuple[object, ...] = ()
+    process_outputs, update_scheduler_stats = processor.process_outputs, processor.update_scheduler_stats
+
+    def process(*arguments: Any, **named: Any) -> Any:
+        note_work()
+        return process_outputs(*arguments, **named)
+
+    def update(stats: Any) -> None:
+        nonlocal latest
+        numbers = tuple(getattr(stats, name, None) for name in _NUMBERS_OF_STEP)
+        if stats is not None and numbers != latest:
+            latest = numbers
+            note_work()
+        update_scheduler_stats(stats)
+
+    processor.process_outputs, processor.update_scheduler_stats = process, update
 
 
 def after_end(llm: Any) -> None:

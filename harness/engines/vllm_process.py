@@ -1,4 +1,4 @@
-"""The lifetime of a vLLM engine: its processes are started, replaced once when they die, and ended.
+"""The lifetime of a vLLM engine: its processes are started, replaced once when they die or stop working, and ended.
 
 A replacement is safe because every request carries its seed: what the dead engine left unanswered is sent again and
 draws the same tokens. Written for vLLM 0.31 and later, on CPUs and GPUs.
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.engine import EngineDied, Role
-from harness.engines import front_end, processes
+from harness.engines import front_end, processes, stall
 from harness.engines.settings import EngineSettings
 from harness.engines.speculation import SAMPLING_FIELD
-from harness.engines.variables import variables
+from harness.engines.variables import START_SECONDS, variables
 from harness.engines.vllm_arguments import engine_arguments, lora_request
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +40,10 @@ class VLLMProcess:
         revision: str | None,
         warm_up: Callable[[VLLMProcess], Awaitable[None]],
     ) -> None:
-        """Nothing is started yet (see `start`). `warm_up` sends the first requests of every start."""
+        """Nothing is started yet (see `start`). `warm_up` sends the first requests of every start.
+
+        Raises ValueError where the environment sets a wrong limit (harness.engines.stall).
+        """
         self.llm: Any = None
         """vLLM's AsyncLLM; None before the start and after `close`."""
         self.lora: Any = None
@@ -58,6 +61,11 @@ class VLLMProcess:
         self._replacement: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._death_watch: asyncio.Task[None] | None = None
+        self._stall_limit_seconds = stall.limit_seconds()
+        self._stall_clock: stall.StallClock | None = None
+        """None until the engine has answered its first requests."""
+        self._stall: str | None = None
+        """How the engine of the last start stopped working; None where it did not."""
 
     @property
     def restarts(self) -> int:
@@ -66,6 +74,7 @@ class VLLMProcess:
 
     async def start(self) -> None:
         """Start the engine and warm it up. Raises EngineDied with the end of its output."""
+        self._stall_clock = self._stall = None
         thread = asyncio.ensure_future(asyncio.to_thread(self._build))
         try:
             llm = await asyncio.shield(thread)
@@ -83,8 +92,16 @@ class VLLMProcess:
         self.context_tokens = int(llm.model_config.max_model_len)
         self.vocabulary = int(llm.model_config.get_vocab_size())
         self.kv_tokens = _kv_tokens(cache)
-        await self._load_adapter()
-        await self._first_requests()
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await self._load_adapter()
+                await self._first_requests()
+        except TimeoutError as error:
+            lines = processes.last_lines(self._log_path)
+            message = f"the {self._role} engine did not answer its first requests within {START_SECONDS:,} s"
+            raise EngineDied(f"{message}. Its last output:\n{lines}") from error
+        self._stall_clock = clock = stall.StallClock(self._stall_limit_seconds)
+        front_end.report_work(llm, clock.note_work)
 
     async def replace(self, dead: Any) -> None:
         """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
@@ -96,11 +113,13 @@ class VLLMProcess:
         if self.llm is not dead:
             return
         if self._replacement is None:
-            _logger.warning("the %s engine died and is started again; its output: %s", self._role, self._log_path)
+            how = f"stopped working ({self._stall})" if self._stall else "died"
+            _logger.warning("the %s engine %s and is started again; its output: %s", self._role, how, self._log_path)
             self._replacement = asyncio.create_task(self._restart())
         elif self._replacement.done():
             lines = processes.last_lines(self._log_path)
-            raise EngineDied(f"the {self._role} engine died for the second time. Its last output:\n{lines}")
+            how = f": {self._stall}\nIts" if self._stall else ". Its"
+            raise EngineDied(f"the {self._role} engine died for the second time{how} last output:\n{lines}")
         await asyncio.shield(self._replacement)
 
     async def close(self) -> None:
@@ -175,14 +194,17 @@ class VLLMProcess:
         await asyncio.to_thread(self._shut_down, llm)
 
     async def _watch_for_death(self, llm: Any) -> None:
-        """Fail the requests of a dead engine, and end what is left of it.
+        """Fail the requests of an engine that is dead or has stopped working, and end what is left of it.
 
         vLLM fails requests only once, and a request sent a moment later would hang. Where one of several processes is
         killed, the others go on for many seconds, or wait for it forever.
         """
         engine_processes, is_ended = self.processes, False
         while self.llm is llm:
-            if llm.errored or (engine_processes is not None and engine_processes.has_lost_one()):
+            if self._stall is None and not llm.errored and self._stall_clock is not None:
+                self._stall = self._stall_clock.stalled(llm.output_processor.get_num_unfinished_requests())
+            has_lost_one = engine_processes is not None and engine_processes.has_lost_one()
+            if llm.errored or has_lost_one or self._stall is not None:
                 self._fail_requests(llm)
                 if engine_processes is not None and not is_ended:
                     is_ended = True

@@ -58,6 +58,16 @@ def test_an_engine_that_died_is_named_with_the_error_in_its_output(run: RunFolde
     )
 
 
+def test_an_engine_that_stopped_working_is_named_with_how_long_it_did_nothing(run: RunFolder) -> None:
+    lines = (
+        "    | harness.engine.EngineDied: the target engine died for the second time: no output for 1,800 s with 12 "
+        "requests unfinished\n    | Its last output:\n    | (EngineCore pid=71) INFO 11-23 12:00:00 ready\n"
+    )
+    assert explained(run, BEGIN + TRACEBACK + lines + SRUN) == (
+        "EngineDied: the target engine died for the second time: no output for 1,800 s with 12 requests unfinished"
+    )
+
+
 def test_the_error_of_a_worker_counts_not_that_of_the_task_around_it(run: RunFolder) -> None:
     one = TRACEBACK + "harness.engine.EngineDied: the draft engine did not start: no memory\n"
     around = TRACEBACK + "jobs.work.side_by_side.WorkersFailed: 1 of 2 workers failed: worker 1: exit code 1\n"

@@ -1,0 +1,185 @@
+"""An engine that stops working is ended and its requests are issued again, under vLLM's own front end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from harness.bench.instant_core import InstantCore, Script, instant_cores
+from harness.engine import EngineDied, Role, Sampling
+from harness.engines import stall, vllm_arguments, vllm_process
+from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.vllm import VLLMEngine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio, pytest.mark.needs_tool("vllm")]
+
+PROMPT = list(range(40, 140))
+REPLY = [50, 51, 52, 53]
+LIMIT_SECONDS = 0.5
+
+
+class Core(InstantCore):
+    """A core that answers, or from some moment on does only what the test says."""
+
+    started: list[Core] = []  # noqa: RUF012 - all of one test
+    steps: Any = None
+    """Once set: the cache usage after each step that has no output, or None for a step that never ends."""
+
+    def __init__(self, vllm_config: Any, script: Script) -> None:
+        super().__init__(vllm_config, script)
+        self.started.append(self)
+
+    async def get_output_async(self) -> Any:
+        from vllm.v1.engine import EngineCoreOutputs
+        from vllm.v1.metrics.stats import SchedulerStats
+
+        while self.steps is None and not self._running:
+            await asyncio.sleep(0.01)
+        if self.steps is None:
+            return await super().get_output_async()
+        await asyncio.sleep(0.02)
+        usage = next(self.steps, "ends")
+        if usage == "ends":
+            self.steps = None
+            return await self.get_output_async()
+        if usage is None:
+            await asyncio.Event().wait()
+        stats = SchedulerStats(num_running_reqs=len(self._running), kv_cache_usage=usage)
+        return EngineCoreOutputs(scheduler_stats=stats)
+
+
+@pytest_asyncio.fixture
+async def engine(
+    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[VLLMEngine]:
+    """An engine over scripted cores, with a limit of half a second."""
+    monkeypatch.setenv(stall.LIMIT, str(LIMIT_SECONDS))
+    monkeypatch.setattr(vllm_process, "_DEATH_POLL_SECONDS", 0.05)
+    monkeypatch.setattr("harness.bench.instant_core.InstantCore", Core)
+    monkeypatch.setattr(Core, "started", [])
+    settings = EngineSettings(dtype="float32", max_num_seqs=8, enforce_eager=True)
+    with instant_cores(Script([REPLY, REPLY])):
+        started = await VLLMEngine.start(str(tiny_models["draft"]), "draft", settings, tmp_path / "log")
+        try:
+            yield started
+        finally:
+            await started.close()
+
+
+async def _answers(engine: VLLMEngine, number: int) -> list[tuple[int, ...]]:
+    sampling = Sampling(max_tokens=len(REPLY), temperature=0.8)
+    calls = [engine.generate([40 + i, *PROMPT], sampling) for i in range(number)]
+    replies = await asyncio.wait_for(asyncio.gather(*calls), 60)
+    return [reply.completions[0].token_ids for reply in replies]
+
+
+def _silent() -> Iterator[float | None]:
+    while True:
+        yield None
+
+
+async def test_the_requests_of_an_engine_that_stops_working_are_answered_by_another(engine: VLLMEngine) -> None:
+    Core.started[0].steps = _silent()
+    assert await _answers(engine, 3) == [tuple(REPLY)] * 3
+    assert engine.restarts == 1
+
+
+async def test_an_engine_that_stops_working_again_is_said_to_have_died_and_how(
+    engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Core.started[0].steps = _silent()
+    assert await _answers(engine, 1) == [tuple(REPLY)]
+    Core.started[1].steps = _silent()
+    with pytest.raises(EngineDied) as death:
+        await _answers(engine, 3)
+    first, *_ = str(death.value).splitlines()
+    assert first == "the draft engine died for the second time: no output for 0.5 s with 3 requests unfinished"
+
+
+async def test_the_steps_of_a_long_prompt_are_work_although_they_have_no_output(engine: VLLMEngine) -> None:
+    Core.started[0].steps = (step / 1000 for step in range(1, 101))
+    begun = time.monotonic()
+    assert await _answers(engine, 2) == [tuple(REPLY)] * 2
+    assert time.monotonic() - begun > 3 * LIMIT_SECONDS
+    assert engine.restarts == 0
+
+
+async def test_steps_that_change_nothing_are_no_work(engine: VLLMEngine) -> None:
+    Core.started[0].steps = (0.5 for _ in iter(int, 1))
+    assert await _answers(engine, 2) == [tuple(REPLY)] * 2
+    assert engine.restarts == 1
+
+
+async def test_an_engine_that_waits_for_requests_stays_open(engine: VLLMEngine) -> None:
+    await _answers(engine, 1)
+    await asyncio.sleep(3 * LIMIT_SECONDS)
+    await _answers(engine, 1)
+    assert engine.restarts == 0
+
+
+async def test_a_start_has_a_limit_of_its_own(
+    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.bench.instant_core.InstantCore", Core)
+    monkeypatch.setattr(Core, "steps", _silent())
+    monkeypatch.setattr(vllm_process, "START_SECONDS", 1)
+    settings = EngineSettings(dtype="float32", max_num_seqs=8, enforce_eager=True)
+    with instant_cores(Script([REPLY, REPLY])), pytest.raises(EngineDied, match="first requests within 1 s"):
+        await VLLMEngine.start(str(tiny_models["draft"]), "draft", settings, tmp_path / "log")
+
+
+async def test_a_core_that_stands_still_is_killed_and_its_calls_are_issued_again(
+    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(stall.LIMIT, "4")
+    monkeypatch.setattr(stall, "StallClock", _CountingClock)
+    # In the usual way no prompt is split on a CPU, because of requests with seeds; there are none here.
+    chunks = {"enable_chunked_prefill": True, "max_num_batched_tokens": 64}
+    monkeypatch.setattr(vllm_arguments, "_batching", lambda *_: chunks)
+    whole = pair_settings("vllm", ("draft", "target"), dtype="float32", concurrency=16)["draft"]
+    settings = dataclasses.replace(whole, kv_cache_bytes=32 << 20 if whole.device == "cpu" else None)
+    engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", settings, tmp_path / "log")
+    try:
+        await engine.generate([7] * 400, Sampling(1))
+        assert _CountingClock.num_notes >= 400 // 64, "every chunk of a prompt is a sign of work"
+        before = await engine.generate(PROMPT, Sampling(24))
+        assert engine.process.processes is not None
+        found = engine.process.processes.find()
+        [core] = [process for process in found if "EngineCore" in " ".join(process.cmdline())]
+        calls = [asyncio.create_task(engine.generate(PROMPT, Sampling(300, n=2))) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        os.kill(core.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        monkeypatch.setattr(engine.process, "_stall_limit_seconds", 600.0)  # the next engine may be slow to answer
+        while _is_there(core):
+            assert time.monotonic() - begun < 14, "the limit and ten seconds"
+            await asyncio.sleep(0.1)
+        replies = await asyncio.wait_for(asyncio.gather(*calls), 300)
+        assert engine.restarts == 1
+        expected = before.completions[0].token_ids[:20]
+        assert all(reply.completions[0].token_ids[:20] == expected for reply in replies)
+        assert not [process for process in found if _is_there(process)]
+    finally:
+        await engine.close()
+
+
+class _CountingClock(stall.StallClock):
+    num_notes = 0
+
+    def note_work(self) -> None:
+        type(self).num_notes += 1
+        super().note_work()
+
+
+def _is_there(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
