@@ -77,8 +77,9 @@ def test_a_task_that_would_run_other_code_stops(
 
 
 def test_a_node_without_space_for_the_code_is_reported(run: RunFolder) -> None:
-    setup = snapshot.running(run.path / "code.zip", sys.executable, {})["setup"]
-    for folder in ("/nonexistent", str(run.path)):
+    archive = run.path / snapshot.take(run)
+    setup = snapshot.running(archive, sys.executable, {})["setup"]
+    for folder in ("/nonexistent", str(archive)):
         done = subprocess.run(
             ["bash", "-c", "\n".join(setup)],
             check=False,
