@@ -20,6 +20,16 @@ from jobs.run.locks import LocksRefused
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAX_NAMES = 8
 """Run folders that are named to someone who gave their parent folder."""
+# Not `readable`: what a user may not read is explained where it is read.
+RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path))
+"""The argument of a command on one run folder."""
+ACCEPT_CODE_CHANGE = click.option(
+    "--accept-code-change",
+    "accept",
+    is_flag=True,
+    help="Go on with a run that other code began; its results then say that two codes made them.",
+)
+"""The option of a command that goes on with runs."""
 
 
 @contextmanager

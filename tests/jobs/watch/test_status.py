@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from jobs import __main__ as commands
+from jobs.cli import watch
 from jobs.run import shared_jobs, submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -164,7 +165,7 @@ def test_follow_goes_on_while_slurm_does_not_answer(
     sleep = time.sleep
 
     def wait(seconds: float) -> None:
-        if seconds != commands._FOLLOW_SECONDS:
+        if seconds != watch.FOLLOW_SECONDS:
             sleep(seconds)
             return
         looks.append(len(looks))

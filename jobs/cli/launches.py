@@ -1,0 +1,107 @@
+"""The commands that launch several runs, suites and nights, and the one that archives old nights."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from harness.cli.command import Date, OneLineErrors
+from harness.plural import counted
+from jobs.arguments import ACCEPT_CODE_CHANGE
+
+
+@click.command("suite", cls=OneLineErrors, short_help="Launch the runs of a file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
+@ACCEPT_CODE_CHANGE
+def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
+    """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report."""
+    from jobs import suite as suites
+    from jobs.after.warehouse import compare_and_report
+    from jobs.command import launch_errors_in_one_line
+    from jobs.run import submissions
+
+    if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
+        raise click.UsageError(
+            f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night with: "
+            f"python -m jobs nightly --suite {file} --date {tag[:10]}"
+        )
+    with launch_errors_in_one_line():
+        chosen = suites.begun_earlier(suites.read(file), tag)
+        runs = suites.launch(chosen, tag, accept_code_change=accept)
+    page = chosen.output / f"{chosen.name}.html"
+    if any(submissions.read(run) for run in runs):
+        folders = " ".join(str(run.path) for run in runs)
+        click.echo(f"Once their jobs have ended:\n  python -m warehouse.compare {folders}")
+        click.echo(f"  python -m warehouse.report {folders} -o {page}")
+        return
+    with launch_errors_in_one_line():
+        compare_and_report(runs, page)
+    click.echo(f"Report, with a viewer of every trace: {page}")
+
+
+@click.command(cls=OneLineErrors, short_help="Launch a suite for a night and judge it.")
+@click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file of launches, such as slurm/suites/nightly.toml.",
+)
+@click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
+@ACCEPT_CODE_CHANGE
+def nightly(suite: Path, night: datetime | None, accept: bool) -> None:
+    """Launch a suite for a night, and after it a job that compares the night with those before it.
+
+    Exit code of that job, or of this command where the runs are on this machine, 0: PASS; 1: FAIL; 3: WARN;
+    4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command itself ends with 0 once everything is submitted.
+    """
+    from jobs import nightly as nights
+    from jobs.command import launch_errors_in_one_line
+
+    evening = night.date() if night else nights.tonight()
+    with launch_errors_in_one_line():
+        launched = nights.launch(suite, evening, accept_code_change=accept)
+    if launched.verdict_job:
+        num_runs = counted(len(launched.runs), "run")
+        click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
+        return
+    with launch_errors_in_one_line():
+        try:
+            code = nights.conclude(str(suite), evening.isoformat())
+        except nights.NightFailed:
+            code = 1
+    sys.exit(code)
+
+
+@click.command(cls=OneLineErrors, short_help="Archive the runs of old nights.")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--keep-nights",
+    type=click.IntRange(1),
+    default=90,
+    show_default=True,
+    help="Number of nights, the newest, whose runs stay as they are.",
+)
+@click.option("--archive", type=click.Path(path_type=Path), help="Folder of the archives.  [default: FOLDER/archive]")
+@click.option("--yes", is_flag=True, help="Do it; without this it only says what it would do.")
+@click.option(
+    "--restore", metavar="RUN", multiple=True, help="Unpack this run's archive again instead; may be repeated."
+)
+def prune(folder: Path, keep_nights: int, archive: Path | None, yes: bool, restore: tuple[str, ...]) -> None:
+    """Archive the run folders of old nights; the database beside them keeps the results.
+
+    FOLDER is the output of the nightly suite. Only finished, graded and loaded runs of nights are archived. The
+    database forgets their steps, candidates, calls and prompts; no verdict of a night changes.
+    """
+    from jobs.nights import show_pruning
+
+    archives = archive or folder / "archive"
+    with show_pruning.errors_in_one_line():
+        if restore:
+            show_pruning.restore(restore, archives, folder)
+        else:
+            show_pruning.prune(folder, keep_nights, archives, is_agreed=yes)

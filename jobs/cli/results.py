@@ -1,0 +1,79 @@
+"""The commands after a run: its result, scores of its steps, and the comparison of tokens with another run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from harness.cli.command import OneLineErrors
+from harness.engines.settings import Kind
+from harness.plural import counted
+from jobs.arguments import RUN, run_folder
+
+
+@click.command(cls=OneLineErrors, short_help="Grade, load and print the result.")
+@RUN
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path),
+    help="Database to load the run into.  [default: beside the run folder]",
+)
+def finalize(run: Path, database: Path | None) -> None:
+    """Compact journals, grade, load the warehouse and print the result."""
+    from jobs.after.conclude import conclude
+    from jobs.command import launch_errors_in_one_line
+
+    with launch_errors_in_one_line():
+        conclude(str(run_folder(run).path), str(database) if database else None)
+
+
+@click.command(cls=OneLineErrors, short_help="Score steps with a reward model.")
+@RUN
+@click.option(
+    "--model", required=True, help="Process reward model in the form of Math-Shepherd: a Hugging Face id, or a folder."
+)
+@click.option(
+    "--engine",
+    "kind",
+    type=click.Choice(["vllm", "transformers"]),
+    default="vllm",
+    show_default=True,
+    help="Engine of the reward model.",
+)
+@click.option(
+    "--max-context", type=click.IntRange(16), default=4096, show_default=True, help="Longest judgment, in tokens."
+)
+@click.option("--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Judgments in flight.")
+def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int) -> None:
+    """Score a run's stored steps and candidates with a process reward model, for the warehouse to load."""
+    from harness.weights import models
+    from jobs.after import score as scoring
+
+    try:
+        source = scoring.source(models.resolve(model))
+        judged, refused = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
+    except (ValueError, models.ModelUnavailable) as error:
+        raise click.UsageError(str(error)) from error
+    too_long = f"; {counted(refused, 'was', 'were')} too long for the model" if refused else ""
+    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}\n  python -m warehouse.load {run}")
+
+
+@click.command(cls=OneLineErrors, short_help="Check that two runs emitted the same tokens.")
+@RUN
+@click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def lossless(run: Path, baseline: Path) -> None:
+    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ."""
+    from jobs.after.lossless import compare
+
+    try:
+        pairs = compare(run_folder(run), run_folder(baseline))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    differing = [pair for pair in pairs if pair.first_divergence is not None]
+    click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
+    for pair in differing:
+        lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"
+        click.echo(f"  {pair.problem_id} {pair.sample_index}: differ from token {pair.first_divergence} ({lengths})")
+    sys.exit(bool(differing) or not pairs)

@@ -1,0 +1,85 @@
+"""The commands that watch a run: status and logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.cli.command import OneLineErrors
+from jobs.arguments import RUN, check_shard, run_folder
+from jobs.run.folder import RunFolder, is_readable_run
+
+FOLLOW_SECONDS = 30.0
+"""Time between two looks of `status --follow`."""
+
+
+@click.command(cls=OneLineErrors, short_help="Print the status of a run.")
+@click.argument(
+    "runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, readable=False, path_type=Path)
+)
+@click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
+def status(runs: tuple[Path, ...], follow: bool) -> None:
+    """Print the status of runs: their shards, their pace, what failed and why.
+
+    Of several paths, such as runs/*, those that are not run folders are skipped.
+    """
+    import time
+
+    from rich.console import Console
+
+    from jobs.watch import show
+    from jobs.watch.status import Watch
+
+    folders, console = _run_folders(runs), Console(highlight=False)
+    watch = Watch(folders)
+    while True:
+        statuses = watch.read()
+        for number, run_status in enumerate(statuses):
+            if number:
+                console.print()
+            show.print_status(run_status, console)
+        if not (follow and any(run_status.may_progress for run_status in statuses)):
+            return
+        if any(run_status.slurm_error for run_status in statuses):
+            console.print(f"The runs are still followed; the next look is in {FOLLOW_SECONDS:g} s.")
+        time.sleep(FOLLOW_SECONDS)
+
+
+def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
+    if len(paths) == 1:
+        return [run_folder(paths[0])]
+    readable = {path for path in paths if is_readable_run(path)}
+    if not readable:
+        raise click.UsageError(f"none of the {len(paths)} paths is a run folder that you may read")
+    if skipped := [str(path) for path in paths if path not in readable]:
+        click.echo(f"skipped, not a run folder: {', '.join(skipped)}", err=True)
+    return [RunFolder(path) for path in paths if path in readable]
+
+
+@click.command(cls=OneLineErrors, short_help="Print the end of a worker's log.")
+@RUN
+@click.argument("shard", type=int, required=False)
+@click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
+def logs(run: Path, shard: int | None, lines: int) -> None:
+    """Print the end of the log of a shard's latest worker, or of every shard that has stopped."""
+    from jobs.submission import old_logs
+    from jobs.watch.reasons import log_path
+    from jobs.watch.status import status as read_status
+
+    folder = run_folder(run)
+    if shard is not None:
+        check_shard(folder, shard)
+    chosen = [s for s in read_status(folder).shards if (s.state == "stopped" if shard is None else s.shard == shard)]
+    if not chosen:
+        click.echo("No shard has stopped; name a shard to see its log.")
+    for shard_status in chosen:
+        path = log_path(folder, shard_status.task) if shard_status.task else None
+        text = (
+            "" if path is None else path.read_text("utf-8", "replace") if path.exists() else old_logs.merged_log(path)
+        )
+        if path is not None and (text or path.exists()):
+            click.echo(f"== shard {shard_status.shard}: {path}")
+            click.echo("\n".join(text.splitlines()[-lines:]))
+        else:
+            click.echo(f"No log of a Slurm job for shard {shard_status.shard}; all logs are in {folder.logs_dir}.")

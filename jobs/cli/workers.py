@@ -1,0 +1,122 @@
+"""The commands that start, cancel and resume the workers of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.cli.command import OneLineErrors
+from harness.plural import counted
+from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, check_shard, run_folder
+from jobs.run.folder import RunFolder
+
+
+@click.command(cls=OneLineErrors, short_help="Run one shard in this process.")
+@RUN
+@click.argument("shard", type=int)
+@ACCEPT_CODE_CHANGE
+def worker(run: Path, shard: int, accept: bool) -> None:
+    """Run the unfinished samples of one shard in this process."""
+    from jobs.run import codes
+    from jobs.run.wording import OtherPrompts
+    from jobs.work.worker import run_shard
+
+    folder = run_folder(run)
+    check_shard(folder, shard)
+    try:
+        if accept:
+            _check_code(folder, accept=True, goes_on=True)
+        num_ended = run_shard(str(folder.path), shard)
+    except (OtherPrompts, codes.CodeChanged) as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(f"{counted(num_ended, 'sample')} ended")
+
+
+@click.command(cls=OneLineErrors, short_help="Cancel a run's Slurm jobs.")
+@RUN
+def cancel(run: Path) -> None:
+    """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it.
+
+    A job that it shares with other runs of its suite goes on with those, and passes over this one.
+    """
+    from jobs.slurm import client
+    from jobs.submission import canceling
+
+    folder = run_folder(run)
+    try:
+        others = canceling.cancel(folder)
+    except canceling.Finished as finished:
+        click.echo(str(finished))
+        return
+    except (canceling.NotSubmitted, canceling.NotPermitted) as error:
+        raise click.UsageError(str(error)) from error
+    except client.SlurmError as error:
+        raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
+    if others:
+        click.echo(f"the jobs that it shared go on with {', '.join(others)}")
+    click.echo(f"canceled; to resume:  python -m jobs resume {run}")
+
+
+@click.command(cls=OneLineErrors, short_help="Submit the shards that are left.")
+@RUN
+@ACCEPT_CODE_CHANGE
+def resume(run: Path, accept: bool) -> None:
+    """Submit the shards that are neither finished nor running or queued, with the options of the last submission."""
+    from jobs.run import submissions
+
+    folder = run_folder(run)
+    if not submissions.read(folder):
+        raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
+    _submit_unfinished(folder, accept=accept)
+
+
+@click.command("retry-failed", cls=OneLineErrors, short_help="Retry samples that ended in an error.")
+@RUN
+@click.option(
+    "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."
+)
+@ACCEPT_CODE_CHANGE
+def retry_failed(run: Path, at_most: int, accept: bool) -> None:
+    """Retry samples that ended in an error; a sample that is out of retries stays as data."""
+    from jobs.command import launch_errors_in_one_line
+    from jobs.run import retries, submissions
+
+    folder = run_folder(run)
+    if submissions.read(folder):
+        with launch_errors_in_one_line():
+            _check_code(folder, accept=accept, goes_on=True)
+    granted = retries.grant(folder, at_most)
+    exhausted = counted(granted.num_exhausted, "is", "are") + f" out of retries (--at-most {at_most})"
+    retried = counted(len(granted.retried), "failed sample")
+    click.echo(f"retrying {retried}" + (f"; {exhausted}" if granted.num_exhausted else ""))
+    if submissions.read(folder):
+        _submit_unfinished(folder, accept=accept)
+    elif granted.retried:
+        click.echo("to run them, run the launch command of the run again")
+
+
+def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
+    from rich.console import Console
+
+    from jobs.command import launch_errors_in_one_line
+    from jobs.launching import print_dispatched
+    from jobs.run import submissions
+    from jobs.submission.dispatch import dispatch
+
+    last = submissions.read(run)[-1]
+    with launch_errors_in_one_line():
+        _check_code(run, accept=accept)
+        per_task = last.shards_per_task, last.workers_per_task
+        dispatched = dispatch(run, last.options, *per_task, accept_code_change=accept)
+    print_dispatched(dispatched, run, Console(highlight=False))
+
+
+def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
+    """Say what is to be said of the code that worked on a run. Raises CodeChanged, a ValueError."""
+    from jobs.run import codes
+
+    if notice := codes.check(run, accept=accept, goes_on=goes_on):
+        click.echo(notice, err=True)
+    if goes_on:
+        codes.claim(run, accept=accept)
