@@ -74,7 +74,7 @@ def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, *
 
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
-    from jobs.launching import sbatch_options
+    from jobs.preparation import sbatch_options
     from jobs.submission.submit import ControllerSilent, resolve
 
     try:

@@ -7,37 +7,45 @@ console that it is given and raises; only a command exits.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from harness.checks.storage import ONE_NODE, locks_of_one_node
-from harness.engines import placement, stall
-from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
+from harness.engines import placement
+from harness.launch_options import PartialLaunch
 from harness.plural import counted
-from harness.sizing import job_cards
 from jobs.after import warehouse
 from jobs.after.conclude import report
-from jobs.run import codes, locks, shards
+from jobs.preparation import PreparedLaunch, prepare, sbatch_options
+from jobs.run import codes, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
-from jobs.run.plan import RunPlan, plan
-from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
-from jobs.slurm import profiles
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
-from jobs.submission.submit import Job, num_cards, resolve, submit_here
+from jobs.submission.submit import Job, submit_here
 from jobs.watch.follow import follow
+
+__all__ = [
+    "LaunchFailed",
+    "PreparedLaunch",
+    "Workers",
+    "conclude",
+    "create",
+    "prepare",
+    "preview",
+    "print_dispatched",
+    "print_plan",
+    "print_what_is_left",
+    "reason_of",
+    "sbatch_options",
+    "start",
+]
 
 
 class LaunchFailed(RuntimeError):
@@ -45,95 +53,6 @@ class LaunchFailed(RuntimeError):
 
     The message says what failed and what to do.
     """
-
-
-@dataclass(frozen=True)
-class PreparedLaunch:
-    """A launch that was found to be valid: what it comes to, where it goes, and what sbatch is told."""
-
-    launch: Launch
-    cluster: Cluster
-    plan: RunPlan
-    sbatch: dict[str, Any]
-    sizes: Sequence[str] = ()
-    """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
-    code_notice: str | None = None
-    """What is to be said of the code that worked on the run before; None where it is this code."""
-
-    @property
-    def run(self) -> RunFolder:
-        """The run folder, which may not exist yet."""
-        return RunFolder(self.launch.output / self.plan.spec.run_id)
-
-    @property
-    def num_shards(self) -> int:
-        """The number of shards: no more than there are samples."""
-        return min(self.launch.shards, self.plan.spec.num_samples)
-
-
-def prepare(launch: Launch) -> PreparedLaunch:
-    """Resolve a launch without writing anything.
-
-    Raises ValueError (CodeChanged is one), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseFailed, each with
-    one line.
-    """
-    _check_output(launch.output)
-    stall.limit_seconds()  # of the engines, which start long after this
-    sbatch = sbatch_options(launch)
-    cluster = resolve(launch.cluster)
-    planned = plan(launch, cluster)
-    if cluster == "slurm":
-        _check_cards(launch, planned.spec, sbatch)
-    sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
-    run = RunFolder(launch.output / planned.spec.run_id)
-    notice = codes.check(run, accept=launch.accept_code_change)
-    prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice)
-    database = warehouse.database_of(prepared.run)
-    if database.exists():  # hours of work end in it
-        warehouse.check(database)
-    return prepared
-
-
-def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> None:
-    """Raise ValueError where a worker would have fewer cards than its engines, as far as sbatch's options tell."""
-    of_worker, needed = job_cards.cards_of_worker(sbatch, launch.workers_per_task), num_cards(spec)
-    if of_worker is None:
-        return
-    placement.check(spec.engine.cards, of_worker.count, "a worker has")
-    if launch.workers_per_task > 1 and of_worker.count < needed:
-        raise ValueError(
-            f"--workers-per-task {launch.workers_per_task}: a worker has {counted(of_worker.count, 'GPU')} then, and "
-            f"its engines need {needed}; {_most_workers(sbatch, needed)}"
-        )
-
-
-def _most_workers(sbatch: Mapping[str, Any], needed: int) -> str:
-    """Return in words how many workers that need so many cards fit into one task."""
-    task = job_cards.cards_of_worker(sbatch)
-    most = task.count // needed if task is not None else 0
-    return f"valid: at most {most}" if most else "ask for more GPUs"
-
-
-def _check_output(folder: Path) -> None:
-    """Raise ValueError where run folders cannot be written, before hours of work are spent."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    if not existing.is_dir():
-        raise ValueError(f"--output {folder}: {existing} is not a folder")
-    try:
-        with tempfile.TemporaryFile(dir=existing) as file:  # permissions do not tell, nor do they bind root
-            file.write(b"\n")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ValueError(f"--output {folder}: cannot write in {existing}: {reason}; choose another folder") from error
-    try:
-        locks.check(existing)
-    except locks.LocksRefused as error:
-        raise ValueError(f"--output {folder}: {error}") from error
-
-
-def sbatch_options(launch: PartialLaunch) -> dict[str, Any]:
-    """Return the options for sbatch by sbatch's names: the profile, `--slurm`, and the flags. Raises ValueError."""
-    return profiles.sbatch_options(launch.profile, launch.slurm, {word: launch.sbatch.get(word) for word in SBATCH})
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:

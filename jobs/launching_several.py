@@ -14,7 +14,8 @@ from rich.console import Console
 
 from harness.launch_options import Cluster
 from jobs import launching
-from jobs.launching import LaunchFailed, PreparedLaunch
+from jobs.launching import LaunchFailed
+from jobs.preparation import PreparedLaunch
 from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder

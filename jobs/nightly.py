@@ -25,11 +25,12 @@ from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
 from jobs import launching_several, suite
 from jobs.after import warehouse
-from jobs.launching import LaunchFailed, PreparedLaunch
+from jobs.launching import LaunchFailed
 from jobs.nights import completing, page, recovery, telling
 from jobs.nights.record import NightRecord
 from jobs.nights.recovery import Gap
 from jobs.nights.verdict_job import VerdictJobs
+from jobs.preparation import PreparedLaunch
 from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder

@@ -28,9 +28,9 @@ from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
 from jobs import launching, launching_several
-from jobs.launching import PreparedLaunch
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
+from jobs.preparation import PreparedLaunch
 from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
