@@ -151,6 +151,7 @@ def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:
         else:
             if launched.verdict_job is not None:
                 return _hand_on(record, launched.verdict_job, launched.notice)
+            record.append("handed on", job=None)
             return _conclude(path, night, confirmed=True, is_job=is_job)
     warehouse.print_verdict(verdict)
     words = verdict.verdict, warehouse.markdown_of(verdict)

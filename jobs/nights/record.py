@@ -7,7 +7,7 @@ who launches a night again asks for it anew.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,11 @@ class NightRecord:
     def told(self) -> str | None:
         """The verdict that was told last, since the night was first launched."""
         return next((record["verdict"] for record in reversed(list(self._every())) if record["event"] == "told"), None)
+
+    def verdict_job(self, jobs: Sequence[str]) -> dict[str, Any] | None:
+        """Return what the last of these verdict jobs waits for, whichever launch of the night submitted it."""
+        of_these = [r for r in self._every() if r["event"] == "verdict job" and r["job"] in jobs]
+        return next(iter(reversed(of_these)), None)
 
     def _every(self) -> Iterator[dict[str, Any]]:
         return (record for record in read_records(self.path) if isinstance(record, dict) and "event" in record)

@@ -44,8 +44,8 @@ class VerdictJobs:
             own = client.this_job()
             queued = [task for task in client.queue([self.name]) if task.job_id != own]
             waiting = [task for task in queued if not task.is_held and task.state == "PENDING" and not task.colleague]
-            last = self.record.last("verdict job")
-            if last and not set(jobs) - set(last["after"]) and any(task.job_id == last["job"] for task in waiting):
+            last = self.record.verdict_job([task.job_id for task in waiting])
+            if last and not set(jobs) - set(last["after"]):
                 return last["job"], ", which was waiting for them already"
             running = [task.job_id for task in queued if task.state != "PENDING"]
             job = self._submit({"dependency": f"afterany:{':'.join([*jobs, *running])}"} if [*jobs, *running] else {})
@@ -53,10 +53,7 @@ class VerdictJobs:
             # A colleague's, which only they can cancel, finds the verdict and judges again.
             client.cancel_tasks([task for task in queued if task.state == "PENDING" and not task.colleague])
             self._submit_successor(job)
-            is_replaced = last is not None and any(task.job_id == last["job"] for task in waiting)
-            notice = (
-                f" (instead of job {last['job']}, which did not wait for all of them)" if last and is_replaced else ""
-            )
+            notice = f" (instead of job {last['job']}, which did not wait for all of them)" if last else ""
             return job, notice + (f"; job {', '.join(running)} was giving one" if running else "")
 
     def ensure_successor(self) -> None:

@@ -67,6 +67,7 @@ def test_a_drop_is_confirmed_by_a_second_run_and_fails_the_night(suite: Path, mo
         nightly.conclude(str(suite), night.isoformat())
     assert verdict(suite, night).startswith("**FAIL")
     assert "confirmed by a re-run" in verdict(suite, night)
+    assert "Recovered" not in verdict(suite, night), "nothing died"
     again = {run.path.name: run for run in run_folders([suite.parent / "runs"])}.keys() - before
     assert len(again) == 2, "only what was suspicious was run again"
     tags = {run.spec().tag for run in run_folders([suite.parent / "runs"]) if run.path.name in again}

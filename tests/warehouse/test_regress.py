@@ -152,6 +152,14 @@ def test_a_slow_drift_warns_where_no_night_fails() -> None:
     assert any(reason.startswith("drift: −") for reason in cell.reasons)
 
 
+def test_a_night_that_failed_is_no_drift_of_the_nights_after_it() -> None:
+    rng = np.random.default_rng(5)
+    failed = [[night(8, batch(rng, worse(30)), reruns=(batch(rng, worse(30)),))]]
+    after = [[night(9 + i, batch(rng))] for i in range(6)]
+    verdicts = replay([*usual_nights(8), *failed, *after])[8:]
+    assert [verdict.verdict for verdict in verdicts] == ["FAIL"] + ["PASS"] * 6
+
+
 def test_greedy_decoding_that_emits_other_tokens_warns() -> None:
     rng = np.random.default_rng(1)
     nights = [[night(i, batch(rng, emitted_tokens=500.0))] for i in range(6)]

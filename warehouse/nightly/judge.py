@@ -116,7 +116,7 @@ def judge(
     cells = [
         result
         if isinstance(result, CellVerdict)
-        else _closing(result, rejected, len(tested), earlier[result.night.cell] if seeks_drift else ())
+        else _closing(result, rejected, len(tested), _levels(result.night, earlier, spoilt) if seeks_drift else ())
         for result in opening.values()
     ]
     cells += _missing(tonight, earlier)
@@ -198,7 +198,7 @@ def _p_values(batch: Batch, usual: Batch) -> dict[Side, float]:
 
 
 def _closing(
-    tested: _Tested, adjusted: Mapping[Side, Mapping[str, float]], num_tested: int, earlier: Sequence[CellNight]
+    tested: _Tested, adjusted: Mapping[Side, Mapping[str, float]], num_tested: int, levels: Sequence[CellNight]
 ) -> CellVerdict:
     night, usual = tested.night, tested.usual
     drop, rise = (adjusted[side][night.cell] for side in _SIDES)
@@ -216,7 +216,7 @@ def _closing(
     if needs_rerun:
         reasons.append(("INCONCLUSIVE", f"{_points(difference)} is suspicious: run the cell again with another seed"))
     if not is_drop:
-        reasons += [("WARN", phrase) for phrase in _drift(night, earlier)]
+        reasons += [("WARN", phrase) for phrase in _drift(levels)]
     verdict: Verdict = min((verdict for verdict, _ in reasons), key=_SEVERITY.index, default="PASS")
     return CellVerdict(
         night.cell,
@@ -233,9 +233,19 @@ def _closing(
     )
 
 
-def _drift(night: CellNight, earlier: Sequence[CellNight]) -> list[str]:
-    """Return a phrase where the scores of the segment have more than one level."""
-    complete = [n for n in (*segment(night, earlier), night) if n.is_complete]
+def _levels(
+    night: CellNight, earlier: Mapping[str, Sequence[CellNight]], spoilt: frozenset[tuple[str, date]]
+) -> list[CellNight]:
+    """Return the nights of a segment that drift is sought in: the baseline and tonight.
+
+    A night that failed was an alarm of its own; left in, it would be a level that each later night is warned of.
+    """
+    before = [n for n in segment(night, earlier.get(night.cell, ())) if (n.cell, n.night) not in spoilt]
+    return [n for n in (*before, night) if n.is_complete]
+
+
+def _drift(complete: Sequence[CellNight]) -> list[str]:
+    """Return a phrase where the scores of these nights have more than one level."""
     scores = np.array([n.first.score for n in complete])
     starts = change_points(scores, np.array(night_noise(complete)), DRIFT_PENALTY)
     if not starts:

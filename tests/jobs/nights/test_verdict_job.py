@@ -62,6 +62,7 @@ def test_the_job_is_light_and_a_second_one_takes_its_place(cluster: Cluster) -> 
 
 def test_launched_again_a_job_that_waits_for_everything_is_kept(cluster: Cluster, slurm: FakeSlurm) -> None:
     cluster.verdicts.behind(["7", "9"])
+    cluster.verdicts.record.append("launched", runs={}, requests={})
     slurm.prints(squeue=queued("51", "52"))
     assert cluster.verdicts.behind(["9"]) == ("51", ", which was waiting for them already")
     assert len(cluster.jobs) == 2
@@ -69,6 +70,7 @@ def test_launched_again_a_job_that_waits_for_everything_is_kept(cluster: Cluster
 
 def test_launched_again_a_job_that_waits_for_old_jobs_is_replaced(cluster: Cluster, slurm: FakeSlurm) -> None:
     cluster.verdicts.behind(["7"])
+    cluster.verdicts.record.append("launched", runs={}, requests={})
     slurm.prints(squeue=queued("51", "52"), scancel="")
     job, notice = cluster.verdicts.behind(["7", "12"])
     assert (job, notice) == ("53", " (instead of job 51, which did not wait for all of them)")
