@@ -11,9 +11,9 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -23,6 +23,7 @@ from harness.methods.values import Parameter
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS
+from jobs.run.identity import added_later, chosen_on_the_node, derived, digest_of, identity_of
 
 SPEC_VERSION = 1
 
@@ -31,34 +32,6 @@ _LEFT_OUT_OF_ENGINE = (
     "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel"
 )  # fmt: skip
 """Fields that are not written where they are None, because versions that do not know them read the file too."""
-
-_T = TypeVar("_T")
-
-
-def _added_later(default: _T, *equal_to_default: _T) -> _T:
-    """Declare a field that was added after runs existed: at its default it is left out of the run id.
-
-    Every field that is added from now on is declared so. `equal_to_default` are values that say in words what the
-    default means, and are left out of the run id too.
-    """
-    metadata = {"identity": "unless default", "equal_to_default": equal_to_default}
-    declared: _T = field(default=default, metadata=metadata)
-    return declared
-
-
-def _chosen_on_the_node(counts_as: int) -> int | None:
-    """Declare a field whose default was `counts_as` before nodes chose it: the run id still counts None as that.
-
-    Where it is None it is left out of spec.json, so that earlier versions read their own default.
-    """
-    declared: int | None = field(default=None, metadata={"none_counts_as": counts_as})
-    return declared
-
-
-def _derived(default: _T) -> _T:
-    """Declare a field that follows from the others, and so is never part of the run id."""
-    declared: _T = field(default=default, metadata={"identity": "never"})
-    return declared
 
 
 @dataclass(frozen=True)
@@ -73,7 +46,7 @@ class ModelSpec:
     revision: str | None
     fingerprint: str
     """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
-    training: str | None = _derived(None)
+    training: str | None = derived(None)
     """Hash of the data that it was trained on, where its folder says so (training.json)."""
 
 
@@ -89,7 +62,7 @@ class AdapterSpec:
     fingerprint: str
     """Content hash of its weights and configuration."""
     rank: int
-    training: str | None = _derived(None)
+    training: str | None = derived(None)
     """Hash of the data that it was trained on, where its folder says so."""
 
 
@@ -104,28 +77,28 @@ class EngineSpec:
     dtype: str = "auto"
     max_context: int | None = None
     """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
-    draft_tensor_parallel: int | None = _chosen_on_the_node(counts_as=1)
+    draft_tensor_parallel: int | None = chosen_on_the_node(counts_as=1)
     """GPUs that the draft is split over; None: chosen on the node, and recorded in the attempt."""
-    target_tensor_parallel: int | None = _chosen_on_the_node(counts_as=1)
+    target_tensor_parallel: int | None = chosen_on_the_node(counts_as=1)
     draft_memory: float | None = None
     """Share of a GPU's memory (or of the KV-cache memory on a CPU) that the draft engine may use; None: chosen on the
     node."""
     target_memory: float | None = None
-    spec_decode: str | None = _added_later(None)
+    spec_decode: str | None = added_later(None)
     """Who proposes tokens to the target: `draft`, `ngram`, `suffix`, `eagle3` or `mtp`; None: no token-level
     speculation."""
-    spec_tokens: int | None = _added_later(None)
+    spec_tokens: int | None = added_later(None)
     """Number of tokens proposed at a time."""
-    spec_sampling: str | None = _added_later(None, "greedy")
+    spec_sampling: str | None = added_later(None, "greedy")
     """How a model draws the tokens that it proposes, `greedy` or `probabilistic`; None: no model proposes, or the run
     is older than this field, and then it is greedy."""
-    logprobs: bool | None = _added_later(None)
+    logprobs: bool | None = added_later(None)
     """Whether the mean log-probability of candidates is asked for; None: where the method reads it."""
-    take_turns: bool = _added_later(False)
+    take_turns: bool = added_later(False)
     """True if draft and target never run at the same time."""
-    draft_gpus: tuple[int, ...] | None = _added_later(None)
+    draft_gpus: tuple[int, ...] | None = added_later(None)
     """Numbers of the draft's cards among the worker's; None: both engines on the same cards."""
-    target_gpus: tuple[int, ...] | None = _added_later(None)
+    target_gpus: tuple[int, ...] | None = added_later(None)
 
     @property
     def cards(self) -> dict[Role, tuple[int, ...] | None]:
@@ -162,14 +135,14 @@ class RunSpec:
     """Samples in flight at once on one worker."""
     prompt_hash: str
     preset: str | None = None
-    tag: str | None = _added_later(None)
+    tag: str | None = added_later(None)
     """A label that makes runs distinct that are otherwise equal, such as two nights'; it is part of the seeds."""
-    selection: AdapterSpec | None = _added_later(None)
+    selection: AdapterSpec | None = added_later(None)
     """Adapter of the target for choosing among drafts; None: the target chooses without one."""
-    prompts: Prompts | None = _derived(None)
+    prompts: Prompts | None = derived(None)
     """The whole wording of `--prompts`, so that no worker needs the file; None: the built-in one. In the run id,
     `prompt_hash` stands for it."""
-    speculator: ModelSpec | None = _added_later(None)
+    speculator: ModelSpec | None = added_later(None)
     """Weights that propose tokens in the target's engine (`--spec-model`); None: the draft, the target's own layers, or
     no weights at all. They have no part in what is written, and so none in sample ids."""
     version: int = SPEC_VERSION
@@ -192,8 +165,8 @@ class RunSpec:
     @property
     def run_id(self) -> str:
         """`<dataset>-<method>-<8 hex digits>`: readable, and equal for equal specifications."""
-        identity = {**_identity(self), "params": run_identity(self.method, self.params)}
-        return f"{self.dataset}-{self.method}-{_digest(identity)[:8]}"
+        identity = {**identity_of(self), "params": run_identity(self.method, self.params)}
+        return f"{self.dataset}-{self.method}-{digest_of(identity)[:8]}"
 
     def sample_ids(self, problem: Problem) -> list[str]:
         """Return the ids of all samples of a problem, by sample index; 16 hex digits each.
@@ -302,21 +275,3 @@ class Attempt:
     """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
     other_codes: Sequence[str] = ()
     """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
-
-
-def _identity(record: Any) -> dict[str, Any]:
-    """Return the fields that tell specifications apart, by name, without those that their metadata leaves out."""
-    identity = {}
-    for declared in fields(record):
-        value, rule = getattr(record, declared.name), declared.metadata.get("identity", "always")
-        if value is None:
-            value = declared.metadata.get("none_counts_as")
-        as_before = (declared.default, *declared.metadata.get("equal_to_default", ()))
-        if rule == "never" or (rule == "unless default" and value in as_before):
-            continue
-        identity[declared.name] = _identity(value) if is_dataclass(value) else value
-    return identity
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=dict).encode()).hexdigest()
