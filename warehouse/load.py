@@ -19,8 +19,6 @@ import click
 from harness.plural import counted
 from jobs.nights import archive
 from jobs.run.folder import RunFolder, run_folders
-from jobs.run.folder import RunForbidden as PlanForbidden
-from jobs.run.spec import RunSpec
 from warehouse.database import (
     WAIT_SECONDS,
     Connection,
@@ -30,40 +28,23 @@ from warehouse.database import (
     former_runs,
     reader,
     rebuilder,
-    rows,
-    run_tables,
-    transaction,
     writer,
 )
 from warehouse.display import printable
-from warehouse.errors import one_line
-from warehouse.loading import convert
 from warehouse.loading.load_report import LoadReport, describe, describe_copies, describe_skipped, report_on
+from warehouse.loading.replacement import RunForbidden, RunUnreadable, check_folder, load_into
 from warehouse.loading.run_files import LoadedFile
-from warehouse.loading.staging import UNREADABLE, Plan, Staged, fingerprints, read_plan, stage, stage_rows
+from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
 from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
-from warehouse.schema import FILLING, SCHEMA_VERSION, sql_of
+from warehouse.schema import SCHEMA_VERSION
 
 _PUBLISH_SECONDS = 60.0
 """Readers see a loaded run after at most this time and the time of one more run."""
-_SAME_SPECIFICATION = """
-SELECT run_id, folder,
-    coalesce((SELECT list(attempt_id) FROM attempt WHERE attempt.run_id = run.run_id), []) AS attempts
-FROM run WHERE spec_id = $spec_id AND run_id <> $run_id ORDER BY run_id
-"""
 __all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
 _logger = logging.getLogger(__name__)
 Outcome = LoadReport | WarehouseError
 _COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
 """Exit codes."""
-
-
-class RunUnreadable(WarehouseError):
-    """A run's plan cannot be read, or its rows do not fit the tables; the message is one line."""
-
-
-class RunForbidden(RunUnreadable):
-    """The user may not read a file of the run."""
 
 
 def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
@@ -171,7 +152,7 @@ def is_up_to_date(connection: Connection, folder: RunFolder) -> bool:
 def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:
     started = time.perf_counter()
     try:
-        _check_folder(connection, folder)
+        check_folder(connection, folder)
         loaded_files = _loaded_files(connection, folder.path.name)
         if not loaded_files or _hashes(fingerprints(folder)) != _hashes(loaded_files):
             return None
@@ -199,82 +180,8 @@ def _load_some(
     yield from outcomes
 
 
-def load_into(connection: Connection, folder: RunFolder) -> LoadReport:
-    """Replace what an open warehouse holds of a run by the run's files. Raises RunUnreadable."""
-    started = time.perf_counter()
-    _check_folder(connection, folder)
-    try:
-        files, plan = fingerprints(folder), read_plan(folder)
-        try:
-            staged = _replace(connection, folder, plan, files, read_each=False)
-        except UNREADABLE:  # perhaps one trace file is damaged: read them one by one
-            staged = _replace(connection, folder, plan, files, read_each=True)
-    except (PermissionError, PlanForbidden) as error:
-        raise RunForbidden(f"{folder.path} cannot be loaded: {one_line(error)}") from error
-    except UNREADABLE as error:
-        raise RunUnreadable(f"{folder.path} cannot be loaded: {one_line(error)}") from error
-    return report_on(connection, folder.path.name, staged, started, unchanged=False)
-
-
-def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tuple[list[str], list[str]]:
-    """Return the runs of the database that are this one under another name: former names, and copies that exist.
-
-    They have the same specification and an attempt in common or, where either has none, nothing finished that could be
-    lost.
-    """
-    attempts = {path.stem for path in folder.trace_files()}
-    former, copies = [], []
-    for row in rows(connection, _SAME_SPECIFICATION, {"spec_id": spec.run_id, "run_id": folder.path.name}):
-        name, other, loaded = str(row["run_id"]), RunFolder(Path(str(row["folder"]))), row["attempts"]
-        assert isinstance(loaded, list)
-        is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
-        if is_same_folder or not other.exists():
-            if not loaded or not attempts.isdisjoint(loaded):
-                former.append(name)
-        elif not attempts.isdisjoint(loaded):
-            copies.append(name)
-    return former, copies
-
-
-def _replace(
-    connection: Connection, folder: RunFolder, plan: Plan, files: list[LoadedFile], *, read_each: bool
-) -> Staged:
-    run_id, now = folder.path.name, convert.utc(time.time())
-    staged = stage(connection, folder, plan, files, convert.run_row(folder, plan.spec, now), read_each=read_each)
-    former, copies = _namesakes(connection, folder, plan.spec)
-    staged.former_names, staged.copies = tuple(former), tuple(copies)
-    file_rows = [convert.file_row(run_id, file, now) for file in staged.files]
-    stage_rows(connection, "loaded_file", file_rows)
-    with transaction(connection):
-        for name in former:
-            _delete_run(connection, name)
-        replace_run(connection, run_id)
-    return staged
-
-
-def replace_run(connection: Connection, run_id: str) -> None:
-    """Replace what the warehouse holds of a run by the staged run, in the caller's transaction."""
-    _delete_run(connection, run_id)
-    connection.execute("SET VARIABLE loading_run = $run_id", {"run_id": run_id})
-    for name in FILLING:
-        connection.execute(sql_of(name))
-
-
-def _delete_run(connection: Connection, run_id: str) -> None:
-    for table in run_tables(connection):
-        connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
-
-
 def _hashes(files: Iterable[LoadedFile]) -> dict[str, str]:
     return {file.name: file.sha256 for file in files}
-
-
-def _check_folder(connection: Connection, folder: RunFolder) -> None:
-    """Raise RunUnreadable where a run of this name was loaded from another folder that still exists."""
-    for row in rows(connection, "SELECT folder FROM run WHERE run_id = $run_id", {"run_id": folder.path.name}):
-        other = RunFolder(Path(str(row["folder"])))
-        if other.path != folder.path.resolve() and other.exists():
-            raise RunUnreadable(f"{folder.path} has the name of a run that is loaded from another folder: {other.path}")
 
 
 def _loaded_files(connection: Connection, run_id: str) -> list[LoadedFile]:
