@@ -26,8 +26,10 @@ _HASHED = (
     "grading",
     "jobs/work",
     "jobs/after/grading.py",
-    *(f"jobs/run/{name}.py" for name in ("endings", "grades", "journal", "records", "spec", "state", "trace_files")),
-)
+    *(f"jobs/run/{name}.py" for name in (
+        "endings", "grades", "identity", "journal", "journal_writer", "records", "spec", "state", "trace_files",
+    )),
+)  # fmt: skip
 """Folders and files of the project that are hashed, but for those below."""
 _LEFT_OUT = (
     *(f"harness/{name}" for name in ("acceptance", "bench", "checks", "cli", "demo_pair", "papers", "training")),

@@ -20,7 +20,7 @@ from harness.problems.problem import Problem
 from jobs.run import codes, shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
-from jobs.run.journal import JournalWriter
+from jobs.run.journal_writer import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.wording import check_prompts
 from jobs.work.attempt import new_attempt

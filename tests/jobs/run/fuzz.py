@@ -28,7 +28,8 @@ from jobs.run.endings import granted_retries, read_endings
 from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
 from jobs.run.grades import GradesError, grade_files, read_grades
-from jobs.run.journal import Journal, JournalWriter, parse_journal, read_journal, trace_from_dict
+from jobs.run.journal import Journal, parse_journal, read_journal, trace_from_dict
+from jobs.run.journal_writer import JournalWriter
 from jobs.run.records import counting_records
 from jobs.run.shared_jobs import SharedJob
 from jobs.run.spec import Attempt, EngineSpec
