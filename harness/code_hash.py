@@ -37,7 +37,7 @@ _LEFT_OUT = (
     *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "hub_rows", "selections")),
     *(f"harness/{name}.py" for name in (
         "__main__", "code_hash", "doctor", "drivers", "environment", "hardware", "installation", "latency", "launch",
-        "launch_options", "plural", "project", "published_prompts", "reproduce", "rewards", "train",
+        "launch_flags", "launch_options", "plural", "project", "published_prompts", "reproduce", "rewards", "train",
     )),
     "harness/sizing/__main__.py",
     "harness/sizing/report.py",

@@ -8,10 +8,8 @@ and is passed on as it is. Every flag of `harness.launch` is declared here with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, time
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -25,72 +23,28 @@ from pydantic import (
 )
 
 from harness.cli.presets import presets
-from harness.engines import placement
-from harness.methods import METHODS
+from harness.launch_flags import (
+    SBATCH,
+    BadLaunch,
+    Cluster,
+    DataType,
+    DraftSampling,
+    EngineChoice,
+    Flag,
+    Proposer,
+    as_list_text,
+    as_words,
+    card_numbers,
+    error_in_one_line,
+    existing_path,
+    from_toml,
+    with_widths_of_named_gpus,
+)
 from harness.methods.ranges import flag
 from harness.methods.values import Parameter, method_parameters, parameter_names, switch_names
-from harness.plural import counted
 from harness.problems.benchmarks import DATASETS
 
-Group = Literal["run", "models", "sampling", "method", "engine", "cluster", "output"]
-EngineChoice = Literal["auto", "vllm", "transformers", "scripted"]
-Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
-DraftSampling = Literal["greedy", "probabilistic"]
-DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
-Cluster = Literal["auto", "slurm", "local", "debug"]
-
-
-class BadLaunch(ValueError):
-    """A launch that is not valid; the message is one line that names the flag and says what is valid."""
-
-
-@dataclass(frozen=True)
-class Flag:
-    """How a field of a launch looks on the command line."""
-
-    group: Group
-    """The heading of `--help` that lists it."""
-    help: str
-    metavar: str | None = None
-    default: str | None = None
-    """The default in words, where the value alone does not say it."""
-
-
-SBATCH: Mapping[str, str] = {
-    "partition": "Partition.",
-    "account": "Account to charge.",
-    "qos": "Quality of service.",
-    "time": "Time limit of one job, in sbatch's format; a run that needs longer is requeued and resumes.  "
-    "[default: 4:00:00]",
-    "gpus-per-node": "GPUs per task, e.g. 4 or h100:4. A task has one worker unless --workers-per-task says more.",
-    "gpu-memory": "Memory of one GPU, e.g. 80GB, where its type does not tell; for the plan only, not for sbatch.",
-    "cpus-per-task": "CPU cores per task.",
-    "mem": "Memory per task, e.g. 200G.",
-    "constraint": "Features that a node must have.",
-    "exclude": "Nodes not to use.",
-    "nodelist": "Nodes to use.",
-    "gres": "Generic resources, for sites that do not support gpus-per-node.",
-    "reservation": "Reservation to use.",
-}
-"""Options of sbatch that are flags of the launcher, and their help."""
-
-
-def _words(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _joined(value: object) -> object:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
-
-
-def _card_numbers(text: str | None) -> str | None:
-    return None if text in (None, placement.ALL) else placement.written(placement.parse(text))
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        raise ValueError("no such folder")
-    return path
+__all__ = ["SBATCH", "BadLaunch", "Cluster", "Flag", "Launch", "PartialLaunch"]
 
 
 _METHOD = Flag("run", "Method: the algorithm over the draft and the target.")
@@ -124,7 +78,7 @@ class PartialLaunch(BaseModel):
     data_dir: Annotated[
         Path | None,
         Flag("run", "Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR."),
-        AfterValidator(lambda path: path and _existing(path)),
+        AfterValidator(lambda path: path and existing_path(path)),
     ] = None
 
     prompts: Annotated[
@@ -221,14 +175,14 @@ class PartialLaunch(BaseModel):
             metavar="NUMBERS",
             default="all, so that both engines share them",
         ),
-        BeforeValidator(_joined),
-        AfterValidator(_card_numbers),
+        BeforeValidator(as_list_text),
+        AfterValidator(card_numbers),
     ] = None
     target_gpus: Annotated[
         str | None,
         Flag("engine", "The target's GPUs, such as 1,2,3,4.", metavar="NUMBERS", default="all"),
-        BeforeValidator(_joined),
-        AfterValidator(_card_numbers),
+        BeforeValidator(as_list_text),
+        AfterValidator(card_numbers),
     ] = None
     draft_memory: Annotated[
         float | None,
@@ -254,7 +208,7 @@ class PartialLaunch(BaseModel):
     slurm: Annotated[
         tuple[str, ...],
         Flag("cluster", "Any other option for sbatch; may be repeated.", metavar="KEY=VALUE"),
-        BeforeValidator(_words),
+        BeforeValidator(as_words),
     ] = ()
     shards: Annotated[int, Flag("cluster", "Number of shards that the samples are split into."), Field(ge=1)] = 1
     shards_per_task: Annotated[
@@ -301,20 +255,7 @@ class PartialLaunch(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _widths_of_named_gpus(cls, values: Any) -> Any:
-        """An engine with GPUs of its own is split over all of them."""
-        widths = {}
-        for role in ("draft", "target") if isinstance(values, Mapping) else ():
-            text, name = _joined(values.get(f"{role}_gpus")), f"{role}_tensor_parallel"
-            if text in (None, placement.ALL) or not placement.is_valid(str(text)):
-                continue  # what is not valid is reported with its flag
-            number, asked = len(placement.parse(str(text))), values.get(name)
-            if str(asked if asked is not None else number) != str(number):
-                raise ValueError(
-                    f"{flag(f'{role}_gpus')} {text} names {counted(number, 'GPU')}, but {flag(name)} is {asked}: "
-                    "leave one of them out"
-                )
-            widths[name] = number
-        return {**values, **widths} if widths else values
+        return with_widths_of_named_gpus(values) if isinstance(values, Mapping) else values
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Self:
@@ -322,7 +263,7 @@ class PartialLaunch(BaseModel):
 
         Raises BadLaunch.
         """
-        values = {name.replace("-", "_"): _from_file(value) for name, value in flags.items() if value is not None}
+        values = {name.replace("-", "_"): from_toml(value) for name, value in flags.items() if value is not None}
         for name in [name for name in values if name.removeprefix("no_") in switch_names() and name.startswith("no_")]:
             values[name.removeprefix("no_")] = not values.pop(name)
         for name, value in values.items():
@@ -333,7 +274,7 @@ class PartialLaunch(BaseModel):
         try:
             return cls.model_validate({**values, "sbatch": sbatch, "parameters": parameters})
         except ValidationError as error:
-            raise BadLaunch(_one_line(error)) from error
+            raise BadLaunch(error_in_one_line(error)) from error
 
     def changed(self, **values: Any) -> Self:
         """Return a validated copy with other values for these fields. Raises pydantic.ValidationError."""
@@ -349,26 +290,3 @@ class Launch(PartialLaunch):
 
 def _takes_no_switch(launch: type[BaseModel], name: str) -> bool:
     return launch.model_fields[name].annotation not in (bool, bool | None)
-
-
-def _from_file(value: Any) -> Any:
-    """Return a date or a time of a TOML file as text, as a tag or a time limit may be written."""
-    return str(value) if isinstance(value, date | time) else value
-
-
-def _one_line(error: ValidationError) -> str:
-    """Return the first error in one line that names the flag."""
-    first = error.errors()[0]
-    message = _message(first)
-    if not first["loc"]:
-        return message
-    name = str(first["loc"][0])
-    if first["type"] == "missing":
-        return f"{flag(name)} is missing; choose from {', '.join(METHODS if name == 'method' else DATASETS)}"
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {name!r}; the keys are the flags without the dashes"
-    return f"{flag(name)} {first['input']}: {message}"
-
-
-def _message(error: Mapping[str, Any]) -> str:
-    return str(error["msg"]).removeprefix("Value error, ")

@@ -23,6 +23,7 @@ DECIDES_NOTHING = {
     "harness.cli.toml_file": "reads files of flags",
     "harness.environment": "records what there is",
     "harness.code_hash": "records what there is",
+    "harness.launch_flags": "flags, which become the specification",
     "harness.launch_options": "flags, which become the specification",
     "harness.plural": "messages",
     "harness.problems.benchmarks": "the problems are in the run folder",
