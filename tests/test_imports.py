@@ -103,7 +103,8 @@ def test_what_every_command_is_made_with_needs_no_other_package_of_the_project()
     assert GRAPH[COMMANDS].keys() == {"harness.environment", "harness.cli.permissions"}
     assert not GRAPH["harness.cli.permissions"]
     assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
-    assert not GRAPH["harness.gpus"]
+    assert GRAPH["harness.gpus"].keys() == {"harness.gpu_queries"}
+    assert not GRAPH["harness.gpu_queries"]
 
 
 def test_imports_make_no_cycle() -> None:

@@ -101,7 +101,7 @@ def project(tmp_path: Path) -> Path:
     """A checkout with the module and an environment of its own."""
     checkout = tmp_path / "checkout"
     (checkout / "harness").mkdir(parents=True)
-    for name in ("__init__.py", "environment.py", "gpus.py", "drivers.py"):
+    for name in ("__init__.py", "environment.py", "gpus.py", "gpu_queries.py", "drivers.py"):
         shutil.copy(ROOT / "harness" / name, checkout / "harness")
     (checkout / "harness" / "data").mkdir()
     shutil.copy(ROOT / "harness" / "data" / "vllm_builds.toml", checkout / "harness" / "data")
