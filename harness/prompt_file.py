@@ -8,8 +8,6 @@ bounded in size, checked key by key, and never evaluated.
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -19,60 +17,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.cli.toml_file import parse_toml
+from harness.prompt_texts import AnyText, ItemText, NeededText, ReplyText, placeholders, printable
 
 MAX_FILE_BYTES = 64 << 10
 MAX_SPEC_BYTES = 1 << 20
-MAX_TEXT_CHARACTERS = 8000
 _MAX_SHOWN_CHARACTERS = 100
-_LONE_WORD = re.compile(r"(?<![\\\w}])\{([a-z]+(?:_[a-z]+)*)\}")
-"""A lower-case word in braces that is no argument of a LaTeX command, and so meant as a placeholder."""
-
-
-def render(template: str, **values: str) -> str:
-    """Return the template with its placeholders replaced, in one pass, so that inserted text is never read again."""
-    pattern = "|".join(map(re.escape, values))
-    return re.sub(rf"\{{({pattern})\}}", lambda found: values[found[1]], template)
-
-
-def _printable(text: str) -> str:
-    if any(unicodedata.category(character) == "Cc" and character not in "\n\t\r" for character in text):
-        raise ValueError("holds a control character")
-    return text
-
-
-def _needed(text: str) -> str:
-    if not text.strip():
-        raise ValueError("is empty; this text is needed")
-    return text
-
-
-def _reply(text: str) -> str:
-    if text != text.rstrip():
-        raise ValueError("ends with white space; a space follows by itself where the tokenizer has one there")
-    return text
-
-
-def _placeholders(*required: str, optional: tuple[str, ...] = ()) -> AfterValidator:
-    """Return the check of a template: it holds what is required and no unknown placeholder."""
-    known = (*required, *optional)
-
-    def check(template: str) -> str:
-        for name in required:
-            if f"{{{name}}}" not in template:
-                raise ValueError(f"lacks {{{name}}}")
-        for name in _LONE_WORD.findall(template):
-            if name not in known:
-                valid = ", ".join(f"{{{word}}}" for word in known) or "none"
-                raise ValueError(f"unknown placeholder {{{name}}}; valid here: {valid}")
-        return template
-
-    return AfterValidator(check)
-
-
-_Any = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS), AfterValidator(_printable)]
-_Needed = Annotated[_Any, AfterValidator(_needed)]
-_Reply = Annotated[_Needed, _placeholders(), AfterValidator(_reply)]
-_Item = Annotated[_Any, _placeholders("label", "text")]
 
 
 class _Table(BaseModel):
@@ -86,8 +35,8 @@ class Instruction(_Table):
     stands alone.
     """
 
-    math: Annotated[_Any, _placeholders(optional=("problem",))]
-    choice: Annotated[_Any, _placeholders(optional=("problem", "options"))]
+    math: Annotated[AnyText, placeholders(optional=("problem",))]
+    choice: Annotated[AnyText, placeholders(optional=("problem", "options"))]
 
     @model_validator(mode="before")
     @classmethod
@@ -123,51 +72,51 @@ class Instructions(_Table):
 class Options(_Table):
     """How the options of a multiple-choice problem are listed."""
 
-    item: _Item
-    separator: _Any
+    item: ItemText
+    separator: AnyText
 
 
 class Score(_Table):
     """SpecReason's question for a score of the last step."""
 
-    question: Annotated[_Needed, _placeholders()]
-    thought: _Any
+    question: Annotated[NeededText, placeholders()]
+    thought: AnyText
     """What the reply of a reasoning model holds before `reply`."""
-    reply: _Reply
+    reply: ReplyText
 
 
 class SeparateScore(_Table):
     """The rubric in the target's prompt and the short question after each candidate (speccot --verdict separate)."""
 
-    rubric: Annotated[_Needed, _placeholders()]
-    reply: _Reply
+    rubric: Annotated[NeededText, placeholders()]
+    reply: ReplyText
 
 
 class StepChoice(_Table):
     """SpecCoT's choice among proposals for the next step."""
 
-    question: Annotated[_Any, _placeholders("candidates", "reject", optional=("label",))]
-    item: _Item
-    separator: _Any
-    blank: _Any
+    question: Annotated[AnyText, placeholders("candidates", "reject", optional=("label",))]
+    item: ItemText
+    separator: AnyText
+    blank: AnyText
     """Shown for a candidate without text."""
-    thought: _Any
-    reply: _Reply
+    thought: AnyText
+    reply: ReplyText
 
 
 class ChainChoice(_Table):
     """SCoT's choice among whole chains."""
 
-    question: Annotated[_Any, _placeholders("problem", "candidates", optional=("label",))]
-    rejection: Annotated[_Any, _placeholders("reject")]
+    question: Annotated[AnyText, placeholders("problem", "candidates", optional=("label",))]
+    rejection: Annotated[AnyText, placeholders("reject")]
     """Appended to the question where all chains may be refused."""
-    item: _Item
-    separator: _Any
-    blank: _Any
-    reply: _Reply
-    before: _Any | None = None
+    item: ItemText
+    separator: AnyText
+    blank: AnyText
+    reply: ReplyText
+    before: AnyText | None = None
     """With `after`: text with control tokens around the question, in place of the chat template."""
-    after: _Any | None = None
+    after: AnyText | None = None
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> ChainChoice:
@@ -179,10 +128,10 @@ class ChainChoice(_Table):
 class Prompts(_Table):
     """Every text of the harness that a model reads, beside the problem and what models wrote."""
 
-    system: _Any
+    system: AnyText
     """The message of a system role; empty: none."""
-    step_separator: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(_printable)]
-    answer_bridge: Annotated[_Needed, _placeholders()]
+    step_separator: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+    answer_bridge: Annotated[NeededText, placeholders()]
     """Opens the target's final answer after a chosen chain where no `</think>` does so (plain models under SCoT)."""
     instruction: Instructions
     options: Options
