@@ -15,38 +15,26 @@ import shutil
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from jobs.after.grading import grade
 from jobs.run import own_files, shared_jobs, submissions, trace_files
 from jobs.run.digest import FileDamaged, say_once
 from jobs.run.endings import granted_retries, read_endings
-from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
 from jobs.run.grades import GradesError, grade_files, read_grades
-from jobs.run.journal import Journal, parse_journal, read_journal, trace_from_dict
-from jobs.run.journal_writer import JournalWriter
+from jobs.run.journal import Journal, parse_journal, read_journal
 from jobs.run.records import counting_records
-from jobs.run.shared_jobs import SharedJob
-from jobs.run.spec import Attempt, EngineSpec
 from jobs.run.state import read_state
-from jobs.run.submissions import Submission
 from jobs.watch.progress import Follower
 from jobs.watch.recent import Recent
-from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.run.corpus import KINDS, Corpus, corpus
+from tests.jobs.run.mutations import MUTATIONS, change_json
 from warehouse.database import reader
 from warehouse.load import load_run
 
 OUTCOMES = ("named", "harmless", "silently wrong", "traceback")
-KINDS = (
-    "spec.json", "problems", "shards", "journal", "trace file", "grades", "second grades", "candidate grades", "scores",
-    "submissions", "shared jobs", "retries",
-)  # fmt: skip
 _APPENDED = frozenset({"journal", "submissions", "shared jobs", "retries"})
 """Files that end where their writer was killed: what a shorter one holds was once all of it."""
 _NOT_LOADED = _APPENDED
@@ -63,80 +51,6 @@ class Messages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(record.getMessage())
-
-
-@dataclass
-class Corpus:
-    """A run folder with a file of every kind, and another run's files of the same kinds."""
-
-    run: RunFolder
-    files: dict[str, Path]
-    others: dict[str, bytes]
-    """The other run's file of each kind; both runs have the same sample ids."""
-
-
-def corpus(folder: Path) -> Corpus:
-    """Make a run, half of it finished and half interrupted, and another one that differs in its engine alone."""
-    run, other = (_made(folder / name, dtype) for name, dtype in (("a", "auto"), ("b", "float16")))
-    files = _files(run)
-    return Corpus(run, files, {kind: path.read_bytes() for kind, path in _files(other).items()})
-
-
-def _made(folder: Path, dtype: str) -> RunFolder:
-    run = plan(folder, samples=2, shards=2, engine=EngineSpec("scripted", dtype=dtype))
-    for shard in (0, 1):
-        run_shard(str(run.path), shard)
-    _interrupt(run, run.trace_files()[1])
-    grade(run, workers=1)
-    [graded] = run.grades_dir.glob("*.parquet")
-    rows, metadata = trace_files.read_rows(graded), {trace_files.RUN_KEY: run.spec().run_id}
-    trace_files.write_table(run.second_grades_dir / graded.name, trace_files.GRADES, rows, metadata)
-    keys = [{**row, "step_index": 0, "candidate_index": 1, "scorer": "s", "score": 0.5} for row in rows]
-    trace_files.write_table(
-        run.candidate_grades_dir / graded.name, trace_files.CANDIDATE_GRADES, _of(keys, "CANDIDATE_GRADES"), metadata
-    )
-    trace_files.write_table(run.scores_dir / "s.parquet", trace_files.SCORES, _of(keys, "SCORES"), metadata)
-    for number in range(3):
-        submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
-        shared_jobs.record(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
-        granted = {"granted_at": 1.0, "samples": [rows[number]["sample_id"]]}
-        append_record(run.retries_path, granted, run.spec().run_id)
-    shared_jobs.leave(run, "shared0")
-    return run
-
-
-def _of(rows: Iterable[dict[str, Any]], schema: str) -> list[dict[str, Any]]:
-    names = getattr(trace_files, schema).names
-    return [{name: row[name] for name in names} for row in rows]
-
-
-def _interrupt(run: RunFolder, trace_file: Path) -> None:
-    """Turn a trace file back into the journal of a worker that was killed: some samples ended, some have steps."""
-    rows = trace_files.read_rows(trace_file)
-    attempt = Attempt(trace_file.stem, run.path.name, 1, "node", 1, 0.0, None)
-    trace_file.unlink()
-    writer = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-    for number, row in enumerate(rows):
-        trace = trace_from_dict(row)
-        steps, calls, trace.steps, trace.calls = trace.steps, trace.calls, [], []
-        writer.start(replace(trace, stop_reason=None))
-        for place, step in enumerate(steps):
-            trace.steps.append(step)
-            trace.calls += [call for call in calls if call.step == place]
-            writer.step(trace, step)
-        if number % 3:
-            writer.end(trace)
-    writer.close()
-
-
-def _files(run: RunFolder) -> dict[str, Path]:
-    folders = (
-        run.journal_dir, run.trace_files_dir, run.grades_dir, run.second_grades_dir, run.candidate_grades_dir,
-        run.scores_dir,
-    )  # fmt: skip
-    listed = [next(iter(sorted(folder.iterdir()))) for folder in folders]
-    appended = [run.submissions_path, run.path / "shared_jobs.jsonl", run.retries_path]
-    return dict(zip(KINDS, [run.spec_path, run.problems_path, run.shards_path, *listed, *appended], strict=True))
 
 
 def decoded(run: RunFolder, kind: str, path: Path) -> Any:
@@ -203,87 +117,6 @@ def earlier_contents(corpus: Corpus, kind: str) -> list[Any]:
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     return [_content(parse_journal(path, lines[:end])) for end in range(len(lines))]
-
-
-Mutation = Callable[[random.Random, bytes, bytes], bytes]
-
-
-def flip(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    changed = bytearray(content)
-    bit = rng.randrange(8 * len(changed))
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)
-
-
-def overwrite(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    place = rng.randrange(len(content))
-    new = rng.randbytes(rng.randint(1, 64))
-    return content[:place] + new + content[place + len(new) :]
-
-
-def truncate(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    return content[: rng.randrange(len(content))]
-
-
-def insert(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    place = rng.randrange(len(content) + 1)
-    return content[:place] + rng.choice((b"\n", b"\0" * 9, b"{}", b"[1]\n", rng.randbytes(5))) + content[place:]
-
-
-def cut_out(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    start = rng.randrange(len(content))
-    return content[:start] + content[start + rng.randint(1, 1 + len(content) // 4) :]
-
-
-def repeat(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    start = rng.randrange(len(content))
-    end = min(len(content), start + rng.randint(1, 1 + len(content) // 4))
-    return content[:end] + content[start:end] + content[end:]
-
-
-def zero(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    start = rng.randrange(len(content))
-    end = min(len(content), start + rng.randint(1, 4096))
-    return content[:start] + b"\0" * (end - start) + content[end:]
-
-
-def swap(_: random.Random, __: bytes, other: bytes) -> bytes:
-    return other
-
-
-def splice(rng: random.Random, content: bytes, other: bytes) -> bytes:
-    place = rng.randrange(min(len(content), len(other)))
-    return content[:place] + other[place:]
-
-
-def change_json(rng: random.Random, content: bytes, _: bytes) -> bytes:
-    """Change one value, name or structure in a line of JSON, or in the whole file."""
-    is_file = content.startswith(b"{\n")
-    lines = [content] if is_file else content.split(b"\n")
-    number = rng.choice([i for i, line in enumerate(lines) if line.startswith(b"{")])
-    record = orjson.loads(lines[number])
-    _change(rng, record)
-    lines[number] = orjson.dumps(record, option=orjson.OPT_INDENT_2 if is_file else 0)
-    return b"\n".join(lines)
-
-
-def _change(rng: random.Random, record: Any) -> None:
-    container, key = record, rng.choice(list(record))
-    while isinstance(container[key], dict | list) and container[key] and rng.random() < 0.8:
-        container = container[key]
-        key = rng.choice(list(container) if isinstance(container, dict) else range(len(container)))
-    how, value = rng.randrange(4), container[key]
-    if how == 0 and isinstance(container, dict):
-        container[f"{key}x"] = container.pop(key)
-    elif how == 1:
-        del container[key]
-    elif how == 2 and isinstance(value, int | float):
-        container[key] = value + 1
-    else:
-        container[key] = rng.choice([None, [], {}, "", [[value]], "x", -1, 1e300, True, {"a": value}])
-
-
-MUTATIONS: tuple[Mutation, ...] = (flip, flip, overwrite, truncate, insert, cut_out, repeat, zero, swap, splice)
 
 
 class Fuzz:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jobs.run import fuzz
-from tests.jobs.run.fuzz import KINDS, Fuzz
+from tests.jobs.run.corpus import KINDS, corpus
+from tests.jobs.run.fuzz import Fuzz
 
 _ACCEPTABLE = {"named", "harmless"}
 
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
-    return Fuzz(fuzz.corpus(tmp_path_factory.mktemp("fuzz")), seed=20)
+    return Fuzz(corpus(tmp_path_factory.mktemp("fuzz")), seed=20)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,99 @@
+"""A run folder with a file of every kind, to be damaged (tests.jobs.run.fuzz)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jobs.after.grading import grade
+from jobs.run import shared_jobs, submissions, trace_files
+from jobs.run.files import append_record
+from jobs.run.folder import RunFolder
+from jobs.run.journal import trace_from_dict
+from jobs.run.journal_writer import JournalWriter
+from jobs.run.shared_jobs import SharedJob
+from jobs.run.spec import Attempt, EngineSpec
+from jobs.run.submissions import Submission
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+
+KINDS = (
+    "spec.json", "problems", "shards", "journal", "trace file", "grades", "second grades", "candidate grades", "scores",
+    "submissions", "shared jobs", "retries",
+)  # fmt: skip
+
+
+@dataclass
+class Corpus:
+    """A run folder with a file of every kind, and another run's files of the same kinds."""
+
+    run: RunFolder
+    files: dict[str, Path]
+    others: dict[str, bytes]
+    """The other run's file of each kind; both runs have the same sample ids."""
+
+
+def corpus(folder: Path) -> Corpus:
+    """Make a run, half of it finished and half interrupted, and another one that differs in its engine alone."""
+    run, other = (_made(folder / name, dtype) for name, dtype in (("a", "auto"), ("b", "float16")))
+    files = _files(run)
+    return Corpus(run, files, {kind: path.read_bytes() for kind, path in _files(other).items()})
+
+
+def _made(folder: Path, dtype: str) -> RunFolder:
+    run = plan(folder, samples=2, shards=2, engine=EngineSpec("scripted", dtype=dtype))
+    for shard in (0, 1):
+        run_shard(str(run.path), shard)
+    _interrupt(run, run.trace_files()[1])
+    grade(run, workers=1)
+    [graded] = run.grades_dir.glob("*.parquet")
+    rows, metadata = trace_files.read_rows(graded), {trace_files.RUN_KEY: run.spec().run_id}
+    trace_files.write_table(run.second_grades_dir / graded.name, trace_files.GRADES, rows, metadata)
+    keys = [{**row, "step_index": 0, "candidate_index": 1, "scorer": "s", "score": 0.5} for row in rows]
+    trace_files.write_table(
+        run.candidate_grades_dir / graded.name, trace_files.CANDIDATE_GRADES, _of(keys, "CANDIDATE_GRADES"), metadata
+    )
+    trace_files.write_table(run.scores_dir / "s.parquet", trace_files.SCORES, _of(keys, "SCORES"), metadata)
+    for number in range(3):
+        submissions.record(run, Submission(number, f"{run.path.name}.{number}", [[0], [1]], 1.0 * number))
+        shared_jobs.record(run, SharedJob(f"shared{number}", [run.path.name], f"shared{number}.finalize"))
+        granted = {"granted_at": 1.0, "samples": [rows[number]["sample_id"]]}
+        append_record(run.retries_path, granted, run.spec().run_id)
+    shared_jobs.leave(run, "shared0")
+    return run
+
+
+def _of(rows: Iterable[dict[str, Any]], schema: str) -> list[dict[str, Any]]:
+    names = getattr(trace_files, schema).names
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _interrupt(run: RunFolder, trace_file: Path) -> None:
+    """Turn a trace file back into the journal of a worker that was killed: some samples ended, some have steps."""
+    rows = trace_files.read_rows(trace_file)
+    attempt = Attempt(trace_file.stem, run.path.name, 1, "node", 1, 0.0, None)
+    trace_file.unlink()
+    writer = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+    for number, row in enumerate(rows):
+        trace = trace_from_dict(row)
+        steps, calls, trace.steps, trace.calls = trace.steps, trace.calls, [], []
+        writer.start(replace(trace, stop_reason=None))
+        for place, step in enumerate(steps):
+            trace.steps.append(step)
+            trace.calls += [call for call in calls if call.step == place]
+            writer.step(trace, step)
+        if number % 3:
+            writer.end(trace)
+    writer.close()
+
+
+def _files(run: RunFolder) -> dict[str, Path]:
+    folders = (
+        run.journal_dir, run.trace_files_dir, run.grades_dir, run.second_grades_dir, run.candidate_grades_dir,
+        run.scores_dir,
+    )  # fmt: skip
+    listed = [next(iter(sorted(folder.iterdir()))) for folder in folders]
+    appended = [run.submissions_path, run.path / "shared_jobs.jsonl", run.retries_path]
+    return dict(zip(KINDS, [run.spec_path, run.problems_path, run.shards_path, *listed, *appended], strict=True))
