@@ -11,8 +11,10 @@ launches those runs again with another tag, and a second verdict after them deci
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -42,6 +44,8 @@ _CONFIRMING = ".confirm"
 """The suffix of the tag of runs that confirm a suspicion."""
 NO_VERDICT = 2
 """Exit code where no verdict was possible; those of verdicts are warehouse.nightly.judge.EXIT_CODES."""
+_MOST_FAILURES = 3
+"""Verdict jobs of one night that end in an error (they were not killed) before no verdict is what is told."""
 
 
 class NightFailed(RuntimeError):
@@ -114,7 +118,24 @@ def give_verdict(path: str, night: str, confirmed: bool = False) -> None:
     except suite.BadSuite as error:
         print(f"no verdict: {error}", file=sys.stderr)
         code = NO_VERDICT
+    except Exception as error:  # noqa: BLE001 an exit code of 1 would say that the night failed
+        traceback.print_exc()
+        code = NO_VERDICT
+        with contextlib.suppress(Exception):
+            _failed(Path(path), date.fromisoformat(night), error, confirmed=confirmed)
     sys.exit(code)
+
+
+def _failed(path: Path, night: date, error: Exception, *, confirmed: bool) -> None:
+    """Record what ended a verdict job, for which another one follows; after the last try, tell that there is none."""
+    nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT)
+    record = _record(nightly_suite, night)
+    line = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    record.append("failed", error=line)
+    if len(record.events("failed")) >= _MOST_FAILURES:
+        words = "NO VERDICT", f"**NO VERDICT: night of {night}**\n\n{line}\n"
+        jobs = _verdict_jobs(nightly_suite, path, night, confirmed=confirmed)
+        _tell(nightly_suite, night, record, words, [], [], NO_VERDICT, jobs)
 
 
 def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:

@@ -36,9 +36,14 @@ class Lock(FileLock):
             if error.errno in _REFUSALS:
                 raise _refused(self.lock_file, (error.strerror or "").lower()) from error
             raise
-        if isinstance(self, SoftFileLock):  # filelock has taken the existence of the file for the lock
-            self._release()
+        if isinstance(self, SoftFileLock):  # an older filelock has taken the existence of the file for the lock
+            if self.is_locked:
+                self._release()
             raise _refused(self.lock_file, reason)
+
+    def _fallback_to_soft_lock(self) -> None:
+        """Refuse what filelock would do here: an existing file would be somebody's lock, however old it is."""
+        raise NotImplementedError
 
 
 def _refused(lock: str, reason: str) -> LocksRefused:

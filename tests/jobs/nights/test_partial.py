@@ -164,3 +164,22 @@ def test_without_any_result_the_page_says_that_there_is_no_verdict(
 def test_exit_codes_are_those_of_the_verdicts() -> None:
     assert EXIT_CODES["FAIL"] == warehouse.FAILED_NIGHT
     assert nightly.NO_VERDICT not in EXIT_CODES.values()
+
+
+def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
+    suite: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise RuntimeError("a file of the night is damaged\nand more")
+
+    monkeypatch.setattr(warehouse, "judged", damaged)
+    record(suite).append("launched", runs={}, requests={})
+    for number in (1, 2, 3):
+        with pytest.raises(SystemExit) as ended:
+            nightly.give_verdict(str(suite), f"{NIGHT}")
+        assert ended.value.code == nightly.NO_VERDICT, "1 would be FAIL"
+        assert record(suite).is_concluded == (number == 3), "until then, the job that takes its place tries again"
+    assert page(suite) == f"**NO VERDICT: night of {NIGHT}**\n\nRuntimeError: a file of the night is damaged\n\n" + (
+        "## Recovered\n\n- the verdict job was started again 2 times after it had died\n"
+    )
+    assert (suite.parent / "told").read_text() == "NO VERDICT\n"

@@ -189,6 +189,8 @@ def test_where_locks_are_refused_launch_and_worker_say_so_in_one_line(tmp_path: 
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "nothing is left"
     run = plan(tmp_path)
+    run.locks_dir.mkdir(exist_ok=True)
+    (run.locks_dir / "shard-0.lock").touch()  # by a node that has locks
     done = node("-m", "jobs", "worker", str(run.path), "0", check=False, flock=str(number))
     assert done.returncode == 2, done.stderr
     assert "refuses file locks" in done.stderr.splitlines()[-1]
