@@ -135,7 +135,10 @@ def _failed(path: Path, night: date, error: Exception, *, confirmed: bool) -> No
     if len(record.events("failed")) >= _MOST_FAILURES:
         words = "NO VERDICT", f"**NO VERDICT: night of {night}**\n\n{line}\n"
         jobs = _verdict_jobs(nightly_suite, path, night, confirmed=confirmed)
-        _tell(nightly_suite, night, record, words, [], [], NO_VERDICT, jobs)
+        try:
+            _tell(nightly_suite, night, record, words, [], [], NO_VERDICT, jobs)
+        finally:  # where the page cannot be written, a further job could not write it either
+            jobs.dismiss_successors()
 
 
 def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:

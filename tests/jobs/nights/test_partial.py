@@ -13,6 +13,7 @@ from jobs.after import conclude, warehouse
 from jobs.launching import LaunchFailed
 from jobs.nights import completing
 from jobs.nights.record import NightRecord
+from jobs.nights.verdict_job import VerdictJobs
 from jobs.run.folder import RunFolder, run_folders
 from jobs.work import run_part
 from warehouse.nightly.judge import EXIT_CODES
@@ -173,6 +174,8 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
         raise RuntimeError("a file of the night is damaged\nand more")
 
     monkeypatch.setattr(warehouse, "judged", damaged)
+    dismissed: list[VerdictJobs] = []
+    monkeypatch.setattr(VerdictJobs, "dismiss_successors", dismissed.append)
     record(suite).append("launched", runs={}, requests={})
     for number in (1, 2, 3):
         with pytest.raises(SystemExit) as ended:
@@ -183,3 +186,11 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
         "## Recovered\n\n- the verdict job was started again 2 times after it had died\n"
     )
     assert (suite.parent / "told").read_text() == "NO VERDICT\n"
+    written = suite.parent / "runs" / "nights" / f"{NIGHT}.md"
+    written.unlink()
+    written.mkdir()
+    record(suite).append("launched", runs={}, requests={})
+    for number in (1, 2, 3):
+        with pytest.raises(SystemExit):
+            nightly.give_verdict(str(suite), f"{NIGHT}")
+        assert len(dismissed) == (number == 3), "no further job could write the page either"
