@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +13,10 @@ from harness.cli import permissions
 from harness.cli.command import OneLineGroup
 from harness.plural import counted
 from jobs.run.digest import FileDamaged
+from jobs.run.files import FULL
 from jobs.run.folder import RunFolder, RunForbidden, run_folders
 from jobs.run.locks import LocksRefused
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAX_NAMES = 8
 """Run folders that are named to someone who gave their parent folder."""
 # Not `readable`: what a user may not read is explained where it is read.
@@ -42,10 +41,12 @@ def file_errors_in_one_line() -> Iterator[None]:
     except FileDamaged as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        if permissions.is_forbidden(error) or error.filename is None or not error.strerror:
+        is_full = error.errno in FULL
+        if permissions.is_forbidden(error) or not (error.filename or is_full) or not error.strerror:
             raise  # the command itself explains what is forbidden
-        remedy = " (is the disk full, or a quota?)" if error.errno in _FULL else ""
-        raise click.ClickException(f"{error.filename}: {error.strerror}{remedy}. Nothing finished is lost") from error
+        remedy = " (is the disk full, or a quota?)" if is_full else ""
+        name = f"{error.filename}: " if error.filename else ""  # a failed write of a library names none
+        raise click.ClickException(f"{name}{error.strerror}{remedy}. Nothing finished is lost") from error
 
 
 class RunCommands(OneLineGroup):

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from shlex import quote
 
 from rich.console import Console
 
@@ -152,7 +153,7 @@ def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: C
         )
     elif not dispatched.submitted:
         console.print("Nothing to submit: every sample is finished.")
-    console.print(f"  python -m jobs status {run.path} --follow", soft_wrap=True)
+    console.print(f"  python -m jobs status {quote(str(run.path))} --follow", soft_wrap=True)
 
 
 def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_process: bool) -> None:
@@ -182,7 +183,7 @@ def conclude(run: RunFolder, console: Console) -> None:
         report(run, console)
     except warehouse.WarehouseFailed as error:
         raise LaunchFailed(
-            f"{error}. Traces and grades are safe. Try again later:  python -m jobs finalize {run.path}"
+            f"{error}. Traces and grades are safe. Try again later:  python -m jobs finalize {quote(str(run.path))}"
         ) from error
 
 

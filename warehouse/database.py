@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import duckdb
@@ -297,5 +298,5 @@ def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
 def _outdated(database: Path) -> str:
     return (
         f"{database} was written by another version of the warehouse (this one has schema {SCHEMA_VERSION}): "
-        f"run python -m warehouse.load RUNS_DIR --database {database} to update it"
+        f"run python -m warehouse.load RUNS_DIR --database {quote(str(database))} to update it"
     )

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from filelock import Timeout
 
@@ -161,5 +162,7 @@ def missing(database: Path) -> str:
     """Return the message for a database that does not exist; launches create one inside the folder `runs`."""
     other = database.parent / "runs" / "warehouse.duckdb"
     if other.is_file():
-        return f"no warehouse at {database}; use --database {other}"
-    return f"no warehouse at {database}; create one with: python -m warehouse.load RUNS --database {database}"
+        return f"no warehouse at {database}; use --database {quote(str(other))}"
+    return (
+        f"no warehouse at {database}; create one with: python -m warehouse.load RUNS --database {quote(str(database))}"
+    )

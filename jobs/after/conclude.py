@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 
@@ -43,7 +44,7 @@ def _how_to_resume(run: RunFolder) -> str:
         check_prompts(run.spec())
     except OtherPrompts as refusal:
         return str(refusal)
-    return f"To resume:  python -m jobs resume {run.path}"
+    return f"To resume:  python -m jobs resume {quote(str(run.path))}"
 
 
 def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
@@ -57,7 +58,8 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     warehouse.load_and_print(run, database, console, wait_seconds)
     console.print(f"Run folder: {run.path}    Warehouse: {database}")
     console.print("Next:", style="bold")
-    console.print(f'  python -m warehouse.query --database {database} "SELECT * FROM pass_at_1"', soft_wrap=True)
-    console.print(f"  python -m warehouse.query --database {database} --list", soft_wrap=True)
-    problem = run.problems()[0].id
-    console.print(f"  python -m warehouse.trace --database {database} {run.path.name} {problem} 0", soft_wrap=True)
+    at = quote(str(database))
+    console.print(f'  python -m warehouse.query --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    console.print(f"  python -m warehouse.query --database {at} --list", soft_wrap=True)
+    words = quote(run.path.name), quote(run.problems()[0].id)
+    console.print(f"  python -m warehouse.trace --database {at} {' '.join(words)} 0", soft_wrap=True)

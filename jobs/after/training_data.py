@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 from harness.plural import counted
@@ -30,9 +31,8 @@ def check(run: RunFolder, task: str) -> None:
     if spec.engine.kind == "scripted":
         raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
     if num_unfinished := by_shard(run, read_endings(run)).num_unfinished:
-        raise NotReady(
-            f"{run.path.name} has {counted(num_unfinished, 'unfinished sample')}: python -m jobs resume {run.path}"
-        )
+        remedy = f"python -m jobs resume {quote(str(run.path))}"
+        raise NotReady(f"{run.path.name} has {counted(num_unfinished, 'unfinished sample')}: {remedy}")
 
 
 def target_chains(run: RunFolder) -> Iterator[TargetChain]:

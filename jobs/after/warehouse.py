@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -58,7 +59,7 @@ def check(database: Path) -> None:
     from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader
     from warehouse.files import check_writable
 
-    remedy = f"move it away, then run: python -m warehouse.load {database.parent}"
+    remedy = f"move it away, then run: python -m warehouse.load {quote(str(database.parent))}"
     if database.is_dir():
         raise WarehouseFailed(f"{database} is a folder, not a DuckDB database; {remedy}")
     try:

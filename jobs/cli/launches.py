@@ -6,6 +6,7 @@ import re
 import sys
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -28,16 +29,16 @@ def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
     if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
         raise click.UsageError(
             f"--tag {tag}: tags that begin with a date are those of nights; choose another, or launch a night with: "
-            f"python -m jobs nightly --suite {file} --date {tag[:10]}"
+            f"python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
         )
     with launch_errors_in_one_line():
         chosen = suites.begun_earlier(suites.read(file), tag)
         runs = suites.launch(chosen, tag, accept_code_change=accept)
     page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):
-        folders = " ".join(str(run.path) for run in runs)
+        folders = " ".join(quote(str(run.path)) for run in runs)
         click.echo(f"Once their jobs have ended:\n  python -m warehouse.compare {folders}")
-        click.echo(f"  python -m warehouse.report {folders} -o {page}")
+        click.echo(f"  python -m warehouse.report {folders} -o {quote(str(page))}")
         return
     with launch_errors_in_one_line():
         compare_and_report(runs, page)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -57,7 +58,8 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
     except (ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error
     too_long = f"; {counted(refused, 'was', 'were')} too long for the model" if refused else ""
-    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}\n  python -m warehouse.load {run}")
+    click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}")
+    click.echo(f"  python -m warehouse.load {quote(str(run))}")
 
 
 @click.command(cls=OneLineErrors, short_help="Check that two runs emitted the same tokens.")

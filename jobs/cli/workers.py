@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -20,7 +21,7 @@ def worker(run: Path, shard: int, accept: bool) -> None:
     """Run the unfinished samples of one shard in this process."""
     from jobs.run import codes
     from jobs.run.wording import OtherPrompts
-    from jobs.work.worker import run_shard
+    from jobs.work.worker import ShardBusyError, run_shard
 
     folder = run_folder(run)
     check_shard(folder, shard)
@@ -30,6 +31,8 @@ def worker(run: Path, shard: int, accept: bool) -> None:
         num_ended = run_shard(str(folder.path), shard)
     except (OtherPrompts, codes.CodeChanged) as error:
         raise click.UsageError(str(error)) from error
+    except ShardBusyError as error:
+        raise click.ClickException(f"{error}, which works on it: wait for its end, or cancel its job") from error
     click.echo(f"{counted(num_ended, 'sample')} ended")
 
 
@@ -55,7 +58,7 @@ def cancel(run: Path) -> None:
         raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
     if others:
         click.echo(f"the jobs that it shared go on with {', '.join(others)}")
-    click.echo(f"canceled; to resume:  python -m jobs resume {run}")
+    click.echo(f"canceled; to resume:  python -m jobs resume {quote(str(run))}")
 
 
 @click.command(cls=OneLineErrors, short_help="Submit the shards that are left.")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -54,7 +55,7 @@ def restore(names: Sequence[str], archives: Path, folder: Path) -> None:
     """Unpack archives; loading the runs brings their details back into the database."""
     for name in names:
         run = archive.restore(Path(name).name, archives, folder)
-        click.echo(f"restored; to load its steps and calls again:  python -m warehouse.load {run.path}")
+        click.echo(f"restored; to load its steps and calls again:  python -m warehouse.load {quote(str(run.path))}")
 
 
 def _print_plan(planned: Pruning, keep_nights: int) -> None:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from shlex import quote
 
 from pydantic import TypeAdapter
 
@@ -104,6 +105,25 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
         with run.code_lock():
             records = _recorded(run, accept=accept, is_queued=may_wait)
     return [record.code_hash for record in records if record.code_hash != own]
+
+
+def check_queued(run: RunFolder) -> None:
+    """Raise CodeChanged where other code's jobs are running or queued for all that is left of a run.
+
+    A launch under this code would then submit nothing, and somebody would take those jobs' numbers for this code's.
+    """
+    records = read(run)
+    if not records or running_code().hash in {record.code_hash for record in records}:
+        return
+    if by_shard(run, read_endings(run)).num_unfinished == 0:
+        return
+    if _has_attempts(run):
+        raise CodeChanged(_refusal(run, records))
+    raise CodeChanged(
+        f"{run.path.name} is running or queued with {_named(records)}, and this is {_this()}{_difference(records)}. "
+        f"{_new_run(run)}; to replace its jobs, cancel them (python -m jobs cancel {quote(str(run.path))}) and repeat "
+        "this command"
+    )
 
 
 def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeRecord]:

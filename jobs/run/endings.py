@@ -180,6 +180,12 @@ def attempt_name(stamp: str, assignment: int, shard: int) -> str:
     return f"{stamp}-deal{assignment}-shard{shard}"
 
 
+def first_shard(path: Path, assignment: int) -> int | None:
+    """Return the first shard of the worker that wrote a journal or trace file; None where that is of other shards."""
+    name = _ATTEMPT.search(path.stem)
+    return int(name["shard"]) if name is not None and int(name["assignment"]) == assignment else None
+
+
 def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]) -> list[Path]:
     """Return the journals or trace files that may hold samples of these shards, as their names tell.
 

@@ -20,6 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from jobs.run.digest import checksum, say_once
 
 _T = TypeVar("_T")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a full disk, and of a quota that is used up."""
 _CHECKSUM = b"#crc32 "
 """Beginning of the line before a record, which has its checksum."""
 
@@ -29,12 +31,23 @@ def opened(path: Path, flags: int) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o666)  # less the umask
 
 
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let errors name the file, which those of a write that finds no room do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that every reader sees either the old content or the new, even if this process is killed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(opened(temporary, os.O_EXCL), "wb") as out:
+        with _naming(path), os.fdopen(opened(temporary, os.O_EXCL), "wb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
@@ -81,9 +94,10 @@ def append_record(path: Path, record: Mapping[str, Any], run_id: str = "") -> No
     content = b"\n%b%b\n%b\n" % (_CHECKSUM, checksum(line, run_id), line)
     handle = opened(path, os.O_APPEND)
     try:
-        if os.write(handle, content) != len(content):
-            raise OSError(errno.ENOSPC, "the record was not written whole; is the disk full?", str(path))
-        os.fsync(handle)
+        with _naming(path):
+            if os.write(handle, content) != len(content):
+                raise OSError(errno.ENOSPC, "the record was not written whole", str(path))
+            os.fsync(handle)
     finally:
         os.close(handle)
 

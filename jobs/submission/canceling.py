@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from jobs.run import cancellations, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
+from jobs.run.files import FULL
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.slurm import client
 from jobs.slurm.client import Task
@@ -43,7 +45,7 @@ def cancel(run: RunFolder) -> list[str]:
             raise Finished(f"{run.path.name} is finished; there is nothing to cancel")
         _cancel_of_colleagues(run, [task for task in own_tasks if task.colleague])
         # Before anything ends: a night that finds ended jobs must know that they were not killed.
-        cancellations.record(run, [submission.name for submission in submitted])
+        _record(run, [submission.name for submission in submitted])
         client.cancel(own)
         for name in shared.keys() - shared_jobs.left(run):
             shared_jobs.leave(run, name)
@@ -54,6 +56,17 @@ def cancel(run: RunFolder) -> list[str]:
         client.cancel_tasks([task for task in active if task.index in idle[task.name] and not task.colleague])
         going_on = {task.name for task in active if task.index not in idle[task.name]}
         return sorted({other.path.name for name in going_on for other in shared_jobs.others(run, shared[name])})
+
+
+def _record(run: RunFolder, names: Sequence[str]) -> None:
+    """Record the cancellation; a full disk does not keep the jobs that fill it from being canceled."""
+    try:
+        cancellations.record(run, names)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        remark = "a night that this run belongs to would submit it again"
+        print(f"WARNING: the cancellation is not recorded ({error.strerror}): {remark}", file=sys.stderr)
 
 
 def _is_finished(run: RunFolder) -> bool:

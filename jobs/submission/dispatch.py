@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from harness.plural import counted
@@ -71,6 +72,8 @@ def dispatch(
     with run.submission_lock():
         todo, num_active = to_submit(run)
         if not todo:
+            if num_active and not accept_code_change:
+                codes.check_queued(run)
             return Dispatched([], 0, num_active)
         check_prompts(run.spec())
         codes.claim(run, accept=accept_code_change, is_queued=bool(num_active))
@@ -103,7 +106,7 @@ def refused(num_taken: int, num_tasks: int, error: client.SlurmError, run: RunFo
     """Return the warning about array jobs that Slurm rejected after it had taken others."""
     return (
         f"WARNING: Slurm took {num_taken} of {num_tasks} tasks and rejected the others: {error}. "
-        f"To submit them later:  python -m jobs resume {run.path}"
+        f"To submit them later:  python -m jobs resume {quote(str(run.path))}"
     )
 
 
@@ -147,7 +150,7 @@ def submit_finalizer(
     except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
         return (
             f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
-            f"When the tasks have ended, run:  python -m jobs finalize {run.path}"
+            f"When the tasks have ended, run:  python -m jobs finalize {quote(str(run.path))}"
         )
     return None
 

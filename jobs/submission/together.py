@@ -111,8 +111,11 @@ def _dispatch_group(requests: Sequence[Request]) -> list[Dispatched]:
         found = [to_submit(request.run) for request in requests]
         waiting = [number for number, (todo, _) in enumerate(found) if todo]
         if len(waiting) > 1:
-            for number in waiting:
-                _claim(requests[number], is_queued=bool(found[number][1]))
+            for number, (todo, num_active) in enumerate(found):
+                if todo:
+                    _claim(requests[number], is_queued=bool(num_active))
+                elif num_active and not requests[number].accept_code_change:
+                    codes.check_queued(requests[number].run)
             submitted = _submit([requests[number] for number in waiting], [found[number][0] for number in waiting])
             by_number = dict(zip(waiting, submitted, strict=True))
             return [

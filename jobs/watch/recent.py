@@ -29,8 +29,6 @@ class Recent:
     """Output tokens by model."""
     samples: int = 0
     """Number of samples that ended."""
-    in_flight: int = 0
-    """Number of samples that began and have not ended in journals that are being written."""
     first: float | None = None
     """When the first of the calls counted was submitted."""
 
@@ -52,9 +50,8 @@ class Recent:
         """Samples that ended per second, of all workers together."""
         return self.samples / self.seconds
 
-    def add_journal(self, content: bytes, num_ended: int) -> None:
+    def add_journal(self, content: bytes) -> None:
         """Count the recent events of a journal that is being written."""
-        self.in_flight += content.count(b'{"event":"start"') - num_ended
         last_call: dict[str, float] = {}
         for line in content[-_TAIL_BYTES:].split(b"\n"):
             with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):  # torn, or no event

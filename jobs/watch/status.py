@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.run import codes, own_files, shared_jobs, submissions
-from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, files_of_shards
+from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, files_of_shards, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
@@ -44,6 +44,8 @@ class ShardStatus:
     last_error: str = ""
     silent_seconds: float | None = None
     """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
+    num_begun: int = 0
+    """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
 
     @property
     def num_unfinished(self) -> int:
@@ -57,8 +59,6 @@ class RunStatus:
 
     run_id: str
     shards: list[ShardStatus]
-    in_flight: int = 0
-    """Number of samples that began and have not ended in journals that are being written."""
     tokens_per_second: dict[str, float] = field(default_factory=dict)
     """Output tokens of each model, over the last five minutes."""
     samples_per_second: float = 0.0
@@ -87,6 +87,12 @@ class RunStatus:
     def failed(self) -> int:
         """Number of samples that ended in an error."""
         return sum(shard.failed for shard in self.shards)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of samples that workers are at work on, as far as Slurm tells which workers are alive."""
+        at_work = [shard for shard in self.shards if shard.task is None or shard.task.state == "RUNNING"]
+        return sum(shard.num_begun for shard in at_work)
 
     @property
     def eta_seconds(self) -> float | None:
@@ -158,23 +164,29 @@ def status(run: RunFolder) -> RunStatus:
 def _of_files(run: RunFolder) -> RunStatus:
     """Return how a run stands by its files, as if there were no Slurm."""
     recent = Recent()
-    ended = by_shard(run, _read_endings(run, recent))
+    begun: dict[int, int] = {}
+    ended = by_shard(run, _read_endings(run, recent, begun))
     counts = zip(ended.planned, ended.finished, ended.failed, strict=True)
     shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
-    result = RunStatus(run.path.name, shards, recent.in_flight, recent.tokens_per_second(), recent.samples_per_second())
+    result = RunStatus(run.path.name, shards, recent.tokens_per_second(), recent.samples_per_second())
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
     result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []
     for shard in shards:
+        shard.num_begun = begun.get(shard.shard, 0)
         shard.state = "stopped" if shard.num_unfinished else "finished"
     return result
 
 
-def _read_endings(run: RunFolder, recent: Recent) -> Endings:
-    """Read how samples ended, and add the work of the last minutes to `recent` from the same files."""
+def _read_endings(run: RunFolder, recent: Recent, begun: dict[int, int]) -> Endings:
+    """Read how samples ended, and from the same files add what was done in the last minutes to `recent`.
+
+    `begun` is given the number of samples that began and have not ended in the latest journal of each first shard.
+    """
     journals: dict[str, dict[str, bool]] = {}
     ids = own_files.run_ids(run)
-    for path in run.journals():
+    assignment = run.assignment()
+    for path in run.journals():  # the latest last
         try:
             content = path.read_bytes()
             is_being_written = path.stat().st_mtime >= recent.since
@@ -182,7 +194,9 @@ def _read_endings(run: RunFolder, recent: Recent) -> Endings:
             continue  # compacted since the listing
         journals[path.stem] = endings_in_journal(path, content, ids, whole=False)
         if is_being_written:
-            recent.add_journal(content, len(journals[path.stem]))
+            recent.add_journal(content)
+            if (first := first_shard(path, assignment)) is not None:
+                begun[first] = content.count(b'{"event":"start"') - len(journals[path.stem])
     trace_files = run.trace_files()
     for path in trace_files:
         if path.stem not in journals and path.stat().st_mtime >= recent.since:

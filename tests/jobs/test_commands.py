@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,32 @@ def test_cancel_ends_the_tasks_and_the_job_after_them(submitted: RunFolder, slur
     result = jobs("cancel", submitted.path)
     assert result.output == f"canceled; to resume:  python -m jobs resume {submitted.path}\n"
     assert slurm.calls()[1:] == ["scancel --name=run.0", "scancel --name=run.0.finalize"]
+
+
+def test_commands_that_are_printed_can_be_pasted(tmp_path: Path, slurm: FakeSlurm) -> None:
+    folder = tmp_path / "Anna's $HOME"
+    folder.mkdir()
+    run = plan(folder)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    slurm.prints(scancel="", squeue="")
+    [words] = [shlex.split(line) for line in jobs("cancel", run.path).output.splitlines()]
+    assert words[-1] == str(run.path)
+    lines = jobs("finalize", run.path).output.splitlines()
+    pasted = [shlex.split(line) for line in lines if line.startswith("  python -m")]
+    assert len(pasted) == 3
+    assert {words[4] for words in pasted} == {str(folder / "warehouse.duckdb")}
+
+
+def test_a_worker_beside_another_on_its_shard_stops_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path)
+    monkeypatch.setattr("jobs.work.run_part._LOCK_SECONDS", 0.1)
+    with run.shard_lock(0, 1.0):
+        result = jobs("worker", run.path, "0")
+    assert result.exit_code == 1
+    message = f"shard 0 of {run.path.name} is locked by another process, which works on it"
+    assert result.stderr == f"error: {message}: wait for its end, or cancel its job\n"
 
 
 def test_cancel_of_a_finished_run_says_that_it_is_finished_and_records_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from click.testing import CliRunner, Result
 
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
+from jobs.run import submissions
+from jobs.run.submissions import Submission
 from tests.jobs.runs import plan
+from tests.jobs.slurm.fake import FakeSlurm
 
 
 def launched(output: Path, *arguments: str) -> Result:
@@ -64,6 +68,52 @@ def test_a_disk_that_fills_while_grades_are_written_is_one_line(
     [line] = [line for line in result.stderr.splitlines() if line.startswith("error")]
     assert "No space left on device (is the disk full, or a quota?). Nothing finished is lost" in line
     assert CliRunner().invoke(jobs, ["finalize", str(run.path)]).exit_code == 0
+
+
+def fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the files of run folders open, and the kernel find no room for what is written; its error names no file."""
+    monkeypatch.setattr("jobs.run.files.opened", lambda path, flags: os.open("/dev/full", os.O_WRONLY))
+
+
+def test_finalize_on_a_full_disk_is_one_line_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path)
+    CliRunner().invoke(jobs, ["worker", str(run.path), "0"])
+    fill_the_disk(monkeypatch)
+    result = CliRunner().invoke(jobs, ["finalize", str(run.path)])
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
+    assert result.stderr.startswith(f"error: {run.path / 'grades'}")
+    assert "No space left on device (is the disk full, or a quota?). Nothing finished is lost" in result.stderr
+
+
+def test_resume_on_a_full_disk_is_one_line(tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plan(tmp_path)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    slurm.prints(squeue="", scontrol="MaxArraySize = 4")
+
+    def pickled(*_: object) -> None:
+        with Path("/dev/full").open("wb") as file:  # as submitit does
+            file.write(b"job")
+
+    monkeypatch.setattr("jobs.submission.submit.submit_array", pickled)
+    result = CliRunner().invoke(jobs, ["resume", str(run.path)])
+    assert result.exit_code == 1
+    message = "No space left on device (is the disk full, or a quota?). Nothing finished is lost"
+    assert result.stderr == f"error: {message}\n"
+
+
+def test_jobs_that_fill_a_disk_can_be_canceled(
+    tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    fill_the_disk(monkeypatch)
+    slurm.prints(scancel="", squeue="run.0|0|7|7|RUNNING|n1|None")
+    result = CliRunner().invoke(jobs, ["cancel", str(run.path)])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("WARNING: the cancellation is not recorded (No space left on device)")
+    assert "scancel --name=run.0" in slurm.calls()
 
 
 def test_a_dataset_nested_a_hundred_thousand_deep_is_one_line(tmp_path: Path) -> None:

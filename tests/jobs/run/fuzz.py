@@ -79,7 +79,7 @@ def decoded(run: RunFolder, kind: str, path: Path) -> Any:
 
 def _decoded_journal(run: RunFolder, path: Path) -> Any:
     Follower(run).poll()
-    Recent().add_journal(path.read_bytes(), 0)
+    Recent().add_journal(path.read_bytes())
     read_endings(run, whole=False)
     state, ended = read_state(run), sorted(read_endings(run).finished.to_pylist())
     assert ended == sorted(state.finished)

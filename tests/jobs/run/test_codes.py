@@ -263,6 +263,28 @@ def test_resume_stops_under_other_code_and_goes_on_where_it_is_accepted(
     assert jobs("resume", run.path).exit_code == 0, "it is accepted from now on"
 
 
+def test_a_launch_after_an_edit_does_not_pass_over_jobs_that_still_wait(
+    tmp_path: Path, edit: Edit, sbatch: list[str], slurm: FakeSlurm
+) -> None:
+    run, other = plan(tmp_path, shards=2), plan(tmp_path, drafts=3, shards=2)
+    third = plan(tmp_path, drafts=2, shards=2)
+    dispatch.dispatch(run, {})
+    name = submissions.read(run)[0].name
+    slurm.prints(squeue="\n".join(f"{name}|{index}|7|7|PENDING||Resources" for index in range(2)))
+    edit("harness/chain.py")
+    result = jobs("resume", run.path)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "is running or queued with code" in result.stderr
+    assert f"cancel them (python -m jobs cancel {run.path})" in result.stderr
+    with pytest.raises(CodeChanged):
+        dispatch_together([Request(of, {}) for of in (run, other, third)])
+    assert jobs("resume", run.path, "--accept-code-change").exit_code == 0
+    slurm.prints(squeue="")  # canceled
+    assert jobs("resume", run.path).exit_code == 0
+    assert len(hashes(run)) == 1, "of the first code nothing was done"
+    assert len(sbatch) == 2
+
+
 def test_runs_that_share_jobs_stop_under_other_code(tmp_path: Path, edit: Edit, sbatch: list[str]) -> None:
     runs = [plan(tmp_path, drafts=drafts, shards=2) for drafts in (2, 3)]
     dispatch_together([Request(run, {}) for run in runs])

@@ -52,6 +52,18 @@ def test_a_stopped_shard_is_listed_with_its_task_and_its_last_error() -> None:
     assert row.split() == ["1", "3/8", "1", "stopped", "40_1", "n7", "2", "min", "MemoryError"]
 
 
+def test_samples_of_workers_that_have_ended_are_not_in_flight() -> None:
+    running, killed, queued = (
+        Task("run.0", index, f"40_{index}", state, "n7") for index, state in enumerate(("RUNNING", "FAILED", "PENDING"))
+    )
+    shards = [
+        ShardStatus(0, 8, 3, 0, "running", running, num_begun=2),
+        ShardStatus(1, 8, 3, 0, "stopped", killed, num_begun=2),
+        ShardStatus(2, 8, 3, 0, "queued", queued, num_begun=2),
+    ]
+    assert "9 of 24 samples finished (38%) · 2 in flight" in printed(a_run(shards))
+
+
 def test_of_many_shards_only_those_that_stopped_are_listed() -> None:
     shards = [ShardStatus(number, 1, state="queued") for number in range(99)]
     text = printed(a_run([*shards, ShardStatus(99, 1, state="stopped")]))

@@ -39,6 +39,17 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
     assert run_status.samples_per_second * run_status.eta_seconds == pytest.approx(8)
 
 
+def test_only_the_latest_worker_of_a_shard_has_samples_in_flight(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    [finished] = run.trace_files()
+    trace = next(iter(trace_files.read_rows(finished)))
+    for number in range(2):  # the first was killed
+        path = run.journal_dir / f"2026010{number + 1}T000000.000000-n-1-deal0-shard0.jsonl"
+        path.write_bytes(b'{"event":"start","trace":{"sample_id":"%b"}}\n' % trace["sample_id"].encode())
+    assert status(run).in_flight == 1
+
+
 def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
     run = plan(tmp_path)
     copied: list[bytes] = []
@@ -57,7 +68,7 @@ def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:
     [part] = run.trace_files()
     now = time.time()
     of_journal, of_trace_file = Recent(now), Recent(now)
-    of_journal.add_journal(copied[0], 24)
+    of_journal.add_journal(copied[0])
     of_trace_file.add_trace_file(part)
     assert of_journal == of_trace_file
     assert of_journal.samples == 24
