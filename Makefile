@@ -55,7 +55,7 @@ test: $(SMOLLM_STAMP) ## Run the tests
 	$(RUN) -m pytest $(TESTS)
 
 test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
-	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null || slurm/local-cluster install
+	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null && command -v ch-run >/dev/null || slurm/local-cluster install
 	slurm/local-cluster down
 	slurm/local-cluster up
 	export $$(slurm/local-cluster env); $(RUN) -m pytest tests/slurm $(TESTS); status=$$?; slurm/local-cluster down; exit $$status

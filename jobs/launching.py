@@ -61,7 +61,9 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
     print_plan(prepared, console)
     if prepared.cluster == "slurm":
         launch = prepared.launch
-        script = dispatch.preview(prepared.run, prepared.num_shards, prepared.sbatch, *_per_task(launch))
+        script = dispatch.preview(
+            prepared.run, prepared.plan.spec, prepared.num_shards, prepared.sbatch, *_per_task(launch)
+        )
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
 
 

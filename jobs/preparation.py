@@ -23,6 +23,7 @@ from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
+from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
 
 
@@ -60,7 +61,7 @@ def prepare(launch: Launch) -> PreparedLaunch:
     stall.limit_seconds()  # of the engines, which start long after this
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
-    planned = plan(launch, cluster)
+    planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)

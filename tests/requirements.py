@@ -51,6 +51,7 @@ TOOLS: Mapping[str, Tool] = {
     "inspect": Tool(_has_packages("inspect_ai"), "make venv EXTRAS=inspect"),
     "chromium": Tool(_has_chromium, "Debian: apt-get install chromium chromium-driver"),
     "slurm": Tool(_has_commands("sbatch"), "Debian: slurm/local-cluster install"),
+    "ch-run": Tool(_has_commands("ch-run"), "Debian: slurm/local-cluster install"),
     "compiler": Tool(lambda: sys.platform == "linux" and shutil.which("cc") is not None, "Debian: apt-get install gcc"),
     "make": Tool(_has_commands("make"), "Debian: apt-get install make"),
     "proc": Tool(lambda: Path("/proc/self").is_dir(), "run the tests on Linux"),

@@ -90,6 +90,16 @@ class Question:
         """True if workers would run on this machine; False on a login node."""
         return self.on_node or self.cluster != "slurm"
 
+    @property
+    def has_own_python(self) -> bool:
+        """True if the profile names the Python of the jobs."""
+        return self.cluster == "slurm" and bool((self.sbatch or {}).get("python"))
+
+    @property
+    def packages_are_here(self) -> bool:
+        """True if the workers have the packages of this process's Python, or are meant to."""
+        return self.on_node or not self.has_own_python
+
     def to_json(self) -> str:
         """Return the question as JSON."""
         return json.dumps(asdict(self))

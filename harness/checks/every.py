@@ -45,6 +45,8 @@ def checks(question: Question, additional: dict[str, Group] | None = None) -> li
         "left-overs": left_overs.check_left_overs,
         **(additional or {}),
     }
+    if not question.packages_are_here:
+        groups |= dict.fromkeys(("packages", "installation", "torch companions"), _nothing)
     pool = ThreadPoolExecutor(len(groups))
     futures = {name: pool.submit(_results, group) for name, group in groups.items()}
     pool.shutdown(wait=False)
@@ -61,6 +63,11 @@ def _outcome(name: str, future: Future[list[Check]], question: Question) -> list
 
 def _results(group: Group) -> list[Check]:
     return list(group())
+
+
+def _nothing() -> Iterable[Check]:
+    """Check nothing: the jobs do not use what is here."""
+    return ()
 
 
 def _models(question: Question) -> Iterator[Check]:

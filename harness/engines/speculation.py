@@ -127,10 +127,12 @@ def draft_sampling(proposing: str | None, spec_sampling: str | None) -> str | No
     return None if proposing is None or proposing in LOOKUPS else spec_sampling or "greedy"
 
 
-def unsupported_reason(kind: str, device: str, temperature: float, proposing: str | None = None) -> str | None:
+def unsupported_reason(
+    kind: str, device: str, temperature: float, proposing: str | None = None, *, is_here: bool = True
+) -> str | None:
     """Return why token-level speculation cannot be used, as one line that says what is valid; None where it can.
 
-    Jobs run in the environment that launches them, so that the packages of suffix are looked for in this one.
+    `is_here`: whether the workers run in this Python or one like it, so that the packages of suffix are looked for.
     """
     if kind != "vllm":
         return f"token-level speculation needs --engine vllm, not {kind}"
@@ -139,7 +141,7 @@ def unsupported_reason(kind: str, device: str, temperature: float, proposing: st
             "on a CPU vLLM draws wrong tokens under token-level speculation at any temperature above 0: "
             f"give --temperature 0 (not {temperature}), or run on a GPU"
         )
-    if proposing == "suffix" and find_spec(_SUFFIX_MODULE) is None:
+    if is_here and proposing == "suffix" and find_spec(_SUFFIX_MODULE) is None:
         return SUFFIX_REMEDY
     return None
 

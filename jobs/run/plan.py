@@ -48,20 +48,22 @@ class _Models:
     notices: list[str]
 
 
-def plan(launch: Launch, cluster: Cluster) -> RunPlan:
+def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> RunPlan:
     """Resolve models, engine and problems of a launch.
 
     `cluster` is where the run goes, resolved: it decides which models are the default, whatever this machine has.
+    `is_own_python`: whether the jobs have a Python of their own, so that the packages of this one decide nothing.
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
     wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     problems = benchmarks.select(dataset, launch.limit, launch.problems)
     roles = build(launch.method, dict(launch.parameters)).roles
-    engine = _engine(launch, cluster, roles)
+    is_here = not (is_own_python and cluster == "slurm")
+    engine = _engine(launch, cluster, roles, is_here=is_here)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
-    selection = _selection(launch, engine)
+    selection = _selection(launch, engine, is_here=is_here)
     resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)))
     speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
@@ -96,14 +98,14 @@ def plan(launch: Launch, cluster: Cluster) -> RunPlan:
     return RunPlan(spec, problems, notices)
 
 
-def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> EngineSpec:
+def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role], *, is_here: bool) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    kind = _engine_kind(launch.engine)
+    kind = _engine_kind(launch.engine, is_here=is_here)
     proposing = proposer(launch.method, launch.spec_decode)
     check_flags(proposing, launch.spec_model, launch.spec_sampling)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    if proposing and (reason := unsupported_reason(kind, device, launch.temperature, proposing)):
+    if proposing and (reason := unsupported_reason(kind, device, launch.temperature, proposing, is_here=is_here)):
         raise ValueError(reason)
     return EngineSpec(
         kind=kind,
@@ -137,9 +139,11 @@ def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role])
     return {f"{role}_gpus": numbers for role, numbers in cards.items()}
 
 
-def _engine_kind(engine: str) -> str:
+def _engine_kind(engine: str, *, is_here: bool) -> str:
     if engine != "auto":
         return engine
+    if not is_here:  # a worker says so where its Python lacks it
+        return "vllm"
     return "vllm" if find_spec("vllm") else "transformers"
 
 
@@ -180,11 +184,12 @@ def _reference(model: ModelSpec) -> models.ModelRef:
     return models.ModelRef(model.name, model.path, model.revision, model.fingerprint)
 
 
-def _selection(launch: Launch, engine: EngineSpec) -> AdapterSpec | None:
+def _selection(launch: Launch, engine: EngineSpec, *, is_here: bool) -> AdapterSpec | None:
     """Raises ValueError where the folder is not an adapter, or the run cannot use one."""
     if launch.selection_adapter is None:
         return None
-    if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=engine.spec_decode is not None):
+    speculates = engine.spec_decode is not None
+    if reason := adapter.unsupported_reason(engine.kind, launch.method, speculates=speculates, is_here=is_here):
         raise ValueError(reason)
     weights = adapter.read(launch.selection_adapter)
     folder = Path(weights.path)

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,11 @@ _HELD_REASON = "launch failed requeued held"
 """Slurm's reason for a task that it could not start on a node and will not start again by itself."""
 _NO_CONFIGURATION = "Could not establish a configuration source"
 """Slurm's message where its packages are installed and no cluster is configured."""
+END_TIME = "SLURM_JOB_END_TIME"
+"""Environment variable of a job: when it reaches its time limit, in seconds since the epoch (Slurm 23.02 and later)."""
+REQUEUE_CODE = "HARNESS_REQUEUE_CODE"
+"""Environment variable of a job: its batch script requeues it where its task ends with this exit code."""
+ASKS_FOR_REQUEUE = 85
 _NAMES_PER_QUERY = 500
 """Linux takes arguments of at most 128 KiB."""
 _CLOCK_SECONDS = 3600.0
@@ -196,8 +202,10 @@ def this_job(environment: Mapping[str, str] = os.environ) -> str | None:
 def end_time(job_id: str) -> float | None:
     """Return when a running job reaches its time limit, in seconds since the epoch; None where it has no limit.
 
-    Raises SlurmError.
+    Where there are no commands of Slurm, as in a container, it is what the job's environment says. Raises SlurmError.
     """
+    if shutil.which("squeue") is None and (told := os.environ.get(END_TIME, "")).isdigit():
+        return float(told) or None
     output = ask("squeue", "-h", "-j", job_id, "-o", "%e").strip()
     try:
         return datetime.fromisoformat(output).timestamp()  # Slurm writes local time
@@ -206,7 +214,13 @@ def end_time(job_id: str) -> float | None:
 
 
 def requeue(job_id: str) -> None:
-    """Requeue a job, so that Slurm starts it again from the beginning. Raises SlurmError."""
+    """Requeue a job, so that Slurm starts it again from the beginning.
+
+    Where there are no commands of Slurm, as in a container, this process ends with the exit code by which it asks the
+    batch script to do that. Raises SlurmError.
+    """
+    if shutil.which("scontrol") is None and (code := os.environ.get(REQUEUE_CODE)):
+        sys.exit(int(code))
     ask("scontrol", "requeue", job_id)
 
 

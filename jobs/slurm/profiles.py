@@ -8,7 +8,8 @@ gpu-memory = "80GB"                                   # of one of them, where th
 array-parallelism = 64                                # tasks of an array that run at a time, sbatch's %64
 requeue = false                                       # a switch; false is the opposite, --no-requeue
 setup = ["module load cuda/12.4"]                     # lines of the batch script before the worker, or one as a string
-srun = ["--container-image=/images/vllm.sqsh"]        # further arguments of srun, or all of them as one string
+srun = ["--mpi=none"]                                 # further arguments of srun, or all of them as one string
+python = "apptainer exec --nv /scratch/vllm.sif python3"  # of the jobs (jobs.slurm.python_command); default: this one
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from harness.cli.toml_file import read_toml
 from harness.sizing.job_cards import GPU_MEMORY, cards_of_job
+from jobs.slurm import python_command
 
 _LIGHT_JOB_CORES = 4
 """Most cores of a job that grades and reports; it grades in one process per core."""
@@ -42,7 +44,7 @@ _SWITCHES = frozenset(
 """Options that sbatch takes without a value."""
 _YES_OR_NO = "kill-on-invalid-dep"
 _TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
-_OWN_LISTS = frozenset({"setup", "srun"})
+_OWN_LISTS = frozenset({"setup", "srun", python_command.KEY})
 """Keys of a profile that are lists; a list for any other is what sbatch separates by commas."""
 _THROTTLE = re.compile(r"%(\d+)")
 _ONLY_BY_HARNESS = {
@@ -117,6 +119,7 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         "setup": ['[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'],
     }
     passed: dict[str, Any] = {"requeue": True}
+    options = _with_own_python(options, parameters)
     for key, value in switches(options).items():
         if key in named:
             parameters[key.replace("-", "_")] = value
@@ -135,6 +138,24 @@ def submitit_parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     if passed.get("no-requeue"):
         del passed["requeue"]
     return {**parameters, "additional_parameters": passed}
+
+
+def _with_own_python(options: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the options but those of a Python of the jobs' own, which are added to submitit's parameters.
+
+    Raises ValueError.
+    """
+    left = {key: value for key, value in options.items() if key not in {python_command.KEY, *python_command.PYXIS}}
+    if not python_command.names_own_python(options):
+        if given := [key for key in options if key in python_command.PYXIS]:
+            raise ValueError(f'{given[0]}: name the interpreter in the container too, e.g. python = "python3"')
+        return left
+    srun = [*python_command.pyxis_arguments(options), *_arguments(left.pop("srun", []))]
+    command, srun = python_command.read(options[python_command.KEY], srun)
+    parameters["python"] = command
+    if srun:
+        parameters["srun_args"] = srun
+    return left
 
 
 def switches(options: Mapping[str, Any]) -> dict[str, Any]:

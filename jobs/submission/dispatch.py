@@ -18,9 +18,11 @@ from harness.sizing.job_cards import GPU_MEMORY, num_tasks
 from jobs.run import codes, lag, shared_jobs, submissions
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.run.wording import check_prompts
 from jobs.slurm import client, profiles
+from jobs.slurm.python_command import PythonCommand
 from jobs.submission import old_logs, snapshot, submit
 
 _ENDING = "COMPLETING"
@@ -180,14 +182,19 @@ def _names(run: RunFolder, before: Sequence[Submission]) -> list[str]:
 
 
 def preview(
-    run: RunFolder, shards: int, options: Mapping[str, Any], shards_per_task: int = 1, workers_per_task: int = 1
+    run: RunFolder,
+    spec: RunSpec,
+    shards: int,
+    options: Mapping[str, Any],
+    shards_per_task: int = 1,
+    workers_per_task: int = 1,
 ) -> str:
     """Return the batch script of a first submission, for --dry-run; nothing is written."""
     parameters = profiles.submitit_parameters(options)
     tasks = portions(list(range(shards)), shards_of_task(options, shards_per_task, workers_per_task))
     name = submissions.job_name(run, 0)
     submission = Submission(0, name, tasks, 0.0, dict(options), shards_per_task, None, workers_per_task)
-    return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters))
+    return submit.batch_script(run, submission, with_code(run, "code-….zip", parameters, spec))
 
 
 def shards_of_task(options: Mapping[str, Any], shards_per_task: int, workers_per_task: int) -> int:
@@ -200,6 +207,18 @@ def portions(items: Sequence[Any], size: int) -> list[list[Any]]:
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
 
-def with_code(run: RunFolder, code: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to submitit's parameters that a job runs the code in this archive of the run folder."""
+def with_code(run: RunFolder, code: str, parameters: Mapping[str, Any], spec: RunSpec | None = None) -> dict[str, Any]:
+    """Add to submitit's parameters that a job runs the code in this archive of the run folder.
+
+    `spec` is the run's, where it is not in the run folder yet.
+    """
+    own = parameters.get("python")
+    if isinstance(own, PythonCommand):
+        parameters = {**parameters, "python": own.showing(_model_folders(spec or run.spec()))}
     return snapshot.running((run.path / code).resolve(), submit.python(), parameters)
+
+
+def _model_folders(spec: RunSpec) -> list[str]:
+    """Return the folders of a run's weights; a model of the hub has none."""
+    weights = (spec.draft, spec.target, spec.speculator, spec.selection)
+    return [model.path for model in weights if model is not None]

@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from harness.checks.check import Check, Question, failure, ok
 from jobs.run.files import write_atomically
 from jobs.slurm import client, profiles
 from jobs.slurm.checks import check_slurm
+from jobs.slurm.python_command import PythonCommand
 from jobs.submission import snapshot, submit
 
 _MINUTES = "1"
@@ -74,7 +75,7 @@ def ask_node(question: Question, wait_seconds: float, tell: Callable[[str], None
         write_atomically(folder / "question.json", node_question.to_json().encode())
         with FileLock(folder / "held.lock"):
             try:
-                job = submit.submit_call(folder, name, _parameters(question.sbatch or {}), check_here, str(folder))
+                job = submit.submit_call(folder, name, _parameters(question), check_here, str(folder))
             except (RuntimeError, OSError) as rejection:
                 return _no_answer(f"sbatch rejected the job: {_error_line(str(rejection))}")
             tell(f"job {job} is checking a node …")
@@ -113,9 +114,12 @@ def _check_lock(folder: Path) -> Check:
     )
 
 
-def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = profiles.submitit_parameters({**options, "time": _MINUTES})
+def _parameters(question: Question) -> dict[str, Any]:
+    parameters = profiles.submitit_parameters({**(question.sbatch or {}), "time": _MINUTES})
     parameters.pop("array_parallelism", None)
+    if isinstance(own := parameters.get("python"), PythonCommand):
+        named = [*question.models.values(), question.selection_adapter, question.speculator, question.data_dir]
+        parameters["python"] = own.showing([name for name in named if name])
     additional = {name: value for name, value in parameters["additional_parameters"].items() if name != "requeue"}
     return {**parameters, "signal_delay_s": 5, "additional_parameters": additional}
 
@@ -168,7 +172,7 @@ def _error_line(text: str) -> str:
 
 
 def _last_log_line(folder: Path) -> str:
-    """Return the last line of the job's log that names an exception, else its last line."""
+    """Return the last line of the job's log that names an exception or an error, else its last line."""
     lines = [
         line.strip()
         for path in sorted((folder / "logs" / "jobs").glob("*_log.*"))
@@ -178,7 +182,8 @@ def _last_log_line(folder: Path) -> str:
     exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
     if not lines:
         return "it wrote nothing, so the node may not see this folder or this Python"
-    return (exceptions or lines)[-1][:_MAX_LINE_CHARACTERS]
+    errors = [line for line in lines if re.match(r"(?:error: |srun: error: execve)", line)]
+    return (exceptions or errors or lines)[-1][:_MAX_LINE_CHARACTERS]
 
 
 def _no_answer(reason: str) -> NodeAnswer:

@@ -22,10 +22,10 @@ from harness.code_hash import running_code
 from harness.weights import models
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
-from jobs.submission import unpacked
+from jobs.slurm.python_command import PythonCommand
+from jobs.submission import own_python, task, unpacked
 
-CODE = "HARNESS_CODE"
-"""Environment variable: the folder that a job's code was unpacked into."""
+CODE = task.CODE
 ARCHIVE, HASH = "HARNESS_CODE_ARCHIVE", "HARNESS_CODE_HASH"
 """Environment variables of a job: the SHA-256 of the archive, and the hash of the code in it (harness.code_hash)."""
 _CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml")
@@ -82,13 +82,20 @@ def unpacked_archive() -> str | None:
 
 
 def running(archive: Path, python: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a setup to submitit's parameters that makes the job run the code of this archive."""
+    """Add a setup to submitit's parameters that makes the job run the code of this archive.
+
+    It runs in the Python that the parameters name, and otherwise in this one.
+    """
+    own = parameters.get("python")
+    if isinstance(own, PythonCommand):
+        sha256 = _sha256(archive)
+        return own_python.running(archive, sha256, own, parameters, [*_waiting_for(archive), *_exports(sha256)])
     return {**parameters, "setup": [*parameters.get("setup", ()), *_setup(archive, python)]}
 
 
 def _setup(archive: Path, python: str) -> list[str]:
     """Return lines of a batch script that unpack the code on the node's own disk and make the rest run from it."""
-    commit, sha256 = environment.git_commit(), _sha256(archive)
+    sha256 = _sha256(archive)
     failed = "echo 'error: the code cannot be unpacked: set TMPDIR in the profile to a folder with room' >&2; exit 1"
     program = "import sys; sys.path.insert(0, sys.argv[1]); from jobs.submission.unpacked import main; "
     program += "sys.exit(main(sys.argv[2:]))"
@@ -98,8 +105,7 @@ def _setup(archive: Path, python: str) -> list[str]:
         "export PYTHONSAFEPATH=1",
         f'harness_code() {{ {shlex.quote(python)} -c {shlex.quote(program)} "$@"; }}',
         f'harness_shared="${{TMPDIR:-/tmp}}/{unpacked.PREFIX}$UID-${{SLURMD_NODENAME:-$HOSTNAME}}-{sha256[:12]}"',
-        # On a shared filesystem a node may see the archive only some seconds after it was written.
-        f"for _ in $(seq {_VISIBLE_SECONDS}); do [ -s {packed} ] && break; sleep 1; done",
+        *_waiting_for(archive),
         "while true; do",
         '  { exec {harness_lock}<>"$harness_shared.lock"; } 2>/dev/null || harness_lock=',
         f'  {CODE}=$(harness_code {packed} take {packed} {sha256} "$harness_shared" $harness_lock) && break',
@@ -107,9 +113,21 @@ def _setup(archive: Path, python: str) -> list[str]:
         "done",
         f"""trap 'harness_code "${CODE}" leave "${CODE}" $harness_lock || :' EXIT""",
         f'export {CODE} PYTHONPATH="${CODE}${{PYTHONPATH:+:$PYTHONPATH}}"',
+        *_exports(sha256),
+    ]
+
+
+def _waiting_for(archive: Path) -> list[str]:
+    # On a shared filesystem a node may see the archive only some seconds after it was written.
+    return [f"for _ in $(seq {_VISIBLE_SECONDS}); do [ -s {shlex.quote(str(archive))} ] && break; sleep 1; done"]
+
+
+def _exports(sha256: str) -> list[str]:
+    """Return lines of a batch script with what the unpacked code cannot find out by itself."""
+    commit = environment.git_commit()
+    return [
         # Under sbatch --export=NONE srun would hand none of these variables to the job's tasks.
         "export SLURM_EXPORT_ENV=ALL",
-        # What the unpacked code cannot find out: the folder of the bundled models, its own commit, and the archive.
         f"export {models.PAIR_FOLDER}={shlex.quote(str(models.bundled_folder()))}",
         f"export {ARCHIVE}={sha256} {HASH}={running_code().hash}",
         *([f"export {environment.GIT_COMMIT}={shlex.quote(commit)}"] if commit else []),

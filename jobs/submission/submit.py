@@ -76,7 +76,7 @@ def resolve(cluster: Cluster) -> Cluster:
 
 
 def python() -> str:
-    """Return the interpreter that jobs run in: this one, which the nodes see on the shared filesystem."""
+    """Return the interpreter that jobs run in unless the profile names one: this one, on the shared filesystem."""
     return sys.executable
 
 
@@ -247,6 +247,7 @@ def _submit(
 def _slurm_executor(run: RunFolder, name: str, parameters: Mapping[str, Any]) -> Any:
     import submitit
 
-    executor = submitit.SlurmExecutor(folder=str(run.logs_dir.resolve() / "jobs"))
-    executor.update_parameters(job_name=name, **parameters)
+    options = dict(parameters)
+    executor = submitit.SlurmExecutor(folder=str(run.logs_dir.resolve() / "jobs"), python=options.pop("python", None))
+    executor.update_parameters(job_name=name, **options)
     return executor

@@ -35,8 +35,12 @@ class Damaged(ValueError):
     """The archive is not what was submitted."""
 
 
-class _Removed(Exception):
+class Removed(Exception):
     """The lock's file was removed after it was opened."""
+
+
+_held: list[int] = []
+"""Descriptors by which this process holds folders."""
 
 
 def take(archive: Path, sha256: str, shared: Path, lock: int | None) -> Path:
@@ -59,8 +63,18 @@ def take(archive: Path, sha256: str, shared: Path, lock: int | None) -> Path:
     return shared
 
 
+def open_lock(shared: Path) -> int | None:
+    """Open the lock of a folder for `take`; None where that is not allowed."""
+    try:
+        return os.open(_lock_of(shared), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+
+
 def leave(folder: Path, lock: int | None) -> None:
     """End a job's use of what `take` has returned; the folder is removed unless another job uses it."""
+    while _held:
+        os.close(_held.pop())
     if lock is None or not _is_current(lock, _lock_of(folder)):
         shutil.rmtree(folder, ignore_errors=True)
     else:
@@ -93,6 +107,7 @@ def hold(folder: Path) -> None:
     """Keep a folder from being removed until this process ends; without effect where it is this job's alone."""
     with contextlib.suppress(OSError):
         lock = os.open(_lock_of(folder), os.O_RDONLY | os.O_NOFOLLOW)
+        _held.append(lock)
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
@@ -102,14 +117,14 @@ def _use(archive: Path, shared: Path, lock: int) -> bool:
     while time.monotonic() < deadline:
         if _flock(lock, fcntl.LOCK_SH):
             if not _is_current(lock, _lock_of(shared)):
-                raise _Removed
+                raise Removed
             if shared.exists():
                 return _is_own(shared.lstat())
             # Changing the kind of a lock releases it for a moment, so look again after it; and never wait for this one,
             # because whoever has unpacked meanwhile keeps the shared lock for as long as its job lasts.
             if _flock(lock, fcntl.LOCK_EX):
                 if not _is_current(lock, _lock_of(shared)):
-                    raise _Removed
+                    raise Removed
                 if not shared.exists():
                     _unpack(archive, shared)
                 continue
@@ -192,7 +207,7 @@ def main(arguments: list[str]) -> int:
     archive, sha256, shared = rest[:number]
     try:
         print(take(Path(archive), sha256, Path(shared), lock))
-    except _Removed:
+    except Removed:
         return REOPEN
     except (OSError, Damaged, zipfile.BadZipFile) as error:
         print(f"error: {error}", file=sys.stderr)

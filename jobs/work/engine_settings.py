@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -29,6 +31,7 @@ def engine_settings(
     changed since the run was planned.
     """
     engine = spec.engine
+    _check_installed(engine.kind)
     sizing = sizing_of(spec, method, problems)
     chosen = chosen_here(engine.kind, sizing)
     settings = pair_settings(
@@ -48,6 +51,16 @@ def engine_settings(
     )
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {role: replace(own, mean_logprobs=has_logprobs) for role, own in settings.items()}
+
+
+def _check_installed(kind: str) -> None:
+    """Raise ValueError where the Python of this process lacks the engine of a run."""
+    needed = {"vllm": ("vllm",), "transformers": ("transformers", "torch")}.get(kind, ())
+    if missing := [package for package in needed if find_spec(package) is None]:
+        raise ValueError(
+            f"the run needs the engine {kind}, and {sys.executable} has no {' and no '.join(missing)}: install it "
+            "there, name another python in the profile, or launch with another --engine"
+        )
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:

@@ -25,6 +25,7 @@ PACKAGES = (
     "mariadb-client-core",
     "gcc",
     "libc6-dev",
+    "charliecloud",  # containers of the tests; Debian has no Apptainer
 )
 
 
@@ -45,7 +46,10 @@ def main(context: click.Context, folder: Path) -> None:
 
 @main.command()
 def install() -> None:
-    """Install Debian's packages without starting their services, and build scrontab, which they lack."""
+    """Install Debian's packages, one for containers among them, and build scrontab, which they lack.
+
+    Their services are not started.
+    """
     policy = Path("/usr/sbin/policy-rc.d")  # every package's script runs it before starting a service
     is_created_here = not policy.exists()
     if is_created_here:

@@ -38,7 +38,7 @@ def disk(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(caches, "_held", {})
     monkeypatch.setattr(caches, "_SHORT", str(short))
-    for name in [*caches._FOLDERS, "VLLM_RPC_BASE_PATH"]:
+    for name in [*caches.FOLDERS, "VLLM_RPC_BASE_PATH"]:
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -112,7 +112,7 @@ def test_a_folder_of_another_user_is_not_used(disk: Path) -> None:
 def test_a_disk_without_room_leaves_the_usual_folders(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(disk / "absent"))
     with pytest.warns(UserWarning, match="home directory"):
-        assert not caches.variables().keys() & caches._FOLDERS.keys()
+        assert not caches.variables().keys() & caches.FOLDERS.keys()
 
 
 def test_sockets_have_paths_that_are_short_enough(disk: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:

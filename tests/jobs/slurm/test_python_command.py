@@ -1,0 +1,119 @@
+"""A profile's `python`: a command that the batch script's shell takes as it is written, but for its variables."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.slurm import profiles, python_command
+from jobs.slurm.python_command import PythonCommand
+
+
+def words_in_bash(command: PythonCommand, *folders: str, **variables: str) -> list[str]:
+    """Return the words that bash makes of a command where these folders have to be shown."""
+    script = [
+        "harness_folders=(" + " ".join(f"'{folder}'" for folder in folders) + ")",
+        *command.shell_bind(),
+        f"words=({command.shell_words()})",
+        'printf "%s\\n" "${words[@]}"',
+    ]
+    done = subprocess.run(["bash", "-c", "\n".join(script)], env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def command_of(value: Any, *srun: str) -> PythonCommand:
+    return python_command.read(value, srun)[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("/venv/bin/python", "/venv/bin/python"),
+        ("'/my venv/bin/python'", ["/my venv/bin/python"]),
+        (["/my venv/bin/python"], ["/my venv/bin/python"]),
+        ("$VENV/bin/python", ["/the venv/bin/python"]),
+        ("~/venv/bin/python", "/home/me/venv/bin/python"),
+        ("env A=`date` B=$(date) 'C=\"$VENV\"' python3", ["env", "A=`date`", "B=$(date)", 'C="/the venv"', "python3"]),
+        ("apptainer exec --nv /a.sif python3", "apptainer exec --bind /runs --bind /t --nv /a.sif python3"),
+        ("/bin/singularity -q exec /a.sif python3", "/bin/singularity -q exec --bind /runs --bind /t /a.sif python3"),
+        ("podman run --rm image python3", "podman run --volume /runs:/runs --volume /t:/t --rm image python3"),
+        ("ch-run /image -- /opt/python3", "ch-run --bind /runs --bind /t /image -- /opt/python3"),
+        ("conda run -n vllm python", "conda run -n vllm python"),
+    ],
+)
+def test_a_command_starts_as_it_is_written_and_shows_the_folders(written: Any, words: str | list[str]) -> None:
+    started = words_in_bash(command_of(written), "/runs", "/t", VENV="/the venv", HOME="/home/me")
+    assert started == (words.split() if isinstance(words, str) else words)
+
+
+def test_a_variable_that_is_not_set_ends_the_batch_script_with_a_line() -> None:
+    script = f"words=({command_of('$VENV/bin/python').shell_words()}); echo started"
+    done = subprocess.run(["bash", "-c", script], env={}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "VENV: is not set" in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (
+            {"srun": "--container-image=/i --container-mounts=/scratch:/data --mpi=none"},
+            "--container-image=/i --mpi=none",
+        ),
+        ({"srun": ["--container-image", "/i", "--container-mounts", "/scratch:/data"]}, "--container-image /i"),
+        ({"container-image": "/i", "container-mounts": "/scratch:/data"}, "--container-image=/i"),
+        (
+            {"container-image": "/i", "container-mounts": ["/scratch:/data"], "container-mount-home": False},
+            "--container-image=/i --no-container-mount-home",
+        ),
+    ],
+)
+def test_pyxis_gets_the_jobs_folders_beside_its_own_mounts(options: dict[str, Any], left: str) -> None:
+    parameters = profiles.submitit_parameters({**options, "python": "python3"})
+    assert parameters["srun_args"] == left.split()
+    assert not {key for key in parameters["additional_parameters"] if key.startswith("container")}
+    words = words_in_bash(parameters["python"], "/runs")
+    assert words == ["--container-mounts=/scratch:/data,/runs:/runs", "python3"]
+
+
+def test_pyxis_without_mounts_gets_the_jobs_folders() -> None:
+    command = command_of("python3", "--container-image=/i.sqsh")
+    assert words_in_bash(command, "/runs", "/t") == ["--container-mounts=/runs:/runs,/t:/t", "python3"]
+    assert words_in_bash(command) == ["python3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"python": "apptainer exec 'a.sif python3"}, "No closing quotation"),
+        ({"python": "apptainer /a.sif python3"}, "expected `apptainer exec …`"),
+        ({"python": "apptainer exec --nv /a.sif"}, "ends without an interpreter"),
+        ({"python": 3}, "expected a command"),
+        ({"python": ["apptainer", 3]}, "expected a command"),
+        ({"container-image": "/a.sqsh"}, "container-image: name the interpreter in the container too"),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused_in_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        profiles.sbatch_options(None, [], options)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_empty_python_takes_back_that_of_the_profile(tmp_path: Path) -> None:
+    profile = tmp_path / "cluster.toml"
+    profile.write_text('python = "apptainer exec /a.sif python3"\n')
+    assert isinstance(profiles.submitit_parameters(profiles.load(str(profile)))["python"], PythonCommand)
+    options = profiles.sbatch_options(str(profile), ["python="], {})
+    assert "python" not in profiles.submitit_parameters(options)
+    assert not python_command.names_own_python(options)
+
+
+def test_the_job_that_grades_runs_in_the_same_python() -> None:
+    parameters = profiles.submitit_parameters({"python": "python3", "container-image": "/i.sqsh", "gpus-per-node": 2})
+    light = profiles.light(parameters)
+    assert (light["python"], light["srun_args"]) == (parameters["python"], ["--container-image=/i.sqsh"])

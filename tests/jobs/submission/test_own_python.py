@@ -1,0 +1,219 @@
+"""Batch scripts of jobs whose profile names their Python, run by bash with stand-ins for srun, Apptainer and Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import environment
+from harness.code_hash import running_code
+from jobs.run.folder import RunFolder
+from jobs.slurm import client, profiles
+from jobs.submission import dispatch, snapshot
+from tests.jobs.runs import plan
+
+_ASK = """
+import json, os, sys, time
+import jobs
+from jobs.submission import snapshot
+from jobs.slurm import client
+snapshot.require()
+print(json.dumps({
+    "argv": sys.argv, "jobs": jobs.__file__, "code": os.environ["HARNESS_CODE"], "python": sys.executable,
+    "isolated": [os.environ["PYTHONSAFEPATH"], os.environ["PYTHONNOUSERSITE"]], "path": sys.path,
+    "commit": os.environ.get("HARNESS_GIT_COMMIT"), "hash": os.environ["HARNESS_CODE_HASH"],
+    "end": client.end_time("1"), "shared": os.environ["HARNESS_CODE"] + ".lock",
+    "is_locked": os.path.exists(os.environ["HARNESS_CODE"] + ".lock"),
+}), flush=True)
+if "requeue" in sys.argv:
+    client.requeue("1")
+"""
+_APPTAINER = """#!/bin/bash
+# Records its arguments, and executes what follows the image.
+printf '%s\\n' "$@" > "$RECORDS/apptainer"
+while [[ $1 != *.sif ]]; do shift; done
+shift
+exec "$@"
+"""
+_SRUN = """#!/bin/bash
+printf '%s\\n' "$@" > "$RECORDS/srun"
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+_SCONTROL = """#!/bin/bash
+echo "$@" >> "$RECORDS/scontrol"
+exit 1
+"""
+
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return plan(tmp_path / "runs" / "a run", shards=1)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A folder with the programs of a node, of which a container would not see Slurm's."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"apptainer": _APPTAINER, "srun": _SRUN, "scontrol": _SCONTROL}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    # In a container, Python does not see the node's commands.
+    (folder / "python3").write_text(f'#!/bin/bash\nPATH=/nowhere exec {sys.executable} "$@"\n')
+    (folder / "python3").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def script(run: RunFolder, node: Path, tmp_path: Path) -> Script:
+    """Return a function that submits with options and lets bash run the batch script with a task that answers."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "ask.py").write_text(_ASK)
+
+    def executed(
+        options: Mapping[str, object], *arguments: str, command: str | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        options = {"setup": [f"export PYTHONPATH='{modules}'"], **options}
+        parameters = dispatch.with_code(run, snapshot.take(run), profiles.submitit_parameters(options))
+        srun = " ".join(["srun", "--unbuffered", *parameters.get("srun_args", [])])
+        command = command or f"{srun} {parameters['python']} -u -m ask {' '.join(arguments)}"
+        (tmp_path / "checkout").mkdir(exist_ok=True)
+        (tmp_path / "checkout" / "ask.py").write_text("raise SystemExit('a module of the working folder runs')\n")
+        return subprocess.run(
+            ["bash", "-c", "\n".join([*parameters["setup"], command])],
+            cwd=tmp_path / "checkout",
+            env={
+                "PATH": f"{node}:/usr/bin:/bin",
+                "RECORDS": str(tmp_path),
+                "TMPDIR": str(tmp_path),
+                "SLURM_JOB_ID": "7",
+                "SLURM_ARRAY_JOB_ID": "5",
+                "SLURM_ARRAY_TASK_ID": "3",
+                client.END_TIME: "1800000000",
+                "PYTHONPATH": "/of/the/login/node",
+                **variables,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return executed
+
+
+APPTAINER = {"python": "apptainer exec --nv $IMAGES/vllm.sif python3"}
+
+
+def test_apptainer_runs_the_submitted_code_in_the_images_python(run: RunFolder, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "hf").mkdir()
+    done = script(APPTAINER, "an argument", IMAGES="/my images", HF_HOME=str(tmp_path / "hf"))
+    assert done.returncode == 0, done.stderr
+    arguments = (tmp_path / "apptainer").read_text().splitlines()
+    bound = [str(run.path.parent), str(tmp_path), str(tmp_path / "hf")]
+    shown = [word for folder in bound for word in ("--bind", folder)]
+    assert arguments[: len(shown) + 5] == ["exec", *shown, "--nv", "/my images/vllm.sif", "python3", "-c"]
+    answer = json.loads(done.stdout)
+    assert answer["argv"][1:] == ["an", "argument"]
+    assert answer["code"].startswith(f"{tmp_path}/harness-code-{os.getuid()}-")
+    assert answer["jobs"].startswith(answer["code"])
+    assert answer["isolated"] == ["1", "1"]
+    assert "/of/the/login/node" not in answer["path"]
+    assert not [entry for entry in answer["path"] if entry.endswith(".zip") and "code" in entry]
+    assert (answer["commit"], answer["hash"]) == (environment.git_commit(), running_code().hash)
+    assert answer["end"] == 1_800_000_000
+    assert answer["is_locked"]
+    assert not list(tmp_path.glob("harness-code-*")), "the code is removed at the end of the task"
+
+
+def test_pyxis_is_an_option_of_srun(run: RunFolder, script: Script, tmp_path: Path) -> None:
+    done = script({"python": "python3", "container-image": "/i.sqsh", "container-mounts": "/scratch"})
+    assert done.returncode == 0, done.stderr
+    first, *arguments = (tmp_path / "srun").read_text().splitlines()
+    mounts = f"--container-mounts=/scratch,{run.path.parent}:{run.path.parent},{tmp_path}:{tmp_path}"
+    assert [first, *arguments[:3]] == ["--unbuffered", "--container-image=/i.sqsh", mounts, "python3"]
+    assert json.loads(done.stdout)["jobs"].startswith(str(tmp_path))
+
+
+def test_weights_in_a_folder_are_shown(run: RunFolder, tmp_path: Path) -> None:
+    spec = run.spec()
+    weights = tmp_path / "my weights"
+    weights.mkdir()
+    target = spec.target
+    assert target is not None
+    spec = replace(spec, target=replace(target, path=str(weights)), draft=replace(target, path="org/name"))
+    parameters = dispatch.with_code(run, "code-0.zip", profiles.submitit_parameters(APPTAINER), spec)
+    [line] = [line for line in parameters["setup"] if line.startswith("for folder in ") and "HF_HOME" in line]
+    assert f"'{weights}'" in line
+    assert "org/name" not in line
+
+
+def test_the_batch_script_requeues_for_a_task_without_slurms_commands(script: Script, tmp_path: Path) -> None:
+    done = script(APPTAINER, "requeue", IMAGES="/images")
+    assert done.returncode == client.ASKS_FOR_REQUEUE, done.stderr
+    assert (tmp_path / "scontrol").read_text() == "requeue 5_3\n"
+    assert not list(tmp_path.glob("harness-code-*"))
+
+
+def test_the_time_limit_is_asked_for_outside_of_the_container(script: Script, node: Path) -> None:
+    for printed, end in (("2027-01-15T08:00:00", "1800000000"), ("N/A", ""), ("", "")):
+        (node / "squeue").write_text(f'#!/bin/bash\necho "{printed}"\n')
+        (node / "squeue").chmod(0o755)
+        done = script({"python": "echo"}, command=f'echo "${client.END_TIME}"', TZ="UTC", **{client.END_TIME: ""})
+        assert done.stdout == f"{end}\n"
+
+
+_IN_PYTHON = """#!{python}
+import sys
+program, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+{before}
+exec(program)
+"""
+_UNFIT = {
+    "old": "sys.version_info, sys.version, sys.executable = (3, 9, 1), '3.9.1 (main)', '/old'",
+    "blind": "import os; os.path.isfile = lambda path: False",
+    "bare": "sys.path[:] = [entry for entry in sys.path if 'site-packages' not in entry]",
+}
+"""Lines that make this Python like one in which a job cannot run."""
+
+
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        ("old", "/old (3.9.1) is too old: the python of the profile must be 3.11 or later"),
+        ("env -u SLURM_JOB_ID python3", "the variables of the job do not reach"),
+        ("blind", "is not visible to"),
+        ("bare", "has no click, datasets, duckdb"),
+    ],
+)
+def test_a_python_that_cannot_run_a_job_is_named_in_one_line(
+    script: Script, node: Path, python: str, message: str
+) -> None:
+    for name, before in _UNFIT.items():
+        (node / name).write_text(_IN_PYTHON.format(python=sys.executable, before=before))
+        (node / name).chmod(0o755)
+    done = script({"python": python})
+    [line] = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert done.returncode == 2
+
+
+def test_an_archive_that_was_changed_does_not_run(
+    run: RunFolder, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_sha256", lambda archive: "0" * 64)
+    done = script({"python": "python3"})
+    assert "the code cannot be unpacked: " in done.stderr
+    assert "is damaged" in done.stderr
+    assert done.returncode == 2
