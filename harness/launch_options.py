@@ -103,7 +103,11 @@ class PartialLaunch(BaseModel):
     )
 
     engine: Annotated[
-        EngineChoice, Flag("engine", "Inference engine. auto: vLLM if it is installed, otherwise transformers.")
+        EngineChoice,
+        Flag(
+            "engine",
+            "Inference engine. auto: vLLM if it is installed, otherwise transformers; with the profile's python, vLLM.",
+        ),
     ] = "auto"
     concurrency: Annotated[
         int, Flag("engine", "Samples in flight per worker; use 1 to measure latency."), Field(ge=1)

@@ -147,8 +147,8 @@ def _with_own_python(options: Mapping[str, Any], parameters: dict[str, Any]) -> 
     """
     left = {key: value for key, value in options.items() if key not in {python_command.KEY, *python_command.PYXIS}}
     if not python_command.names_own_python(options):
-        if given := [key for key in options if key in python_command.PYXIS]:
-            raise ValueError(f'{given[0]}: name the interpreter in the container too, e.g. python = "python3"')
+        if python_command.names_pyxis_container(options):
+            raise ValueError('container-image: name the interpreter in the container too, e.g. python = "python3"')
         return left
     srun = [*python_command.pyxis_arguments(options), *_arguments(left.pop("srun", []))]
     command, srun = python_command.read(options[python_command.KEY], srun)

@@ -124,16 +124,26 @@ def read(value: Any, srun: Sequence[str]) -> tuple[PythonCommand, list[str]]:
 
 
 def pyxis_arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return Pyxis's options as arguments of srun; a switch is True or False, and its opposite begins with `no-`."""
+    """Return Pyxis's options as arguments of srun, none where they name no container.
+
+    A switch is True or False, and its opposite begins with `no-`.
+    """
+    if not names_pyxis_container(options):
+        return []
     arguments = []
     for key, value in options.items():
-        if key not in PYXIS:
+        if key not in PYXIS or value == "":
             continue
         if isinstance(value, bool):
             arguments.append(f"--{key}" if value else f"--no-{key}")
         else:
             arguments.append(f"--{key}={','.join(map(str, value)) if isinstance(value, list) else value}")
     return arguments
+
+
+def names_pyxis_container(options: Mapping[str, Any]) -> bool:
+    """Return whether Pyxis's options name a container; an empty value takes back that of the profile."""
+    return bool(options.get("container-image") or options.get("container-name"))
 
 
 def names_own_python(options: Mapping[str, Any]) -> bool:

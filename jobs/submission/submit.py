@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -247,6 +248,8 @@ def _submit(
 def _slurm_executor(run: RunFolder, name: str, parameters: Mapping[str, Any]) -> Any:
     import submitit
 
+    if shutil.which("srun") is None:
+        raise client.NoCluster("srun: not found; what submits jobs, such as a night's verdict, needs Slurm's commands")
     options = dict(parameters)
     executor = submitit.SlurmExecutor(folder=str(run.logs_dir.resolve() / "jobs"), python=options.pop("python", None))
     executor.update_parameters(job_name=name, **options)

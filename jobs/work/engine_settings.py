@@ -31,7 +31,6 @@ def engine_settings(
     changed since the run was planned.
     """
     engine = spec.engine
-    _check_installed(engine.kind)
     sizing = sizing_of(spec, method, problems)
     chosen = chosen_here(engine.kind, sizing)
     settings = pair_settings(
@@ -53,7 +52,7 @@ def engine_settings(
     return {role: replace(own, mean_logprobs=has_logprobs) for role, own in settings.items()}
 
 
-def _check_installed(kind: str) -> None:
+def check_installed(kind: str) -> None:
     """Raise ValueError where the Python of this process lacks the engine of a run."""
     needed = {"vllm": ("vllm",), "transformers": ("transformers", "torch")}.get(kind, ())
     if missing := [package for package in needed if find_spec(package) is None]:

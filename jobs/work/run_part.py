@@ -24,7 +24,7 @@ from jobs.run.journal_writer import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.wording import check_prompts
 from jobs.work.attempt import new_attempt
-from jobs.work.engine_settings import engine_settings
+from jobs.work.engine_settings import check_installed, engine_settings
 from jobs.work.shard_run import ShardRun
 
 _LOCK_SECONDS = 3.0
@@ -71,6 +71,7 @@ class RunPart:
 
         Raises ValueError where this node cannot start them.
         """
+        check_installed(self.spec.engine.kind)
         settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes)
         models = {"draft": self.spec.draft, "target": self.spec.target}
         needs = []

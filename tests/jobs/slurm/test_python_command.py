@@ -113,6 +113,13 @@ def test_an_empty_python_takes_back_that_of_the_profile(tmp_path: Path) -> None:
     assert not python_command.names_own_python(options)
 
 
+def test_an_empty_image_takes_back_the_container_with_its_mounts() -> None:
+    pyxis = {"container-image": "", "container-mounts": "/scratch", "python": "/shared/venv/bin/python"}
+    parameters = profiles.submitit_parameters(pyxis)
+    assert "srun_args" not in parameters
+    assert not parameters["python"].starts_container
+
+
 def test_the_job_that_grades_runs_in_the_same_python() -> None:
     parameters = profiles.submitit_parameters({"python": "python3", "container-image": "/i.sqsh", "gpus-per-node": 2})
     light = profiles.light(parameters)
