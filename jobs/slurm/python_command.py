@@ -1,7 +1,7 @@
 """The Python of jobs, where a profile names it: an interpreter of the nodes, or a command that starts a container's.
 
 python = "/scratch/venv/bin/python"                                # or "$VENV/bin/python", a variable of the node
-python = "apptainer exec --nv /scratch/vllm.sif python3"           # likewise podman, docker, ch-run, conda run
+python = "apptainer exec --nv /scratch/vllm.sif python3"           # likewise podman, docker, ch-run
 python = "python3"                                                 # in Pyxis's container: the image is srun's to start
 container-image = "/scratch/vllm.sqsh"
 

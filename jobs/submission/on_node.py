@@ -172,7 +172,7 @@ def _error_line(text: str) -> str:
 
 
 def _last_log_line(folder: Path) -> str:
-    """Return the last line of the job's log that names an exception or an error, else its last line."""
+    """Return the last line of the job's log that names an exception, else the last that is not just an exit code."""
     lines = [
         line.strip()
         for path in sorted((folder / "logs" / "jobs").glob("*_log.*"))
@@ -182,8 +182,8 @@ def _last_log_line(folder: Path) -> str:
     exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit)\b", line)]
     if not lines:
         return "it wrote nothing, so the node may not see this folder or this Python"
-    errors = [line for line in lines if re.match(r"(?:error: |srun: error: execve)", line)]
-    return (exceptions or errors or lines)[-1][:_MAX_LINE_CHARACTERS]
+    said = [line for line in lines if not re.match(r"srun: error: .*: task.* Exited with exit code", line)]
+    return (exceptions or said or lines)[-1][:_MAX_LINE_CHARACTERS]
 
 
 def _no_answer(reason: str) -> NodeAnswer:

@@ -22,6 +22,7 @@ from jobs.submission import unpacked
 
 CODE = "HARNESS_CODE"
 """Environment variable: the folder that a job's code was unpacked into."""
+_SHOWN_NAMES = 3
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -32,7 +33,8 @@ def begin(arguments: list[str]) -> None:
     """
     archive, sha256, *command = arguments
     if missing := missing_packages(Path(archive)):
-        names = ", ".join(missing)
+        further = f" and {len(missing) - _SHOWN_NAMES} more" if len(missing) > _SHOWN_NAMES else ""
+        names = ", ".join(missing[:_SHOWN_NAMES]) + further
         _stop(f"{sys.executable} has no {names}: install what pyproject.toml requires for the python of the profile")
     try:
         folder, lock = take(Path(archive), sha256)
