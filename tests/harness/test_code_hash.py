@@ -45,7 +45,10 @@ DECIDES_NOTHING = {
     "jobs.run.submissions": "what was submitted",
     "jobs.run.wording": "refuses other prompts",
     "jobs.slurm.client": "asks Slurm",
+    "jobs.slurm.python_command": "how jobs are started",
+    "jobs.submission.own_python": "how jobs are started",
     "jobs.submission.snapshot": "which code runs",
+    "jobs.submission.task": "which code runs",
     "jobs.submission.unpacked": "which code runs",
     "jobs.work.attempt": "records what there is",
 }
