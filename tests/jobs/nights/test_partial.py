@@ -174,8 +174,12 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
         raise RuntimeError("a file of the night is damaged\nand more")
 
     monkeypatch.setattr(warehouse, "judged", damaged)
+
+    def dismiss(jobs: VerdictJobs) -> None:
+        dismissed.append(jobs)
+
     dismissed: list[VerdictJobs] = []
-    monkeypatch.setattr(VerdictJobs, "dismiss_successors", dismissed.append)
+    monkeypatch.setattr(VerdictJobs, "dismiss_successors", dismiss)
     record(suite).append("launched", runs={}, requests={})
     for number in (1, 2, 3):
         with pytest.raises(SystemExit) as ended:
@@ -189,6 +193,7 @@ def test_errors_of_verdict_jobs_are_no_verdict_and_after_three_that_is_told(
     written = suite.parent / "runs" / "nights" / f"{NIGHT}.md"
     written.unlink()
     written.mkdir()
+    dismissed.clear()
     record(suite).append("launched", runs={}, requests={})
     for number in (1, 2, 3):
         with pytest.raises(SystemExit):
