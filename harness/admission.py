@@ -111,11 +111,20 @@ class Admission:
         """
         async with self._turn:  # locks are first come, first served
             while (sample := self.try_admit(problem, prompt_tokens, emitted_tokens, num_later)) is None:
-                self._released.clear()
-                # Other samples grow meanwhile, and room may come without any end: each is closer to its own.
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._released.wait(), _WAIT_SECONDS)
+                await self._wait_a_moment()
             return sample
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room for one sample more, of a problem that is not known yet."""
+        async with self._turn:
+            while not self._fits("", {}, 0, 0):
+                await self._wait_a_moment()
+
+    async def _wait_a_moment(self) -> None:
+        """Wait until a sample ends, or for a while: others grow, and room may come without any end."""
+        self._released.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._released.wait(), _WAIT_SECONDS)
 
     def try_admit(
         self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20

@@ -192,8 +192,7 @@ def files_of_shards(run: RunFolder, shards: Sequence[int], paths: Iterable[Path]
     This way a thousand workers do not each open the files of all the others.
     """
     assignment = run.assignment()
-    workers = [worker for submission in submissions.read(run) for worker in submission.by_worker]
-    firsts = {*shards, *(worker[0] for worker in workers if not set(shards).isdisjoint(worker))}
+    firsts = set(shards).union(*(submission.first_shards(shards) for submission in submissions.read(run)))
     matching = []
     for path in sorted(paths):
         name = _ATTEMPT.search(path.stem)

@@ -7,7 +7,7 @@ that dies right after sbatch leaves no job that nobody knows of.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -39,10 +39,14 @@ class Submission:
     """Workers that a task starts on its node."""
 
     @property
-    def by_worker(self) -> list[list[int]]:
-        """Shards of each worker of all tasks."""
-        count = self.workers_per_task * num_tasks(self.options)
-        return [shards for task in self.tasks for number in range(count) if (shards := task[number::count])]
+    def has_several_workers(self) -> bool:
+        """True if several workers of a task, each of which may take any of the task's shards, run at a time."""
+        return self.workers_per_task * num_tasks(self.options) > 1
+
+    def first_shards(self, shards: Collection[int]) -> set[int]:
+        """Return the shards that a worker may have had first which has had one of these."""
+        tasks = [task for task in self.tasks if not set(task).isdisjoint(shards)]
+        return {shard for task in tasks for shard in (task if self.has_several_workers else task[:1])}
 
 
 _SUBMISSION = TypeAdapter(Submission)

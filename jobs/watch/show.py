@@ -66,8 +66,14 @@ def _row(shard: ShardStatus) -> list[str]:
         task.job_id if task else "",
         task.node if task else "",
         duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
-        shard.last_error or _silence(shard) or (task.reason if task and shard.state == "queued" else ""),
+        shard.last_error or _silence(shard) or _why_queued(shard),
     ]
+
+
+def _why_queued(shard: ShardStatus) -> str:
+    if shard.waits_for_turn:
+        return "waits until a worker of its task is free"
+    return shard.task.reason if shard.task and shard.state == "queued" else ""
 
 
 def _silence(shard: ShardStatus) -> str:

@@ -19,12 +19,15 @@ from jobs.slurm.client import Task
 from jobs.watch import reasons
 from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
+from jobs.watch.turns import begun
 
 ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
 """`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
 
 SILENT_SECONDS = 600.0
 """Time without an accepted step after which the status of a worker says so."""
+_CLOCK_SECONDS = 2.0
+"""Slurm counts a task's time in whole seconds."""
 _MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
 
 
@@ -42,6 +45,8 @@ class ShardStatus:
     task: Task | None = None
     """The shard's latest task in Slurm."""
     last_error: str = ""
+    waits_for_turn: bool = False
+    """True if its task is running and none of the task's workers has begun it yet, which take it when they are free."""
     silent_seconds: float | None = None
     """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
     num_begun: int = 0
@@ -224,7 +229,10 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
                         _set_state(run, result.shards[number], task, has_queue=answers.has_queue)
     # A task that is shared with other runs may be at work on those.
     shared = shared_jobs.read(run)
-    _note_silence(run, [shard for shard in result.shards if shard.task and shard.task.name not in shared])
+    of_run = [shard for shard in result.shards if shard.task and shard.task.name not in shared]
+    several = {submission.name for submission in earlier if submission.has_several_workers}
+    _note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
+    _note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
@@ -244,6 +252,23 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
     else:
         shard.state = "stopped"
         shard.last_error = reasons.reason(run, task)
+
+
+def _note_turns(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
+    """Note which shards of tasks with several workers wait until one is free, and which have made no step for long."""
+    by_task: dict[tuple[str, int], list[ShardStatus]] = {}
+    for shard in shards:
+        if shard.task and shard.state == "running":
+            by_task.setdefault((shard.task.name, shard.task.index), []).append(shard)
+    journals, now = run.journals() if by_task else [], time.time()
+    for of_task in by_task.values():
+        elapsed = max(shard.task.elapsed_seconds for shard in of_task if shard.task)
+        written = begun(run, [shard.shard for shard in of_task], journals, now - elapsed - _CLOCK_SECONDS)
+        for shard in of_task:
+            shard.waits_for_turn = bool(written) and shard.shard not in written
+            shard.state = "queued" if shard.waits_for_turn else "running"
+            silent = min(elapsed, now - written.get(shard.shard, 0.0))
+            shard.silent_seconds = silent if silent >= SILENT_SECONDS and not shard.waits_for_turn else None
 
 
 def _note_silence(run: RunFolder, shards: Sequence[ShardStatus]) -> None:

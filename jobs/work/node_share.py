@@ -109,6 +109,11 @@ def of_this_task(parts: Sequence[tuple[str, list[int]]]) -> list[tuple[str, list
     return [(folder, own) for folder, shards in parts if (own := shards[number::count])]
 
 
+def have_one_node(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True if all tasks of this Slurm job step are on one node."""
+    return environment.get("SLURM_STEP_NUM_NODES") == "1"
+
+
 def _tasks_here(environment: Mapping[str, str]) -> int:
     """Return the tasks of the job step on this node: the first of Slurm's list, such as `4` or `2(x3)`."""
     first = environment.get("SLURM_STEP_TASKS_PER_NODE", "1").partition(",")[0].partition("(")[0]

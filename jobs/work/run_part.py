@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from filelock import Timeout
@@ -22,9 +22,12 @@ from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal_writer import JournalWriter
 from jobs.run.spec import RunSpec, Unit
+from jobs.run.state import RunState
 from jobs.run.wording import check_prompts
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import check_installed, engine_settings
+from jobs.work.free_shards import FreeShards
+from jobs.work.neighbors import Neighbors
 from jobs.work.shard_run import ShardRun
 
 _LOCK_SECONDS = 3.0
@@ -47,8 +50,17 @@ class RunPart:
         self.num_ended = self.num_steps = 0
         self.is_cut_short = False
         """True if samples were not started because the time left was too short."""
+        self.free: FreeShards | None = None
+        """The shards, where other workers take them too; None where all are this worker's."""
         self.kv_bytes: int | None = None
         """Size of the KV caches on a CPU, for `needs`; None: by the memory that is free when they are resolved."""
+
+    def take_freely(self, first: int, neighbors: Neighbors | None = None) -> None:
+        """Have the shards in common with other workers of this task: `work` takes one after the other as they are free.
+
+        The search begins at place `first`. `neighbors` are the other workers, where their task has started them.
+        """
+        self.free = FreeShards(self.run, self.shards, first, neighbors)
 
     @cached_property
     def spec(self) -> RunSpec:
@@ -117,41 +129,56 @@ class RunPart:
     async def work(self, pool: EnginePool, ends_at: float | None) -> None:
         """Run what is unfinished of the shards, while this worker holds their locks.
 
+        Shards in common with other workers are those that are free, until none is; this may be called again later.
+
         `ends_at`: when to start no more samples, in seconds since the epoch. Raises ShardBusyError and the error that
         stopped it, after a clean shutdown.
         """
         if self._has_left():
             return
         with contextlib.ExitStack() as locks:
+            if self.free is not None:
+                if (taken := self.free.take(locks)) is not None:
+                    await self._work(pool, ends_at, taken.number, taken.todo, taken.state, locks)
+                return
             for shard in self.shards:
                 try:
                     locks.enter_context(self.run.shard_lock(shard, _LOCK_SECONDS))
                 except Timeout as timeout:
                     message = f"shard {shard} of {self.run.path.name} is locked by another process"
                     raise ShardBusyError(message) from timeout
-            await self._work(pool, ends_at)
+            state = run_state.read_state(self.run, self.shards)
+            todo = [unit for unit in _units(self.run, self.shards) if unit.sample_id not in state.finished]
+            if todo:
+                await self._work(pool, ends_at, self.shards[0], todo, state, locks)
 
-    async def _work(self, pool: EnginePool, ends_at: float | None) -> None:
+    async def _work(
+        self,
+        pool: EnginePool,
+        ends_at: float | None,
+        shard: int,
+        todo: list[Unit],
+        state: RunState,
+        locks: contextlib.ExitStack,
+    ) -> None:
+        """Run samples of shards that are locked, the first of which is `shard`; further ones are locked in `locks`."""
         run = self.run
-        state = run_state.read_state(run, self.shards)
-        todo = [unit for unit in _units(run, self.shards) if unit.sample_id not in state.finished]
-        if not todo:
-            return
         check_prompts(self.spec)
         other_codes = codes.claim(run)
-        engines = await pool.lease(self.needs, run.logs_dir / f"shard-{self.shards[0]}")
+        engines = await pool.lease(self.needs, run.logs_dir / f"shard-{shard}")
         settings = {need.role: need.settings for need in self.needs}
-        attempt = new_attempt(run, self.shards[0], engines, settings, other_codes)
+        attempt = new_attempt(run, shard, engines, settings, other_codes)
         used_engines = taking_turns(engines) if self.spec.engine.take_turns else engines
         journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
         samples = ShardRun(self.spec, self.method, self.problems, used_engines, journal, state, ends_at)
         try:
-            await samples.run_all(todo)
+            await samples.run_all(todo, None if self.free is None else partial(self.free.take, locks))
         finally:
             journal.close()
             run_state.compact_own(run, journal.path)
-            self.num_ended, self.num_steps = samples.num_ended, samples.num_steps
-        self.is_cut_short = self.num_ended < len(todo)
+            self.num_ended += samples.num_ended
+            self.num_steps += samples.num_steps
+        self.is_cut_short |= samples.num_ended < samples.num_asked
 
 
 def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:

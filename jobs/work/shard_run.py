@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from harness.admission import Admission, Admitted
 from harness.chain import Limits
@@ -20,13 +20,18 @@ from jobs.run.journal_writer import JournalWriter
 from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.work import cache_room
+from jobs.work.free_shards import TakenShard
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
 
 
+_MANY = 1 << 20
+"""Stands for the number of samples of shards that this worker or another one may take."""
+
+
 class ShardRun:
-    """The samples of one shard in flight over two engines."""
+    """The samples of shards in flight over two engines."""
 
     def __init__(
         self,
@@ -42,7 +47,7 @@ class ShardRun:
         self.spec, self.method, self.problems = spec, method, problems
         self.engines, self.journal, self.state = engines, journal, state
         self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget)
-        self.num_ended = self.num_steps = 0
+        self.num_asked = self.num_ended = self.num_steps = 0
         self.ends_at = ends_at
         self._durations: deque[float] = deque(maxlen=_DURATIONS)
         self._prompts: dict[str, dict[str, int]] = {}
@@ -50,25 +55,39 @@ class ShardRun:
             cache_room.caches(method, engines, spec.token_budget), spec.concurrency, spec.token_budget
         )
 
-    async def run_all(self, units: list[Unit]) -> None:
+    async def run_all(self, units: list[Unit], further: Callable[[], TakenShard | None] | None = None) -> None:
         """Run samples as memory and time allow. The first failure of machinery cancels the rest.
+
+        `further` is asked for another shard whenever all of these have begun and there is room for one more.
 
         Returns once all samples have ended or, where the remaining time becomes shorter than a sample is likely to
         take, once those have ended that had begun by then.
         """
         async with asyncio.TaskGroup() as group:
-            for number, unit in enumerate(units, 1):
-                begun = self.state.unfinished.get(unit.sample_id)
-                admitted = await self.admission.admit(
-                    unit.problem_id,
-                    self._prompt_tokens(unit.problem_id),
-                    begun.emitted_tokens if begun else 0,
-                    num_later=len(units) - number,
-                )
-                if not self._has_time_for_another():
-                    self.admission.release(admitted, None)
+            has_time = await self._begin_all(units, group, are_last=further is None)
+            while has_time and further is not None:
+                await self.admission.wait_for_room()
+                if (taken := further()) is None:
                     break
-                group.create_task(self._run_sample(unit, admitted))
+                self.state.unfinished |= taken.state.unfinished
+                has_time = await self._begin_all(taken.todo, group, are_last=False)
+
+    async def _begin_all(self, units: list[Unit], group: asyncio.TaskGroup, *, are_last: bool) -> bool:
+        """Begin samples as memory allows; False where the time became too short."""
+        self.num_asked += len(units)
+        for number, unit in enumerate(units, 1):
+            begun = self.state.unfinished.get(unit.sample_id)
+            admitted = await self.admission.admit(
+                unit.problem_id,
+                self._prompt_tokens(unit.problem_id),
+                begun.emitted_tokens if begun else 0,
+                num_later=len(units) - number if are_last else _MANY,
+            )
+            if not self._has_time_for_another():
+                self.admission.release(admitted, None)
+                return False
+            group.create_task(self._run_sample(unit, admitted))
+        return True
 
     def _prompt_tokens(self, problem_id: str) -> dict[str, int]:
         """Return the length of a problem's prompt by role."""

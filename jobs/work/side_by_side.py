@@ -1,8 +1,10 @@
-"""Several workers in one task of Slurm, each in a process of its own with its own shards, cards and cores.
+"""Several workers in one task of Slurm, each in a process of its own with its own cards and cores.
 
-The task waits for all of them. An error of one leaves the others at work; the task then fails at the end, and the run
-can be resumed. Signals are passed on, so that before the time limit every worker saves its steps, and the task requeues
-itself once.
+They have the task's shards in common: each takes the next free one when it has room for it, so that a fast worker does
+more of them. A worker that has nothing left waits while others are at work, with its engines loaded, and takes what
+those leave that die. The task waits for all of them, and fails where something is left unfinished; the run can be
+resumed. Signals are passed on, so that before the time limit every worker saves its steps, and the task requeues itself
+once.
 """
 
 from __future__ import annotations
@@ -16,11 +18,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from harness.engines.settings import cpu_kv_bytes
 from harness.plural import counted
+from jobs.run import shared_jobs
+from jobs.run.folder import RunDamaged, RunFolder
+from jobs.run.state import read_state
 from jobs.submission import snapshot
-from jobs.work import node_share, worker
+from jobs.work import neighbors, node_share, worker
+from jobs.work.neighbors import Neighbors
 from jobs.work.run_part import RunPart
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
@@ -29,49 +36,56 @@ _OUT_OF_TIME, _OUT_OF_TIME_AT_ONCE = 75, 76
 
 
 class WorkersFailed(RuntimeError):
-    """Workers of a task were stopped by errors; the message is one line. What the others did is finished."""
+    """Shards of a task were left unfinished; the message is one line. What was done of them is kept."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one of several workers works on."""
+    """What one of several workers has."""
 
     number: int
     """From 0."""
     count: int
-    """Workers of the task."""
+    """Workers that the node is divided among."""
     parts: list[tuple[str, list[int]]]
-    """Run folders with shards."""
+    """Run folders with the shards that all workers have in common."""
+    descriptor: int
+    """The file in memory by which workers see whether others are at work (jobs.work.neighbors)."""
     job_name: str | None = None
     """Name of the job in Slurm that several runs share."""
 
 
 def run_side_by_side(parts: Sequence[tuple[str, list[int]]], workers: int, job_name: str | None = None) -> None:
-    """Run shards of runs in several workers; each has every `workers`-th shard of each run.
+    """Run shards of runs in several workers, which take them as they are free.
 
     `job_name` names the job in Slurm that several runs share. Raises WorkersFailed, and OutOfTimeError where the time
     limit came first and the job could not be requeued.
     """
     snapshot.require()
     node_share.take_as_slurm_task()
-    shares = _shares(node_share.of_this_task(parts), workers, job_name)
-    variables = [node_share.device_variables(share.number, share.count) for share in shares]  # fails before any starts
-    with _passing_signals_on() as processes:
-        for share, cards in zip(shares, variables, strict=True):
-            processes.append(_start(share, cards))
-        # A worker that Slurm's signal meets before it can handle it has done nothing yet.
-        codes = [_OUT_OF_TIME_AT_ONCE if (code := p.wait()) == -signal.SIGUSR2 else code for p in processes]
+    own = node_share.of_this_task(parts)
+    with neighbors.file_in_memory() as descriptor:
+        # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
+        started = range(min(workers, max((len(shards) for _, shards in own), default=0)))
+        shares = [Share(number, workers, own, descriptor, job_name) for number in started]
+        variables = [node_share.device_variables(number, workers) for number in started]  # fails before any starts
+        _announce(own, shares)
+        codes = _run_all(shares, variables)
     failures = [
-        f"worker {share.number} ({_shards(share)}): exit code {code}"
-        for share, code in zip(shares, codes, strict=True)
+        f"worker {number}: exit code {code}"
+        for number, code in enumerate(codes)
         if code not in (0, _OUT_OF_TIME, _OUT_OF_TIME_AT_ONCE)
     ]
     for failure in failures:
         print(failure, file=sys.stderr, flush=True)
-    if stopped := [code for code in codes if code in (_OUT_OF_TIME, _OUT_OF_TIME_AT_ONCE)]:
+    left = _left(own, job_name)
+    if left and (stopped := [code for code in codes if code in (_OUT_OF_TIME, _OUT_OF_TIME_AT_ONCE)]):
         worker.requeue(has_progressed=_OUT_OF_TIME in stopped or 0 in codes)
+    if left:
+        why = f": {'; '.join(failures)}" if failures else ", and other processes may hold what is left"
+        raise WorkersFailed(f"{len(failures)} of {counted(len(shares), 'worker')} failed{why}; unfinished: {left}")
     if failures:
-        raise WorkersFailed(f"{len(failures)} of {len(shares)} workers failed: {'; '.join(failures)}")
+        print("the other workers have finished what these had taken", file=sys.stderr, flush=True)
 
 
 def run_share(parts: Sequence[tuple[str, list[int]]], number: int, count: int) -> int:
@@ -84,26 +98,29 @@ def main() -> None:
     """Be one of the workers: the only argument is its share as JSON."""
     fields = json.loads(sys.argv[1])
     share = Share(**fields)
+    others = Neighbors(share.descriptor, share.number, share.count)
+    others.begin()
     node_share.take_cores(share.number, share.count)
     snapshot.require()
     worker.end_with_launcher()
     parts = [RunPart(folder, shards, share.job_name) for folder, shards in share.parts]
     for part in parts:
         part.kv_bytes = cpu_kv_bytes() // share.count
-    one = worker.Worker(parts)
+        part.take_freely(share.number, others)
+    one = worker.Worker(parts, others)
     asyncio.run(one.work_on_all())
     if one.out_of_time:
         sys.exit(_OUT_OF_TIME if one.num_ended + one.num_steps else _OUT_OF_TIME_AT_ONCE)
     one.raise_failures()
 
 
-def _shares(parts: Sequence[tuple[str, list[int]]], workers: int, job_name: str | None) -> list[Share]:
-    """Divide shards; a worker that none is left for is not started, and the others keep their part of the node."""
-    divided = [
-        [(folder, shards[number::workers]) for folder, shards in parts if shards[number::workers]]
-        for number in range(workers)
-    ]
-    return [Share(number, workers, own, job_name) for number, own in enumerate(divided) if own]
+def _run_all(shares: Sequence[Share], variables: Sequence[dict[str, str]]) -> list[int]:
+    """Start the workers, each with its cards, and wait for all of them; returns their exit codes."""
+    with _passing_signals_on() as processes:
+        for share, cards in zip(shares, variables, strict=True):
+            processes.append(_start(share, cards))
+        # A worker that Slurm's signal meets before it can handle it has done nothing yet.
+        return [_OUT_OF_TIME_AT_ONCE if (code := p.wait()) == -signal.SIGUSR2 else code for p in processes]
 
 
 def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -115,13 +132,37 @@ def _start(share: Share, cards: dict[str, str]) -> subprocess.Popen[bytes]:
         worker.LAUNCHER_PID: str(os.getpid()),
     }
     seen = next(iter(cards.values()), "none")
-    print(f"worker {share.number} of {share.count}: {_shards(share)}, GPUs {seen}", file=sys.stderr, flush=True)
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    print(f"worker {share.number} of {share.count}: GPUs {seen}", file=sys.stderr, flush=True)
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[share.descriptor])
 
 
-def _shards(share: Share) -> str:
-    numbers = [shard for _, shards in share.parts for shard in shards]
-    return f"{counted(len(numbers), 'shard').partition(' ')[2]} {', '.join(map(str, numbers))}"
+def _announce(parts: Sequence[tuple[str, list[int]]], shares: Sequence[Share]) -> None:
+    if shares:
+        numbers = {shard: None for _, shards in parts for shard in shards}
+        print(f"{counted(len(shares), 'worker')} for {_named(list(numbers))}", file=sys.stderr, flush=True)
+
+
+def _left(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> str:
+    """Return in words which shards are unfinished in runs that have not left the job; empty where none is."""
+    left = []
+    for folder, shards in parts:
+        run = RunFolder(Path(folder))
+        try:
+            unfinished = [] if job_name in shared_jobs.left(run) else _unfinished(run, shards)
+        except (RunDamaged, OSError):  # its workers have said why
+            unfinished = shards
+        if unfinished:
+            left.append(_named(unfinished) + (f" of {run.path.name}" if len(parts) > 1 else ""))
+    return ", ".join(left)
+
+
+def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
+    finished = read_state(run, shards).finished
+    return [shard for shard in shards if any(unit.sample_id not in finished for unit in run.shard(shard))]
+
+
+def _named(shards: Sequence[int]) -> str:
+    return f"{counted(len(shards), 'shard').partition(' ')[2]} {', '.join(map(str, shards))}"
 
 
 @contextlib.contextmanager

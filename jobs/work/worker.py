@@ -24,6 +24,7 @@ from jobs.run import lag
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.work import node_share
+from jobs.work.neighbors import Neighbors
 from jobs.work.run_part import RunPart, ShardBusyError, resolve_together
 
 __all__ = ["LAUNCHER_PID", "OutOfTimeError", "RunsFailed", "ShardBusyError", "run_parts", "run_shard", "run_shards"]
@@ -33,6 +34,8 @@ LAUNCHER_PID = "HARNESS_LAUNCHER_PID"
 
 _SHUTDOWN_SECONDS = 60.0
 """Time before a long limit after which no sample is started: Slurm may send its signal up to a minute early."""
+_LOOK_SECONDS = 1.0
+"""Time between two looks of a worker without work whether another one has died and left some."""
 _MAX_RESTARTS = 100
 _REQUEUE_SECONDS = 120.0
 """How long to wait for Slurm to end this process after a requeue."""
@@ -69,12 +72,12 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
     The runs are worked on one after the other, those that can share engines together. An error stops only the run that
     it comes from; RunsFailed is raised after the last. A single run raises its error itself. `job_name` names the job
     in Slurm that the runs share: one that leaves it is passed over. Where Slurm starts several tasks for one job
-    (`ntasks-per-node`), each runs its own part of the shards.
+    (`ntasks-per-node`), those on one node take the shards as they are free, and tasks on several divide them.
     """
     snapshot.require()
     end_with_launcher()
     node_share.take_as_slurm_task()
-    worker = Worker([RunPart(folder, shards, job_name) for folder, shards in node_share.of_this_task(parts)])
+    worker = Worker(_parts_of_slurm_task(parts, job_name))
     if client.this_job():  # on another machine than the launch, which may have written the plan a moment ago
         for part in worker.parts:
             lag.wait_for_plan(part.run)
@@ -84,11 +87,22 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
     return worker.num_ended
 
 
+def _parts_of_slurm_task(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> list[RunPart]:
+    number, count = node_share.rank()
+    is_free = count > 1 and node_share.have_one_node()
+    own = [RunPart(*part, job_name) for part in (parts if is_free else node_share.of_this_task(parts))]
+    for part in own if is_free else []:
+        part.take_freely(number)
+    return own
+
+
 class Worker:
     """One start of a worker: its parts of runs, and the engines that stay open between them."""
 
-    def __init__(self, parts: Sequence[RunPart]) -> None:
+    def __init__(self, parts: Sequence[RunPart], neighbors: Neighbors | None = None) -> None:
+        """`neighbors` are the other workers of the task, with which the shards are in common."""
         self.parts = parts
+        self._neighbors = neighbors
         self.pool = EnginePool()
         self.out_of_time = False
         self.failures: list[tuple[RunPart, Exception]] = []
@@ -122,17 +136,33 @@ class Worker:
         with self._until_signals():
             async with self.pool:
                 ends_at = _ends_at()
-                for number, part in enumerate(self.in_order()):
-                    if number and ends_at is not None and time.time() >= ends_at:
-                        self.out_of_time = True
-                    if self.out_of_time:
-                        return
-                    try:
-                        await self._work_on(part, ends_at)
-                    except Exception as error:
-                        if len(self.parts) == 1:
-                            raise
-                        self._note_failure(part, error)
+                await self._work_on_each(ends_at)
+                if self._neighbors is not None:
+                    await self._stand_by(self._neighbors, ends_at)
+
+    async def _work_on_each(self, ends_at: float | None) -> None:
+        failed = [part for part, _ in self.failures]
+        for number, part in enumerate(part for part in self.in_order() if part not in failed):
+            if number and ends_at is not None and time.time() >= ends_at:
+                self.out_of_time = True
+            if self.out_of_time:
+                return
+            try:
+                await self._work_on(part, ends_at)
+            except Exception as error:
+                if len(self.parts) == 1:
+                    raise
+                self._note_failure(part, error)
+
+    async def _stand_by(self, neighbors: Neighbors, ends_at: float | None) -> None:
+        """Wait while other workers of the task are at work, and take what those leave that die."""
+        are_at_work = True
+        while are_at_work and not self.out_of_time:
+            neighbors.rest()
+            are_at_work = neighbors.are_at_work()  # before the look: the last one may just have died
+            await self._work_on_each(ends_at)
+            if are_at_work:
+                await asyncio.sleep(_LOOK_SECONDS)
 
     async def work_on(self, part: RunPart) -> None:
         """Run what is unfinished of one part and keep its engines open; raises the error that stopped it."""

@@ -1,0 +1,202 @@
+"""Several workers with shards in common: whoever is free takes the next one, and what a dead one leaves, once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.engines.factory import SCRIPTED_SECONDS
+from jobs.run import trace_files
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.state import compact
+from jobs.work import neighbors
+from jobs.work.free_shards import FreeShards
+from jobs.work.neighbors import Neighbors
+from jobs.work.side_by_side import WorkersFailed, run_side_by_side
+from jobs.work.worker import run_shard, run_shards
+from tests.harness.cards import card, put_nvidia_smi
+from tests.jobs.runs import SLOW_WORKER, finished_ids, plan, planned_ids, texts, wait_for_steps
+
+
+def with_shards_of(run: RunFolder, sizes: Sequence[int]) -> RunFolder:
+    """Divide a run of one shard into shards of these numbers of samples."""
+    [units] = run.shards()
+    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+    assert ends[-1] == len(units)
+    run.write_shards([units[end - size : end] for end, size in zip(ends, sizes, strict=True)])
+    return run
+
+
+def attempts(run: RunFolder) -> dict[int, dict[str, object]]:
+    """The attempts by process id."""
+    found = [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
+    return {attempt["pid"]: attempt for attempt in found}
+
+
+def shards_by_process(run: RunFolder) -> dict[int, set[int]]:
+    """The shards that samples were finished of, by the process that did."""
+    shard_of = {unit.sample_id: number for number, units in enumerate(run.shards()) for unit in units}
+    ran: dict[int, set[int]] = defaultdict(set)
+    for path in run.trace_files():
+        process = json.loads(trace_files.read_metadata(path)["attempt"])["pid"]
+        ran[process] |= {shard_of[row["sample_id"]] for row in trace_files.read_rows(path)}
+    return dict(ran)
+
+
+def ended(run: RunFolder) -> set[str]:
+    return set(read_endings(run).finished.to_pylist())
+
+
+def slow_worker(run: RunFolder) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+
+
+def killed_after(run: RunFolder, steps: int) -> None:
+    """Run shard 0 in a process that is killed after it has accepted further steps."""
+    before = {path.name for path in run.journals()}
+    worker = slow_worker(run)
+    while not {path.name for path in run.journals()} - before:
+        time.sleep(0.02)
+    wait_for_steps(run, steps)
+    worker.kill()
+    worker.wait()
+
+
+def test_the_worker_that_is_free_takes_the_next_shard_and_engines_stay_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.02")
+    run = with_shards_of(plan(tmp_path / "skewed", samples=6), [40, 2, 2, 2, 2])
+    undisturbed = plan(tmp_path / "undisturbed", samples=6)
+    run_side_by_side([(str(run.path), [0, 1, 2, 3, 4])], 2)
+    monkeypatch.delenv(SCRIPTED_SECONDS)
+    run_shard(str(undisturbed.path), 0)
+    assert finished_ids(run) == planned_ids(run)
+    assert texts(run) == texts(undisturbed)
+    of_large, of_others = sorted(shards_by_process(run).values(), key=min)
+    assert 0 in of_large
+    assert len(of_others) >= 3, "a fixed division would give it shards 1 and 3"
+    assert not of_large & of_others
+    assert len(run.trace_files()) == 2, "one start of the engines per worker, whatever the number of its shards"
+
+
+def test_a_shard_over_which_two_workers_have_died_is_left_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = plan(tmp_path, samples=30)
+    killed_after(run, 1)
+    free = FreeShards(run, [0])
+    with run.shard_lock(0), contextlib.ExitStack() as locks:
+        assert free.take(locks) is None, "another worker has it"
+    for steps in (20, 60):
+        with contextlib.ExitStack() as locks:
+            taken = free.take(locks)
+            assert taken is not None, "one death is retried, and those before this worker began do not count"
+            assert {unit.sample_id for unit in taken.todo} == set(planned_ids(run)) - ended(run)
+        killed_after(run, steps)
+    with contextlib.ExitStack() as locks:
+        assert free.take(locks) is None
+    name = run.path.name
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"this worker leaves shard 0 of {name} alone: two workers ended before it was finished"
+    )
+
+
+def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRIPTED_SECONDS, "0.1")
+    run = plan(tmp_path, shards=3)
+
+    def kill_all() -> None:
+        wait_for_steps(run, 4)
+        for process in psutil_workers():
+            os.kill(process, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    with pytest.raises(
+        WorkersFailed, match=r"2 of 2 workers failed: worker 0: exit code -9; worker 1: .*; unfinished: s"
+    ):
+        run_side_by_side([(str(run.path), [0, 1, 2])], 2)
+    killer.join()
+    run_shards(str(run.path), [0, 1, 2])
+    compact(run)
+    assert finished_ids(run) == planned_ids(run)
+
+
+def psutil_workers() -> list[int]:
+    import psutil
+
+    return [p.pid for p in psutil.Process().children() if "jobs.work.side_by_side" in p.cmdline()]
+
+
+def test_a_shard_that_another_job_holds_is_not_waited_for(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    with (
+        run.shard_lock(1),
+        pytest.raises(WorkersFailed, match="other processes may hold what is left; unfinished: shard 1"),
+    ):
+        run_side_by_side([(str(run.path), [0, 1])], 2)
+    assert len(read_endings(run).finished) == len(run.shard(0))
+
+
+def test_tasks_that_slurm_starts_on_one_node_take_the_shards_that_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path, shards=4)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    monkeypatch.setenv("SLURM_STEP_NUM_NODES", "1")
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    with run.shard_lock(0):
+        assert run_shards(str(run.path), [0, 1, 2, 3]) == sum(len(run.shard(shard)) for shard in (1, 2, 3))
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    assert run_shards(str(run.path), [0, 1, 2, 3]) == len(run.shard(0))
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_a_shard_goes_on_with_other_cards_with_the_same_samples_and_each_attempt_names_its_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = plan(tmp_path / "undisturbed")
+    run_shard(str(undisturbed.path), 0)
+    run = plan(tmp_path / "moved")
+    put_nvidia_smi(tmp_path / "first", monkeypatch, [card(0, "NVIDIA H100 80GB HBM3")])
+    killed_after(run, 20)
+    put_nvidia_smi(tmp_path / "second", monkeypatch, [card(0, "NVIDIA L40S"), card(1, "NVIDIA L40S")])
+    run_shard(str(run.path), 0)
+    compact(run)
+    assert finished_ids(run) == planned_ids(run)
+    assert texts(run) == texts(undisturbed)
+    devices = {attempt["device"] for attempt in attempts(run).values()}
+    assert devices == {"NVIDIA H100 80GB HBM3", "NVIDIA L40S"}
+
+
+def test_a_neighbor_is_at_work_until_it_rests_or_dies() -> None:
+    with neighbors.file_in_memory() as descriptor:
+        own = Neighbors(descriptor, 0, 2)
+        own.begin()
+        assert not own.are_at_work()
+        code = f"import sys; from jobs.work.neighbors import Neighbors; n = Neighbors({descriptor}, 1, 2); n.begin(); "
+        code += "print(n.are_at_work(), flush=True); sys.stdin.read(1); n.rest(); print(flush=True); sys.stdin.read()"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "pass_fds": [descriptor]}
+        with subprocess.Popen([sys.executable, "-c", code], **pipes) as other:  # type: ignore[call-overload]
+            assert other.stdout.readline() == "True\n"
+            assert own.are_at_work()
+            other.stdin.write("x")
+            other.stdin.flush()
+            other.stdout.readline()
+            assert not own.are_at_work()
+            other.kill()
