@@ -30,6 +30,8 @@ _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
 _KIND_BYTES = len('{"event":"att')
 """Characters of a journal's line that tell what kind of event it is."""
+_START = re.compile(rb'\n\{"event":"start","trace":\{"sample_id":"([^"\\]+)"')
+"""Begins with plain characters, which makes the search fast; the first line of a journal is the attempt's."""
 _ATTEMPT = re.compile(r"-deal(?P<assignment>\d+)-shard(?P<shard>\d+)$")
 
 
@@ -165,6 +167,11 @@ def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole
         except NO_EVENT:
             return _endings_without_bad_lines(path, content)
     return ended
+
+
+def started_in_journal(content: bytes) -> set[str]:
+    """Return the ids of the samples that an attempt has begun, by its journal, which is not parsed for this."""
+    return {sample_id.decode() for sample_id in _START.findall(content)}
 
 
 def _endings_without_bad_lines(path: Path, content: bytes) -> dict[str, bool]:

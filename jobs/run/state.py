@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -33,15 +33,17 @@ class RunState:
     bad_lines: int = 0
 
 
-def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
-    """Read what the attempts have recorded, for all shards or for some.
+def read_state(
+    run: RunFolder, shards: Sequence[int] | None = None, is_wanted: Callable[[Path], bool] = lambda _: True
+) -> RunState:
+    """Read what the attempts have recorded, for all shards or for some, and only from the files that are wanted.
 
     Journals are read before trace files, because a compaction at the same time writes the trace file before it removes
     the journal.
     """
     state, ids = RunState(), own_files.run_ids(run)
     ended: dict[str, dict[str, bool]] = {}
-    for path in _files(run, run.journals(), shards):
+    for path in filter(is_wanted, _files(run, run.journals(), shards)):
         try:
             journal = read_journal(path)
         except FileNotFoundError:
@@ -54,7 +56,7 @@ def read_state(run: RunFolder, shards: Sequence[int] | None = None) -> RunState:
             longest = state.unfinished.get(sample_id)
             if longest is None or len(trace.steps) > len(longest.steps):
                 state.unfinished[sample_id] = trace
-    state.endings = endings.count_endings(run, ended, _files(run, run.trace_files(), shards))
+    state.endings = endings.count_endings(run, ended, filter(is_wanted, _files(run, run.trace_files(), shards)))
     state.finished = set(state.endings.finished.to_pylist())
     for sample_id in state.finished & state.unfinished.keys():
         state.unfinished.pop(sample_id)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.run.endings import files_of_shards
+from jobs.run.endings import files_of_shards, started_in_journal
 from jobs.run.folder import RunFolder
-
-_START = re.compile(rb'^\{"event":"start","trace":\{"sample_id":"([^"\\]+)"', re.MULTILINE)
 
 
 def begun(run: RunFolder, shards: Sequence[int], journals: Iterable[Path], since: float) -> dict[int, float]:
@@ -28,7 +25,7 @@ def begun(run: RunFolder, shards: Sequence[int], journals: Iterable[Path], since
             modified_at = path.stat().st_mtime
             if modified_at < since:
                 continue
-            ids = pa.array({found.decode() for found in _START.findall(path.read_bytes())}, pa.string())
+            ids = pa.array(started_in_journal(path.read_bytes()), pa.string())
             held = pc.unique(units.filter(pc.is_in(units["sample_id"], value_set=ids))["shard"]).to_pylist()
             written |= {shard: max(modified_at, written.get(shard, 0.0)) for shard in held}
     return written

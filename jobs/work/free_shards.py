@@ -10,11 +10,12 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import Timeout
 
-from jobs.run.endings import files_of_shards
+from jobs.run.endings import files_of_shards, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from jobs.run.spec import Unit
@@ -34,7 +35,7 @@ class TakenShard:
     todo: list[Unit]
     """Its unfinished samples."""
     state: RunState
-    """What has been done of it, and of the other shards of the task."""
+    """How far these got."""
 
 
 class FreeShards:
@@ -52,53 +53,72 @@ class FreeShards:
         self._neighbors = neighbors
         self._done: set[int] = set()
         """Shards that are finished, that this worker has, or that are given up."""
-        self._before: set[Path] | None = None
-        """The journals of these shards that there were before this worker began."""
+        self._begun_with: RunState | None = None
+        """What had been done of all these shards when this worker began."""
+        self._sizes: dict[Path, int] = {}
+        """Sizes of the files that this was read from: what others do since is in new ones, or makes one grow."""
 
     def take(self, locks: contextlib.ExitStack) -> TakenShard | None:
         """Lock the next shard that is free and unfinished, until `locks` closes; None where there is none now."""
-        if self._before is None:
-            self._before = set(self._journals())
+        begun_with = self._read_all()
         for number in [shard for shard in self._shards if shard not in self._done]:
-            lock = self._run.shard_lock(number)
-            with contextlib.ExitStack() as attempt:
+            with contextlib.ExitStack() as lock:
                 try:
-                    attempt.enter_context(lock)
+                    lock.enter_context(self._run.shard_lock(number))
                 except Timeout:
                     continue
-                taken = self._unfinished(number)
-                if taken is None:
-                    self._done.add(number)
-                    continue
-                if self._deaths(taken) > _MAX_DEATHS:
-                    self._done.add(number)
-                    self._say(f"leaves shard {number} of {self._run.path.name} alone: {_TWICE}")
-                    continue
-                locks.push(attempt.pop_all())
-            locks.callback(self._done.discard, number)
-            self._done.add(number)
-            if self._neighbors is not None:
-                self._neighbors.begin()
-            self._say(f"takes shard {number} of {self._run.path.name}")
-            return taken
+                taken = self._unfinished(number, begun_with)
+                self._done.add(number)
+                if taken is not None:
+                    locks.push(lock.pop_all())
+                    locks.callback(self._done.discard, number)
+                    if self._neighbors is not None:
+                        self._neighbors.begin()
+                    self._say(f"takes shard {number} of {self._run.path.name}")
+                    return taken
         return None
 
-    def _unfinished(self, number: int) -> TakenShard | None:
-        state = read_state(self._run, self._shards)  # a file is named after the first shard of its worker
-        todo = [unit for unit in self._run.shard(number) if unit.sample_id not in state.finished]
+    def _read_all(self) -> RunState:
+        if self._begun_with is None:
+            for path in [*self._run.journals(), *self._run.trace_files()]:
+                with contextlib.suppress(FileNotFoundError):  # compacted since the listing
+                    self._sizes[path] = path.stat().st_size
+            self._begun_with = read_state(self._run, self._shards)
+        return self._begun_with
+
+    def _unfinished(self, number: int, begun_with: RunState) -> TakenShard | None:
+        """Return a shard that is locked; None where it is finished, or left alone."""
+        units = self._run.shard(number)
+        samples = {unit.sample_id for unit in units}
+        since = read_state(self._run, self._shards, partial(self._is_news_of, samples))
+        todo = [unit for unit in units if unit.sample_id not in begun_with.finished | since.finished]
+        was_begun = not samples.isdisjoint(since.finished | since.unfinished.keys())
+        if todo and was_begun and self._deaths(samples) > _MAX_DEATHS:
+            self._say(f"leaves shard {number} of {self._run.path.name} alone: {_TWICE}")
+            return None
+        begun = begun_with.unfinished | since.unfinished
+        state = RunState(unfinished={unit.sample_id: begun[unit.sample_id] for unit in todo if unit.sample_id in begun})
         return TakenShard(number, todo, state) if todo else None
 
-    def _deaths(self, taken: TakenShard) -> int:
-        """Return how many attempts since this worker began have left samples of a shard unfinished."""
-        assert self._before is not None
-        samples, deaths = {unit.sample_id for unit in self._run.shard(taken.number)}, 0
-        for path in set(self._journals()) - self._before:
+    def _deaths(self, samples: set[str]) -> int:
+        """Return how many attempts since this worker began have left samples of a locked shard unfinished."""
+        deaths = 0
+        for path in files_of_shards(self._run, self._shards, self._run.journals()):
             with contextlib.suppress(FileNotFoundError):
-                deaths += not samples.isdisjoint(read_journal(path).unfinished)
+                deaths += self._is_news_of(samples, path) and not samples.isdisjoint(read_journal(path).unfinished)
         return deaths
 
-    def _journals(self) -> list[Path]:
-        return files_of_shards(self._run, self._shards, self._run.journals())
+    def _is_news_of(self, samples: set[str], path: Path) -> bool:
+        """Return True if a file may hold what was done of these samples since this worker began.
+
+        Of the journals that others are writing, which are long, none holds any: its worker would have the lock.
+        """
+        try:
+            if path.stat().st_size == self._sizes.get(path):
+                return False
+            return path.suffix != ".jsonl" or not samples.isdisjoint(started_in_journal(path.read_bytes()))
+        except FileNotFoundError:
+            return False
 
     def _say(self, what: str) -> None:
         name = "this worker" if self._neighbors is None else f"worker {self._neighbors.number}"

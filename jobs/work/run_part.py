@@ -138,6 +138,7 @@ class RunPart:
             return
         with contextlib.ExitStack() as locks:
             if self.free is not None:
+                _check_shards(self.run, self.shards)
                 if (taken := self.free.take(locks)) is not None:
                     await self._work(pool, ends_at, taken.number, taken.todo, taken.state, locks)
                 return
@@ -147,6 +148,7 @@ class RunPart:
                 except Timeout as timeout:
                     message = f"shard {shard} of {self.run.path.name} is locked by another process"
                     raise ShardBusyError(message) from timeout
+            _check_shards(self.run, self.shards)
             state = run_state.read_state(self.run, self.shards)
             todo = [unit for unit in _units(self.run, self.shards) if unit.sample_id not in state.finished]
             if todo:
@@ -181,7 +183,7 @@ class RunPart:
         self.is_cut_short |= samples.num_ended < samples.num_asked
 
 
-def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
+def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:
     num_shards = run.num_shards()
     for shard in shards:
         if not 0 <= shard < num_shards:
@@ -189,6 +191,9 @@ def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
                 f"{run.path.name} has {counted(num_shards, 'shard')} and no shard {shard}: "
                 "its samples were assigned again"
             )
+
+
+def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
     # Over several shards too: a run cut short has seen every problem about equally often.
     return sorted((unit for shard in shards for unit in run.shard(shard)), key=lambda unit: unit.sample_index)
 

@@ -64,6 +64,7 @@ def run_side_by_side(parts: Sequence[tuple[str, list[int]]], workers: int, job_n
     snapshot.require()
     node_share.take_as_slurm_task()
     own = node_share.of_this_task(parts)
+    worker.wait_for_plans(folder for folder, _ in own)
     with neighbors.file_in_memory() as descriptor:
         # With fewer shards than workers the rest of the node stays idle; each worker keeps its part of it.
         started = range(min(workers, max((len(shards) for _, shards in own), default=0)))

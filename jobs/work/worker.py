@@ -15,12 +15,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import psutil
 
 from harness.engines.pool import EnginePool, in_engine_order
 from jobs.run import lag
+from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.work import node_share
@@ -77,14 +79,18 @@ def run_parts(parts: Sequence[tuple[str, list[int]]], job_name: str | None = Non
     snapshot.require()
     end_with_launcher()
     node_share.take_as_slurm_task()
+    wait_for_plans(folder for folder, _ in parts)
     worker = Worker(_parts_of_slurm_task(parts, job_name))
-    if client.this_job():  # on another machine than the launch, which may have written the plan a moment ago
-        for part in worker.parts:
-            lag.wait_for_plan(part.run)
     asyncio.run(worker.work_on_all())
     worker.requeue_if_out_of_time()
     worker.raise_failures()
     return worker.num_ended
+
+
+def wait_for_plans(folders: Iterable[str]) -> None:
+    """Wait in a job until it sees the plans, which another machine may have written a moment ago."""
+    for folder in folders if client.this_job() else ():
+        lag.wait_for_plan(RunFolder(Path(folder)))
 
 
 def _parts_of_slurm_task(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> list[RunPart]:

@@ -128,6 +128,30 @@ def test_a_worker_that_makes_no_step_for_long_is_named(tmp_path: Path, slurm: Fa
     assert status(run).shards[1].silent_seconds is None, "it has only just begun"
 
 
+def test_status_tells_which_shards_of_a_task_with_several_workers_wait_for_a_free_one(
+    tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path, shards=3)
+    submissions.record(run, Submission(0, "run.0", [[0, 1, 2]], 0.0, workers_per_task=2))
+    slurm.prints(squeue="run.0|0|42|40|RUNNING|n2|None|0|root|1:20:05", sacct="")
+    now = status(run)
+    assert [shard.state for shard in now.shards] == ["running"] * 3, "the engines are starting"
+    assert now.shards[0].silent_seconds == 4_805
+    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)
+    run_shard(str(run.path), 0)
+    [journal] = run.journals()
+    ends = b'{"event":"end"'
+    journal.write_bytes(b"".join(line for line in journal.read_bytes().splitlines(True) if not line.startswith(ends)))
+    now = status(run)
+    assert [shard.state for shard in now.shards] == ["running", "queued", "queued"]
+    assert [shard.silent_seconds for shard in now.shards] == [None] * 3
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_status(now, console)
+    assert console.export_text().count("waits until a worker of its task is free") == 2
+    os.utime(journal, (time.time() - 1_500,) * 2)
+    assert status(run).shards[0].silent_seconds == pytest.approx(1_500, abs=30)
+
+
 def test_a_run_whose_workers_have_ended_has_no_remaining_time(tmp_path: Path, slurm: FakeSlurm) -> None:
     run = submitted(tmp_path)
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n2|None", sacct="")

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.engines.factory import SCRIPTED_SECONDS
@@ -63,6 +64,18 @@ def slow_worker(run: RunFolder) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
 
 
+def wait_for_two_workers(run: RunFolder) -> None:
+    """Halt the worker that begins first until another one has begun: one may start seconds before the other."""
+    halted: list[int] = []
+    while len(journals := run.journals()) < 2:
+        if journals and not halted:
+            halted.append(int(journals[0].name.split("-deal")[0].rpartition("-")[2]))
+            os.kill(halted[0], signal.SIGSTOP)
+        time.sleep(0.01)
+    for process in halted:
+        os.kill(process, signal.SIGCONT)
+
+
 def killed_after(run: RunFolder, steps: int) -> None:
     """Run shard 0 in a process that is killed after it has accepted further steps."""
     before = {path.name for path in run.journals()}
@@ -80,15 +93,15 @@ def test_the_worker_that_is_free_takes_the_next_shard_and_engines_stay_loaded(
     monkeypatch.setenv(SCRIPTED_SECONDS, "0.02")
     run = with_shards_of(plan(tmp_path / "skewed", samples=6), [40, 2, 2, 2, 2])
     undisturbed = plan(tmp_path / "undisturbed", samples=6)
+    starting = threading.Thread(target=wait_for_two_workers, args=[run])
+    starting.start()
     run_side_by_side([(str(run.path), [0, 1, 2, 3, 4])], 2)
+    starting.join()
     monkeypatch.delenv(SCRIPTED_SECONDS)
     run_shard(str(undisturbed.path), 0)
     assert finished_ids(run) == planned_ids(run)
     assert texts(run) == texts(undisturbed)
-    of_large, of_others = sorted(shards_by_process(run).values(), key=min)
-    assert 0 in of_large
-    assert len(of_others) >= 3, "a fixed division would give it shards 1 and 3"
-    assert not of_large & of_others
+    assert sorted(shards_by_process(run).values(), key=min) == [{0}, {1, 2, 3, 4}], "not 0, 2, 4 and 1, 3"
     assert len(run.trace_files()) == 2, "one start of the engines per worker, whatever the number of its shards"
 
 
@@ -122,8 +135,9 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
 
     def kill_all() -> None:
         wait_for_steps(run, 4)
-        for process in psutil_workers():
-            os.kill(process, signal.SIGKILL)
+        for process in psutil.Process().children():
+            if "jobs.work.side_by_side" in process.cmdline():
+                process.send_signal(signal.SIGKILL)
 
     killer = threading.Thread(target=kill_all)
     killer.start()
@@ -135,12 +149,6 @@ def test_a_task_fails_where_every_worker_dies_and_names_what_is_left(
     run_shards(str(run.path), [0, 1, 2])
     compact(run)
     assert finished_ids(run) == planned_ids(run)
-
-
-def psutil_workers() -> list[int]:
-    import psutil
-
-    return [p.pid for p in psutil.Process().children() if "jobs.work.side_by_side" in p.cmdline()]
 
 
 def test_a_shard_that_another_job_holds_is_not_waited_for(tmp_path: Path) -> None:

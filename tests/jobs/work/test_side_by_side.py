@@ -89,9 +89,11 @@ def test_workers_side_by_side_run_every_sample_once_each_on_its_own_cards(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     run, alone = plan(tmp_path / "together", shards=4), plan(tmp_path / "alone", shards=4)
-    run_side_by_side([(str(run.path), [0, 1, 2, 3])], 2)
+    another = plan(tmp_path / "together", shards=2, drafts=3)
+    run_side_by_side([(str(run.path), [0, 1, 2, 3]), (str(another.path), [0, 1])], 2)
     run_shards(str(alone.path), [0, 1, 2, 3])
     assert finished_ids(run) == planned_ids(run)
+    assert finished_ids(another) == planned_ids(another)
     assert texts(run) == texts(alone)
     assert capfd.readouterr().err.splitlines()[:3] == [
         "2 workers for shards 0, 1, 2, 3",
