@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import Timeout
 
-from jobs.run.endings import files_of_shards, started_in_journal
+from jobs.run.endings import by_shard, files_of_shards, started_in_journal
 from jobs.run.folder import RunFolder
 from jobs.run.journal import read_journal
 from jobs.run.spec import Unit
@@ -44,7 +44,7 @@ class FreeShards:
     def __init__(
         self, run: RunFolder, shards: Sequence[int], first: int = 0, neighbors: Neighbors | None = None
     ) -> None:
-        """Nothing is read or locked yet. The search begins at place `first`, so that workers begin with shards apart.
+        """Nothing is read or locked yet. The search begins with the largest shard, and of equal ones at place `first`.
 
         `neighbors` are told when this worker has taken one.
         """
@@ -84,6 +84,9 @@ class FreeShards:
                 with contextlib.suppress(FileNotFoundError):  # compacted since the listing
                     self._sizes[path] = path.stat().st_size
             self._begun_with = read_state(self._run, self._shards)
+            ended = by_shard(self._run, self._begun_with.endings)
+            # The largest first: one that is begun last would keep all others waiting.
+            self._shards.sort(key=lambda shard: ended.finished[shard] - ended.planned[shard])
         return self._begun_with
 
     def _unfinished(self, number: int, begun_with: RunState) -> TakenShard | None:

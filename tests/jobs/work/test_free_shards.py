@@ -105,6 +105,15 @@ def test_the_worker_that_is_free_takes_the_next_shard_and_engines_stay_loaded(
     assert len(run.trace_files()) == 2, "one start of the engines per worker, whatever the number of its shards"
 
 
+def test_the_shard_with_the_most_unfinished_samples_is_taken_first(tmp_path: Path) -> None:
+    run = with_shards_of(plan(tmp_path, samples=6), [9, 12, 9, 18])
+    run_shards(str(run.path), [3])
+    free = FreeShards(run, [0, 1, 2, 3], first=2)
+    with contextlib.ExitStack() as locks:
+        taken = [free.take(locks) for _ in range(4)]
+    assert [shard and shard.number for shard in taken] == [1, 2, 0, None]
+
+
 def test_a_shard_over_which_two_workers_have_died_is_left_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
