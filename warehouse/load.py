@@ -144,6 +144,17 @@ def _unchanged(
         return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
 
 
+def files_of(database: Path, run_id: str, wait_seconds: float = 1.0) -> dict[str, int] | None:
+    """Return the sizes of a run's files when they were loaded, by name; empty where the database lacks the run.
+
+    None where it has forgotten the run's details, the files among them. Raises WarehouseError.
+    """
+    with reader(database, wait_seconds) as connection:
+        if connection.execute("SELECT 1 FROM pruned_run WHERE run_id = ?", [run_id]).fetchall():
+            return None
+        return {file.name: file.size_bytes for file in _loaded_files(connection, run_id)}
+
+
 def is_up_to_date(connection: Connection, folder: RunFolder) -> bool:
     """True if the database holds a run as its files are."""
     return _report_if_unchanged(connection, folder) is not None

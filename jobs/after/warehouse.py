@@ -158,6 +158,22 @@ def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
         return {}
 
 
+def files_loaded(database: Path, name: str) -> dict[str, int] | None:
+    """Return the sizes of a run's files when they were loaded, by their paths in the run folder.
+
+    Empty where the database lacks the run, None where it cannot be read or has forgotten the run's details.
+    """
+    from warehouse.database import DatabaseError, WarehouseError, WarehouseMissing
+    from warehouse.load import files_of
+
+    try:
+        return files_of(database, name)
+    except WarehouseMissing:
+        return {}
+    except (WarehouseError, DatabaseError):
+        return None
+
+
 def loaded(database: Path, runs: Sequence[RunFolder]) -> dict[str, str]:
     """Return for each run that the database holds why its folder is needed; empty where it is not. See `pruning`.
 

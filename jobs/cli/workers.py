@@ -65,11 +65,23 @@ def cancel(run: Path) -> None:
 @RUN
 @ACCEPT_CODE_CHANGE
 def resume(run: Path, accept: bool) -> None:
-    """Submit the shards that are neither finished nor running or queued, with the options of the last submission."""
+    """Submit the shards that are neither finished nor running or queued, with the options of the last submission.
+
+    A finished run whose last job died is graded and loaded: by that job again, or here for a run of this machine.
+    """
+    from jobs.after.conclude import conclude
+    from jobs.after.missing import missing_after
+    from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
+    from jobs.run.endings import read_endings
 
     folder = run_folder(run)
     if not submissions.read(folder):
+        if missing := missing_after(folder, read_endings(folder)):
+            click.echo(f"Every sample is finished; {missing}. It is done here now.")
+            with launch_errors_in_one_line():
+                conclude(str(folder.path))
+            return
         raise click.UsageError(f"{run} was not submitted to Slurm; to resume it, run its launch command again")
     _submit_unfinished(folder, accept=accept)
 
@@ -105,6 +117,7 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
     from jobs.command import launch_errors_in_one_line
     from jobs.launching import print_dispatched
     from jobs.run import submissions
+    from jobs.submission.concluding import conclude_again
     from jobs.submission.dispatch import dispatch
 
     last = submissions.read(run)[-1]
@@ -112,7 +125,12 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
         _check_code(run, accept=accept)
         per_task = last.shards_per_task, last.workers_per_task
         dispatched = dispatch(run, last.options, *per_task, accept_code_change=accept)
-    print_dispatched(dispatched, run, Console(highlight=False))
+        is_idle = not (dispatched.submitted or dispatched.num_active_shards)
+        concluding = conclude_again(run) if is_idle else ""
+    if concluding:
+        click.echo(f"Every sample is finished; {concluding}")
+    else:
+        print_dispatched(dispatched, run, Console(highlight=False))
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:

@@ -219,9 +219,9 @@ def _all_at_a_time(submission: Submission, parameters: Mapping[str, Any]) -> dic
 def submit_finalizer(run: RunFolder, name: str, jobs: Sequence[str], parameters: Mapping[str, Any]) -> str:
     """Submit the job that grades, loads and reports once `jobs` have ended, whether or not they succeeded.
 
-    Returns its id. Raises client.SlurmRejected.
+    Without jobs it starts at once. Returns its id. Raises client.SlurmRejected.
     """
-    after_jobs = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"}
+    after_jobs = {**parameters, "dependency": f"afterany:{':'.join(jobs)}"} if jobs else parameters
     return _submit(run, submissions.finalizer_name(name), after_jobs, conclude, str(run.path.resolve()))
 
 

@@ -51,6 +51,7 @@ def _header(status: RunStatus) -> list[str]:
     lines += [" · ".join(third)] if third else []
     if status.free_bytes < _MIN_FREE_BYTES:
         lines += [f"THE DISK IS FULL: {status.free_bytes >> 10} KiB free, too little for journals, logs and results"]
+    lines += [status.how_to_conclude] if status.how_to_conclude else []
     lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
     lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
     return lines

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jobs.after.missing import missing_after
 from jobs.run import codes, own_files, shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, files_of_shards, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.watch import reasons
+from jobs.watch import conclusion, reasons
 from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
 from jobs.watch.turns import begun
@@ -75,6 +76,10 @@ class RunStatus:
     """The codes that work on the run, in words, where they are more than one."""
     free_bytes: int = 0
     """Free space on the disk of the run folder."""
+    missing: str = ""
+    """What the finished run lacks of grades and results, in words; empty where nothing."""
+    how_to_conclude: str = ""
+    """The same with the reason and with what to do, in one line; empty also where Slurm's queue did not answer."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 
@@ -130,7 +135,8 @@ class Watch:
     def read(self) -> list[RunStatus]:
         """Read the run folders, and ask Slurm where runs were submitted to it.
 
-        A run that was finished at an earlier look is neither read nor asked about again, unless it was continued.
+        A run that was finished and graded at an earlier look is neither read nor asked about again, unless it was
+        continued.
         """
         known = {
             number: earlier
@@ -140,7 +146,8 @@ class Watch:
         looked_at = [number for number in range(len(self._runs)) if number not in known]
         statuses = dict(zip(looked_at, self._read_again(looked_at), strict=True))
         for number, run_status in statuses.items():
-            if run_status.finished == run_status.planned and not run_status.slurm_error:
+            is_concluded = run_status.finished == run_status.planned and not run_status.missing
+            if is_concluded and not run_status.slurm_error:
                 self._finished[number] = _sizes_of_records(self._runs[number]), run_status
         return [statuses[number] if number in statuses else known[number] for number in range(len(self._runs))]
 
@@ -170,10 +177,13 @@ def _of_files(run: RunFolder) -> RunStatus:
     """Return how a run stands by its files, as if there were no Slurm."""
     recent = Recent()
     begun: dict[int, int] = {}
-    ended = by_shard(run, _read_endings(run, recent, begun))
+    endings = _read_endings(run, recent, begun)
+    ended = by_shard(run, endings)
     counts = zip(ended.planned, ended.finished, ended.failed, strict=True)
     shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
     result = RunStatus(run.path.name, shards, recent.tokens_per_second(), recent.samples_per_second())
+    if missing := missing_after(run, endings):
+        result.missing, result.how_to_conclude = missing, conclusion.how_to_conclude(run, missing)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
     result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []
@@ -217,6 +227,8 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
         result.gpu_hours = sum(task.gpu_hours for task in history)
     result.slurm_error = "; ".join(answers.errors)
     tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
+    if result.missing:
+        result.how_to_conclude = conclusion.after_job(run, result.missing, earlier, answers)
     left_jobs = shared_jobs.left(run)
     result.shared_with = sorted({name for job in shared_jobs.read(run).values() for name in job.runs} - {run.path.name})
     for submission in earlier:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from jobs import __main__ as commands
+from jobs.after.conclude import conclude
 from jobs.cli import watch
 from jobs.run import shared_jobs, submissions, trace_files
 from jobs.run.folder import RunFolder
@@ -222,6 +223,7 @@ def test_follow_goes_on_while_slurm_does_not_answer(
 def test_a_finished_run_that_is_followed_is_read_and_asked_about_once(tmp_path: Path, slurm: FakeSlurm) -> None:
     finished, other = plan(tmp_path, shards=1), submitted(tmp_path / "other")
     run_shard(str(finished.path), 0)
+    conclude(str(finished.path))
     submissions.record(finished, Submission(0, "done.0", [[0]], 0.0))
     slurm.prints(squeue="run.0|1|42|40|RUNNING|n1|", sacct="done.0|30_0|COMPLETED|n1|5|")
     watch = Watch([finished, other])

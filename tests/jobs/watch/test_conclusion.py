@@ -1,0 +1,130 @@
+"""A finished run that nothing has graded or loaded: `jobs status` says so, and `jobs resume` has it done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import main
+from jobs.after.conclude import conclude
+from jobs.after.grading import finish
+from jobs.after.missing import missing_after
+from jobs.run import submissions, trace_files
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
+from jobs.submission import snapshot, submit
+from jobs.watch.status import status
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
+
+KILLED = "run.0|5_0|COMPLETED|n1|60||0:0\nrun.0.finalize|6|FAILED|n1|2||0:9"
+
+
+def jobs(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> RunFolder:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    return run
+
+
+@pytest.fixture
+def on_slurm(finished: RunFolder) -> RunFolder:
+    submissions.record(finished, Submission(0, "run.0", [[0]], 0.0))
+    log = finished.logs_dir / "jobs" / "6_0_log.out"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("submitit INFO (now) - Starting with JobEnvironment(job_id=6)\n")
+    return finished
+
+
+def missing(run: RunFolder) -> str:
+    return missing_after(run, read_endings(run))
+
+
+def test_a_run_lacks_grades_and_then_results_until_it_is_concluded(finished: RunFolder) -> None:
+    assert missing(finished) == "not graded"
+    finish(finished)
+    assert missing(finished) == "graded, but not in warehouse.duckdb"
+    conclude(str(finished.path))
+    assert missing(finished) == ""
+    [grades] = finished.grades_dir.iterdir()
+    grades.write_bytes(b"damaged")
+    assert missing(finished) == "not graded"
+
+
+def test_a_run_that_was_concluded_too_early_lacks_the_grades_of_the_rest(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    run_shard(str(run.path), 0)
+    assert missing(run) == "", "not finished"
+    conclude(str(run.path))
+    run_shard(str(run.path), 1)
+    assert missing(run) == "12 of 24 samples are not graded"
+    finish(run)
+    assert missing(run) == "graded, but warehouse.duckdb has an earlier state of it"
+
+
+def test_a_failed_sample_that_a_later_try_finished_lacks_its_grade(finished: RunFolder) -> None:
+    finish(finished)
+    [path] = finished.grades_dir.iterdir()
+    rows = trace_files.read_rows(path)
+    rows[0]["verdict"] = "error"  # of the try before
+    trace_files.write_table(path, trace_files.GRADES, rows, {})
+    assert missing(finished) == "1 of 24 samples are not graded"
+
+
+def test_the_status_says_how_the_job_ended_that_was_to_grade(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
+    slurm.prints(squeue="", sacct=KILLED)
+    command = f"python -m jobs finalize {on_slurm.path}"
+    [line] = [line for line in jobs("status", on_slurm.path).splitlines() if "graded" in line]
+    assert line == f"not graded (job 6: Slurm: FAILED, killed by SIGKILL):  {command}"
+    slurm.answers(sacct=SACCT_DOWN)
+    assert status(on_slurm).how_to_conclude == f"not graded:  {command}", "decided without accounting"
+    conclude(str(on_slurm.path))
+    assert status(on_slurm).how_to_conclude == ""
+
+
+def test_the_status_does_not_ask_for_grades_while_a_job_makes_them(on_slurm: RunFolder, slurm: FakeSlurm) -> None:
+    slurm.prints(squeue="run.0.finalize|N/A|6|6|PENDING||Priority", sacct="")
+    assert status(on_slurm).how_to_conclude == "not graded yet: job 6 does it (PENDING, Priority)"
+    slurm.answers(squeue=SQUEUE_DOWN)
+    assert status(on_slurm).how_to_conclude == ""
+
+
+def test_resume_submits_the_job_that_grades_again_and_only_once(
+    on_slurm: RunFolder, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, list[str]]] = []
+
+    def submit_finalizer(run: RunFolder, name: str, jobs: list[str], parameters: Any) -> str:
+        calls.append((name, jobs))
+        return "7"
+
+    monkeypatch.setattr(submit, "submit_finalizer", submit_finalizer)
+    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
+    slurm.prints(squeue="", sacct=KILLED)
+    expected = "Every sample is finished; not graded: submitted job 7, which grades, loads and reports\n"
+    assert jobs("resume", on_slurm.path) == expected
+    assert calls == [("run.0", [])]
+    slurm.prints(squeue="run.0.finalize|N/A|7|7|RUNNING|n1|None")
+    assert "not graded yet: job 7 does it (RUNNING)" in jobs("resume", on_slurm.path)
+    conclude(str(on_slurm.path))
+    slurm.prints(squeue="")
+    assert "Nothing to submit: every sample is finished." in jobs("resume", on_slurm.path)
+    assert len(calls) == 1
+
+
+def test_resume_of_a_local_run_that_is_not_graded_grades_it_here(finished: RunFolder) -> None:
+    assert "not graded:  python -m jobs finalize" in jobs("status", finished.path)
+    assert jobs("resume", finished.path).startswith("Every sample is finished; not graded. It is done here now.\n")
+    assert missing(finished) == ""
+    assert CliRunner().invoke(main, ["resume", str(finished.path)]).exit_code == 2, "nothing is left to resume"
