@@ -31,7 +31,14 @@ from warehouse.database import (
     writer,
 )
 from warehouse.display import printable
-from warehouse.loading.load_report import LoadReport, describe, describe_copies, describe_skipped, report_on
+from warehouse.loading.load_report import (
+    LoadReport,
+    describe,
+    describe_copies,
+    describe_journals,
+    describe_skipped,
+    report_on,
+)
 from warehouse.loading.replacement import RunForbidden, RunUnreadable, check_folder, load_into
 from warehouse.loading.run_files import LoadedFile
 from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
@@ -204,13 +211,15 @@ def _loaded_files(connection: Connection, run_id: str) -> list[LoadedFile]:
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
     is_complete, is_all_forbidden = True, True
-    for _, outcome in outcomes:
+    for folder, outcome in outcomes:
         is_all_forbidden &= isinstance(outcome, RunForbidden)
         if isinstance(outcome, WarehouseError):
             click.echo(printable(f"WARNING: {outcome}"), err=True)
             is_complete = False
             continue
         click.echo(printable(describe(outcome)))
+        if outcome.num_finished < outcome.num_samples and (journals := describe_journals(folder)):
+            click.echo(printable(journals))
         if copies := describe_copies(outcome):
             click.echo(printable(copies), err=True)
         for file in outcome.skipped:

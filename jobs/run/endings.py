@@ -87,6 +87,20 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     return count_endings(run, journals, run.trace_files(), whole=whole)
 
 
+def num_only_in_journals(run: RunFolder) -> int:
+    """Return how many planned samples have ended by journals and by no trace file: those that no reader of these sees.
+
+    The journals of workers that are at work count too. Raises RunDamaged and OSError.
+    """
+    if not run.journals():
+        return 0
+    everywhere, in_trace_files = (
+        by_shard(run, endings)
+        for endings in (read_endings(run, whole=False), count_endings(run, {}, run.trace_files(), whole=False))
+    )
+    return in_trace_files.num_unfinished - everywhere.num_unfinished
+
+
 def count_endings(
     run: RunFolder, journals: Mapping[str, Mapping[str, bool]], trace_files: Iterable[Path], *, whole: bool = True
 ) -> Endings:

@@ -11,8 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from harness.trace import Trace
+from jobs.after.grading import finish
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Unit
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
 from warehouse.database import reader, rows, writer
@@ -198,6 +201,20 @@ def test_a_moved_run_is_the_same_run(folder: RunFolder, database: Path, tmp_path
     (tmp_path / "new").mkdir()
     moved = RunFolder(folder.path.rename(tmp_path / "new" / folder.path.name))
     assert load_run(moved, database).unchanged
+
+
+def test_finished_samples_that_are_still_in_journals_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plan(tmp_path, shards=2)
+    run_shard(str(run.path), 0)
+    monkeypatch.setattr("jobs.run.state.compact_own", lambda run, path: None)  # as where the worker is killed
+    run_shard(str(run.path), 1)
+    for outcome in ("in ", "unchanged"):
+        result = CliRunner().invoke(main, [str(run.path)])
+        assert outcome in result.output
+        assert "12 of 24 samples finished" in result.output
+        assert result.output.endswith(f"\n  12 more are finished in journals:  python -m jobs finalize {run.path}\n")
+    finish(run)
+    assert "journals" not in CliRunner().invoke(main, [str(run.path)]).output
 
 
 def test_no_run_folder_is_a_usage_error(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from shlex import quote
 
+from jobs.run.endings import num_only_in_journals
+from jobs.run.folder import RunDamaged, RunFolder
 from warehouse.database import Connection
 from warehouse.loading.run_files import SkippedFile
 from warehouse.loading.staging import Staged
@@ -98,6 +101,16 @@ def describe_copies(report: LoadReport) -> str:
         return ""
     names = ", ".join(report.copies)
     return f"WARNING: {report.run_id} is a copy of {names}: the database holds the same samples as several runs"
+
+
+def describe_journals(folder: RunFolder) -> str:
+    """Return one line about finished samples that loading does not see yet, or an empty text where there are none."""
+    try:
+        number = num_only_in_journals(folder)
+    except (RunDamaged, OSError):
+        return ""  # what cannot be read is named elsewhere
+    are = f"{number} more {'is' if number == 1 else 'are'}"
+    return f"  {are} finished in journals:  python -m jobs finalize {quote(str(folder.path))}" if number > 0 else ""
 
 
 def describe_skipped(run_id: str, file: SkippedFile) -> str:
