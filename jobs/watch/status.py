@@ -68,6 +68,8 @@ class RunStatus:
     tokens_per_second: dict[str, float] = field(default_factory=dict)
     """Output tokens of each model, over the last five minutes."""
     samples_per_second: float = 0.0
+    is_on_slurm: bool = False
+    """True if the run was submitted to Slurm."""
     gpu_hours: float | None = None
     """GPU-hours of all starts of all tasks; None where accounting does not answer."""
     shared_with: list[str] = field(default_factory=list)
@@ -106,10 +108,13 @@ class RunStatus:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Seconds until the run ends at the pace of the last five minutes; None without a pace, or workers in Slurm."""
+        """Seconds until the run ends at the pace of the last five minutes; None without a pace.
+
+        None also where no worker is at work in Slurm: all have ended, or wait in the queue.
+        """
         unfinished = self.planned - self.finished
-        if not self.may_progress and any(shard.task for shard in self.shards):
-            return None  # Slurm has ended its workers
+        if self.is_on_slurm and not self.states.keys() & {"running", "unknown"}:
+            return None
         return unfinished / self.samples_per_second if self.samples_per_second and unfinished else None
 
     @property
@@ -221,6 +226,7 @@ def _read_endings(run: RunFolder, recent: Recent, begun: dict[int, int]) -> Endi
 
 def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, result: RunStatus) -> None:
     """Add the state, the task and the last error of every shard, and the GPU-hours of the run."""
+    result.is_on_slurm = True
     names = {*_names(run, earlier)}
     history = [task for task in answers.history if task.name in names]
     if answers.has_history:

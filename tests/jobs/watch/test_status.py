@@ -159,6 +159,17 @@ def test_a_run_whose_workers_have_ended_has_no_remaining_time(tmp_path: Path, sl
     assert status(run).eta_seconds is not None
     slurm.prints(squeue="", sacct="run.0|40_1|CANCELLED by 0|n1|9|gres/gpu=2")
     assert status(run).eta_seconds is None
+    slurm.prints(sacct="")
+    assert status(run).eta_seconds is None, "a site may have no accounting at all"
+
+
+def test_a_run_whose_unfinished_shards_are_all_queued_has_no_remaining_time(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = submitted(tmp_path)
+    slurm.prints(squeue="run.0|1|42|40|PENDING||BeginTime", sacct="run.0|40_1|NODE_FAIL|n1|9|gres/gpu=2")
+    assert (status(run).samples_per_second > 0, status(run).eta_seconds) == (True, None)
+    slurm.prints(sacct="")
+    slurm.answers(squeue=SQUEUE_DOWN)
+    assert status(run).eta_seconds is not None, "it may be at work"
 
 
 def test_a_shard_is_running_though_a_later_submission_of_it_has_ended(tmp_path: Path, slurm: FakeSlurm) -> None:
