@@ -14,7 +14,7 @@ from shlex import quote
 
 from rich.console import Console
 
-from harness.checks.storage import ONE_NODE, locks_of_one_node
+from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
 from harness.engines import placement
 from harness.launch_options import PartialLaunch
 from harness.plural import counted
@@ -218,6 +218,8 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
         console.print(notice, style="bold yellow", soft_wrap=True)
+    if kept_out := keeps_group_out(prepared.run.path):
+        console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=True)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
     names = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}

@@ -34,6 +34,8 @@ ONE_NODE = (
     "file locks hold on one node only here (mount option {}): two nodes could run the same shard, which wastes work "
     "and counts nothing twice; mount it without that option, or give another --output"
 )
+_KEPT_OUT = "{} is a group's, whose members could not resume what you launch: set umask 002"
+_STATUS = Path("/proc/self/status")
 _TRY_LOCK = """
 import json, sys
 from filelock import FileLock, Timeout
@@ -171,16 +173,42 @@ def _locks(trial: Path) -> Check:
     return failure("file locking", f"a second process cannot try a lock ({outcome}); {remedy}")
 
 
+def keeps_group_out(output: Path) -> str:
+    """Return one line where a launch would begin in a group's folder what its members could not resume, otherwise "".
+
+    Nothing is written: the process's umask decides, unless the folder has a default ACL, which is not judged.
+    """
+    try:
+        folder = _nearest_existing(output.absolute())
+        status = _STATUS.read_text()
+    except OSError:
+        return ""
+    umask = next((line.split()[1] for line in status.splitlines() if line.startswith("Umask:")), "0")
+    if not _is_of_group(folder) or not int(umask, 8) & stat.S_IWGRP or _has_default_acl(folder):
+        return ""
+    return _KEPT_OUT.format(folder)
+
+
+def _has_default_acl(folder: Path) -> bool:
+    try:
+        return "system.posix_acl_default" in os.listxattr(folder)
+    except OSError:
+        return False
+
+
+def _is_of_group(folder: Path) -> bool:
+    """True if a folder's new files belong to its group, whose members may create them."""
+    shared = stat.S_ISGID | stat.S_IWGRP
+    return folder.stat().st_mode & shared == shared
+
+
 def _group(folder: Path, trial: Path) -> Iterator[Check]:
     """Warn in a folder that a group shares where its members could not continue what this user begins."""
-    shared, mode = stat.S_ISGID | stat.S_IWGRP, folder.stat().st_mode
-    if mode & shared != shared:
+    if not _is_of_group(folder):
         return
     (trial / "of the group").touch()  # decided by the umask, or by the folder's default ACL
     if not (trial / "of the group").stat().st_mode & stat.S_IWGRP:
-        yield warning(
-            "sharing", f"{folder} is a group's, whose members could not resume what you launch: set umask 002"
-        )
+        yield warning("sharing", _KEPT_OUT.format(folder))
 
 
 def _room(folder: Path) -> Iterator[Check]:
