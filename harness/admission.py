@@ -124,7 +124,8 @@ class Admission:
         """Wait until a sample ends, or for a while: others grow, and room may come without any end."""
         self._released.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._released.wait(), _WAIT_SECONDS)
+            async with asyncio.timeout(_WAIT_SECONDS):  # wait_for of Python 3.11 can lose a cancellation
+                await self._released.wait()
 
     def try_admit(
         self, problem: str, prompt_tokens: Mapping[str, int], emitted_tokens: int = 0, num_later: int = 1 << 20

@@ -238,6 +238,21 @@ async def test_a_waiting_sample_that_is_cancelled_holds_nothing_and_lets_the_nex
     assert admission.running == 0
 
 
+@pytest.mark.parametrize("num_turns", range(4))
+async def test_a_cancellation_at_the_moment_of_a_release_is_not_lost(num_turns: int) -> None:
+    admission = Admission(cache_of(200), 64, 400)
+    held = await admission.admit("first", {"target": 100})
+    waiting = asyncio.create_task(admission.admit("second", {"target": 100}))
+    await asyncio.sleep(0.01)
+    admission.release(held, None)
+    for _ in range(num_turns):  # of the event loop, until which the waiting one has not gone on
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert admission.running == 0
+
+
 async def test_room_that_comes_without_the_end_of_a_sample_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission_module, "_WAIT_SECONDS", 0.01)
     now = 0.0
