@@ -40,9 +40,11 @@ venv: $(STAMP) ## Build .venv with everything in it
 ifeq ($(MODELS),pair)
 demo: $(STAMP) ## Compare four methods here, with the bundled toy models
 	$(RUN) -m jobs suite harness/data/demo.toml
+	@echo 'Before commands of your own:  . $(VENV)/bin/activate'
 else ifeq ($(MODELS),smollm)
 demo: $(SMOLLM_STAMP)
 	$(RUN) -m harness.launch $(SMOLLM)
+	@echo 'Before commands of your own:  . $(VENV)/bin/activate'
 else
 demo:
 	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2

@@ -22,7 +22,18 @@ from harness.model_context import ModelContext
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import Model
-from harness.trace import Candidate, Purpose, Step, StepRole, StopReason, Trace, Verdict, VerdictKind
+from harness.trace import (
+    VERDICT_KINDS,
+    Candidate,
+    Decision,
+    Purpose,
+    Step,
+    StepRole,
+    StopReason,
+    Trace,
+    Verdict,
+    VerdictKind,
+)
 
 
 class Stop(Exception):
@@ -133,11 +144,13 @@ class Chain:
         stop: tuple[str, ...] | None = None,
         refused: Sequence[Candidate] = (),
         verdict: Verdict | None = None,
+        decision: Decision | None = None,
         temperature: float | None = None,
     ) -> None:
         """Let one model write the next step without a verdict of its own. Raises Stop.
 
-        `refused` and `verdict` are recorded with the step: the candidates that it replaces, and what rejected them.
+        `refused`, `verdict` and `decision` are recorded with the step: the candidates that it replaces, and what
+        rejected them (see `accept`).
         """
         for other in self._models.values():
             other.discard()  # a draft that was started after a rejected candidate
@@ -145,7 +158,7 @@ class Chain:
         [completion] = await self.propose(
             model, 1, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
         )
-        self.accept(model, role, completion, refused, verdict)
+        self.accept(model, role, completion, refused, verdict, decision=decision)
 
     async def answer(self, model: Model, temperature: float | None = None) -> None:
         """Let the model write the final answer after the finished reasoning. Raises Stop."""
@@ -226,13 +239,17 @@ class Chain:
         verdict: Verdict | None = None,
         *,
         closing: bool = False,
+        decision: Decision | None = None,
     ) -> None:
         """Append a step to both contexts and to the trace; `closing` ends the thought after it, whatever its text.
 
-        Raises Stop where the chain cannot continue after it.
+        `decision`: how the candidates were decided about, where the verdict does not say it. Raises Stop where the
+        chain cannot continue after the step, and ValueError for a decision by a verdict that there is not.
         """
+        if decision and decision.kind in VERDICT_KINDS and (verdict is None or verdict.kind != decision.kind):
+            raise ValueError(f"a decision of the kind {decision.kind!r} needs a verdict of this kind")
         step = self._step(author, role, completion, closing=closing)
-        step.candidates, step.verdict = list(candidates), verdict
+        step.candidates, step.verdict, step.decision = list(candidates), verdict, decision
         self._enter(step)
         self.steps.append(step)
         self._on_step(step)

@@ -6,8 +6,9 @@ method can forget to count a rejected draft. Field names are the column names of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from harness.engine import Finish, Role, normalized
 from harness.records import NO_UNKNOWN_FIELDS, LogProbability
@@ -22,9 +23,12 @@ Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain"
 """The role of the step that a call worked for, or its verdict. lookahead: a draft that was started early
 (`--lookahead`) and discarded; one that was used has the purpose draft."""
 VerdictKind = Literal["choice", "score"]
+VERDICT_KINDS = frozenset(get_args(VerdictKind))
 StopReason = Literal["answered", "budget", "repeated", "context", "error"]
 """answered: the model ended its answer. budget: the token budget was spent. repeated: a step had the same text as
 the one before. context: the model's context window was full. error: an exception, kept in `error`."""
+
+_KIND = re.compile("[a-z][a-z0-9_ ]{0,39}")
 
 
 @dataclass(slots=True)
@@ -106,6 +110,45 @@ class Verdict:
 
 
 @dataclass(slots=True)
+class Decision:
+    """How a step came to be taken, or its candidates to be refused: by what, at which number, against which threshold.
+
+    A verdict says so itself. A method that decides by other means (the draft's own confidence, agreement of several
+    drafts, a reward model) records a decision with every step that it decided about; rates, positions, calibration and
+    replay count it under its kind like a verdict.
+    """
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
+    kind: str
+    """What decided, one word or a few: `confidence`, `agreement`, `reward`. `choice` and `score` belong to verdicts."""
+    value: float | None
+    """The number that was decided by; None where there is none."""
+    threshold: float | None
+    """What it was compared with; None where it was not compared."""
+    accepted: bool
+    """True where the draft's proposal became the step."""
+    accepts_below: bool = False
+    """True where values up to the threshold are accepted, as of an entropy; False: values from the threshold on."""
+
+    def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind):
+            raise ValueError(
+                f"kind of a decision: {self.kind!r} is not 1 to 40 of a-z, 0-9, space and _, a letter first"
+            )
+
+    @classmethod
+    def at_least(cls, kind: str, value: float, threshold: float) -> Decision:
+        """Return the decision that accepts a value from the threshold on. Raises ValueError for an invalid kind."""
+        return cls(kind, value, threshold, value >= threshold)
+
+    @classmethod
+    def at_most(cls, kind: str, value: float, threshold: float) -> Decision:
+        """Return the decision that accepts a value up to the threshold. Raises ValueError for an invalid kind."""
+        return cls(kind, value, threshold, value <= threshold, accepts_below=True)
+
+
+@dataclass(slots=True)
 class Step:
     """One accepted piece of the chain of thought."""
 
@@ -123,6 +166,8 @@ class Step:
     verdict: Verdict | None = None
     elapsed_seconds: float = 0.0
     """Active time of the sample until this step was accepted, earlier attempts included."""
+    decision: Decision | None = None
+    """How it was decided about, where the verdict does not say it; files leave the field out where it is None."""
 
 
 @dataclass(slots=True)

@@ -149,7 +149,7 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
 
     from harness.training import questions
     from jobs import launching
-    from jobs.run.endings import by_shard, read_endings
+    from jobs.run import endings
     from jobs.run.folder import RunFolder
 
     if request.run is not None:
@@ -169,7 +169,7 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
         launching.preview(prepared, console)
         return None
     run = launching.start(prepared, console)
-    if unfinished := by_shard(run, read_endings(run)).num_unfinished:
+    if unfinished := endings.num_unfinished(run):
         click.echo(f"{unfinished} samples are not finished yet. When they are, run the same command again to train.")
         return None
     return run

@@ -162,11 +162,11 @@ def _conclude(path: Path, night: date, *, confirmed: bool, is_job: bool) -> int:
     gaps = [*found.gaps, *completing.complete(runs, database, record)]
     notes: list[str] = []
     try:
-        verdict = warehouse.judged(database, night)
+        verdict = warehouse.judged(database, night, nightly_suite.nightly.since)
     except warehouse.WarehouseFailed as error:
         words = "NO VERDICT", f"**NO VERDICT: night of {night}**\n\n{error}\n"
         return _tell(nightly_suite, night, record, words, gaps, notes, NO_VERDICT, jobs)
-    if to_confirm := [] if confirmed else _suspicious(nightly_suite, night, verdict.to_confirm):
+    if to_confirm := [] if confirmed else _suspicious(nightly_suite, night, record, verdict.to_confirm):
         try:
             page.write(_page(nightly_suite, night), warehouse.markdown_of(verdict), gaps, record, notes)
             launched = launch(path, night, to_confirm)
@@ -256,20 +256,33 @@ def _active_jobs(runs: Sequence[RunFolder]) -> list[str]:
     return sorted({job for jobs in recovery.active_jobs(submitted).values() for job in jobs})
 
 
-def _suspicious(nightly_suite: Suite, night: date, cells: Sequence[Any]) -> list[int]:
-    """Return the numbers of the launches whose runs are suspicious."""
+def _suspicious(nightly_suite: Suite, night: date, record: NightRecord, cells: Sequence[Any]) -> list[int]:
+    """Return the numbers of the launches whose runs are suspicious. Raises ValueError if a file of names is damaged."""
     suspicious = {cell.run_id for cell in cells}
-    names = json.loads((_folder(nightly_suite) / f"{night}.json").read_bytes())
-    return [int(number) for number, name in names.items() if name in suspicious]
+    if not suspicious:
+        return []
+    names = record.names or _listed(nightly_suite, night)
+    return [number for number, name in names.items() if name in suspicious]
 
 
 def _runs(nightly_suite: Suite, night: date, record: NightRecord) -> list[RunFolder]:
     """Return the run folders of a night, with those that confirm a suspicion."""
-    names = [*record.names.values(), *record.confirming.values()]
-    if not names:  # launched by an earlier version, which kept no record
-        listed = _folder(nightly_suite) / f"{night}.json"
-        names = list(json.loads(listed.read_bytes()).values()) if listed.exists() else []
+    names = [*record.names.values(), *record.confirming.values()] or [*_listed(nightly_suite, night).values()]
     return [RunFolder(nightly_suite.output.resolve() / name) for name in dict.fromkeys(names)]
+
+
+def _listed(nightly_suite: Suite, night: date) -> dict[int, str]:
+    """Return the names of a night's runs by number of the launch, where an earlier version kept no record of them.
+
+    Raises ValueError with the file's name if it is damaged.
+    """
+    path = _folder(nightly_suite) / f"{night}.json"
+    if not path.exists():
+        return {}
+    try:
+        return {int(number): str(name) for number, name in json.loads(path.read_bytes()).items()}
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged, and nothing else names the runs of this night: {error}") from error
 
 
 def _verdict_jobs(nightly_suite: Suite, path: Path, night: date, *, confirmed: bool) -> VerdictJobs:

@@ -57,6 +57,7 @@ DOORS = {
     "sympy": {"grading/reading/symbolic.py", "grading/second/formula.py"},
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
+    "matplotlib": {"warehouse/report/charts/paper.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }
 

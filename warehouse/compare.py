@@ -18,7 +18,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.comparison import show, show_stopwatches
+from warehouse.comparison import show, show_brief, show_stopwatches, show_warnings
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
@@ -26,7 +26,7 @@ from warehouse.comparison.outcomes import check_details, read_folders, read_outc
 from warehouse.comparison.stopwatches import read_definitions, read_times
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
-from warehouse.display import plain, print_item, print_table, printable
+from warehouse.display import fits, plain, print_item, print_table, printable
 from warehouse.graders import reader_for_grader
 from warehouse.markup import aligned, markdown
 from warehouse.options import (
@@ -40,11 +40,14 @@ from warehouse.options import (
     output_option,
     wait_option,
 )
+from warehouse.repeated_runs import run_factors
 from warehouse.summary import summaries
 
 _BY_ENDING: dict[str, show.Format] = {
     ".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex", ".txt": "table",
 }  # fmt: skip
+_LEAST_NAME_WIDTH = 8
+"""Characters to which the names of runs are wrapped so that their numbers fit on a terminal."""
 
 
 def compare_runs(
@@ -59,7 +62,7 @@ def compare_runs(
 ) -> Comparison:
     """Compare runs of a database, paired by problem.
 
-    runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the first run of each
+    runs: run ids, prefixes of run ids, or paths of run folders. baseline: likewise; default: the target alone, by
     dataset. stopwatches: whether to rank the runs by every paper's definition of latency. Raises WarehouseError, also
     for fewer than two runs, and DatabaseError.
     """
@@ -82,6 +85,7 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, time
     if times:
         check_details(connection, ids)
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
+    factors = run_factors(connection, ids)
     [(named_grader,)] = connection.execute("SELECT getvariable('grader_version')").fetchall()
     return [
         Run(
@@ -92,16 +96,20 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, time
             read_votes(connection, run_id) if votes else None,
             named_grader,
             read_times(connection, run_id) if times else None,
+            factors.get(run_id),
         )
         for run_id, summary in zip(ids, summaries(connection, ids), strict=True)
     ]
 
 
-def write(comparison: Comparison, out: IO[str], shape: show.Format) -> None:
-    """Write a comparison; every format but CSV, which has only the rows, starts with the warnings."""
-    warnings = list(show.warnings(comparison))
+def write(comparison: Comparison, out: IO[str], shape: show.Format, *, is_brief: bool = False) -> None:
+    """Write a comparison; every format but CSV, which has only the rows, starts with the warnings.
+
+    is_brief: a table has only the columns that a person reads first; the other formats are always complete.
+    """
+    warnings = list(show_warnings.warnings(comparison))
     if shape == "table":
-        _write_table(comparison, warnings, out)
+        _write_table(comparison, warnings, out, is_brief)
     elif shape == "csv":
         text = io.StringIO()
         records = [show.record(row) for row in comparison.rows]
@@ -112,7 +120,8 @@ def write(comparison: Comparison, out: IO[str], shape: show.Format) -> None:
     elif shape == "json":
         differing = [{"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences]
         records = [show.record(row) for row in comparison.rows]
-        document = {"warnings": warnings, "differences": differing, "rows": records}
+        baselines = [{"dataset": b.dataset, "run_id": b.run.run_id, "why": b.why} for b in comparison.baselines]
+        document = {"warnings": warnings, "baselines": baselines, "differences": differing, "rows": records}
         if comparison.settings.stopwatches:
             document["stopwatches"] = [show_stopwatches.record(ranking) for ranking in comparison.rankings]
         out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
@@ -120,7 +129,7 @@ def write(comparison: Comparison, out: IO[str], shape: show.Format) -> None:
         _write_document(comparison, warnings, out, shape)
 
 
-def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str]) -> None:
+def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
     console = Console(file=out)
     for line in warnings:
         console.print(plain(line, style="bold red"), soft_wrap=True)
@@ -128,30 +137,49 @@ def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str]) 
     console.print(plain("Compared:", style="bold"))
     for run_id, name in names.items():
         console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
+    for line in show.baseline_lines(comparison):
+        console.print(plain(line), soft_wrap=True)
     console.print(plain("What differs:", style="bold"))
     for line in list(show.difference_lines(comparison)) or ["nothing"]:
         print_item(line, console)
-    table = Table(box=box.SIMPLE_HEAD)
-    for header in show.HEADERS:
-        table.add_column(plain(header), overflow="fold")
-    for row in comparison.rows:
-        table.add_row(*(plain(cell) for cell in show.cells(row, names[row.run.run_id])))
-    print_table(table, out)
-    for line in show.legend(comparison):
+    if is_brief:
+        has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out)
+        print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out)
+        if not has_speed_interval and any(row.speed and row.speed.ratio for row in comparison.rows):
+            console.print(
+                "Intervals of the speed-ups do not fit this terminal: --all.", soft_wrap=not console.is_terminal
+            )
+    else:
+        print_table(_table(show.HEADERS, [show.cells(row, names[row.run.run_id]) for row in comparison.rows]), out)
+    for line in (show_brief if is_brief else show).legend(comparison):
         console.print(plain(line), soft_wrap=not console.is_terminal)
     if comparison.settings.stopwatches:
         _write_rankings(comparison, names, console, out)
 
 
+def _brief_table(comparison: Comparison, names: Mapping[str, str], *, has_speed_interval: bool) -> Table:
+    """Return the table for a person."""
+    headers = show_brief.headers(comparison)
+    if not has_speed_interval:
+        headers[-1] = "speed-up"
+    rows = show_brief.cells(comparison, names, has_speed_interval=has_speed_interval)
+    return _table(headers, rows, wrapped_name_width=_LEAST_NAME_WIDTH)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped_name_width: int | None = None) -> Table:
+    """Return a table for `print_table`. wrapped_name_width: the least width to which the first column is wrapped."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for i, header in enumerate(headers):
+        table.add_column(plain(header), overflow="fold", min_width=None if i else wrapped_name_width)
+    for row in rows:
+        table.add_row(*map(plain, row))
+    return table
+
+
 def _write_rankings(comparison: Comparison, names: Mapping[str, str], console: Console, out: IO[str]) -> None:
     console.print()
     if rows := show_stopwatches.cells(comparison, names):
-        table = Table(box=box.SIMPLE_HEAD)
-        for header in show_stopwatches.HEADERS:
-            table.add_column(plain(header), overflow="fold")
-        for row in rows:
-            table.add_row(*map(plain, row), end_section=False)
-        print_table(table, out)
+        print_table(_table(show_stopwatches.HEADERS, rows), out)
         console.print(plain("Order of two runs against measured wall time:", style="bold"))
         for line in show_stopwatches.flip_lines(comparison, names):
             print_item(line, console)
@@ -165,13 +193,21 @@ def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str
     runs = [f"{name}: {run_id}" for run_id, name in names.items()]
     rankings, ranking_lines = _rankings(comparison, names)
     if shape == "latex":
-        lines = [*warnings, *runs, *show.difference_lines(comparison), *show.legend(comparison), *ranking_lines]
+        lines = [
+            *warnings,
+            *runs,
+            *show.baseline_lines(comparison),
+            *show.difference_lines(comparison),
+            *show.legend(comparison),
+            *ranking_lines,
+        ]
         out.write("".join(f"% {printable(line)}\n" for line in lines))
         out.write(aligned(show.HEADERS, table, "latex") + "\n")
         out.write(aligned(show_stopwatches.HEADERS, rankings, "latex") + "\n" if rankings else "")
         return
     out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
-    out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs) + "\nWhat differs:\n\n")
+    out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs))
+    out.write("".join(f"\n{markdown(line)}\n" for line in show.baseline_lines(comparison)) + "\nWhat differs:\n\n")
     out.write("".join(f"- {markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
     out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
     out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))
@@ -199,7 +235,7 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 
 @click.command(cls=WarehouseCommand)
 @click.argument("runs", metavar="RUN RUN…", nargs=-1, required=True)
-@click.option("--baseline", metavar="RUN", help="Baseline of the comparison.  [default: each dataset's first run]")
+@click.option("--baseline", metavar="RUN", help="Baseline of the comparison.  [default: each dataset's target alone]")
 @click.option(
     "--margin",
     "margin_points",
@@ -211,6 +247,9 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
 @click.option("--stopwatches", is_flag=True, help="Rank the runs by every paper's definition of latency.")
+@click.option(
+    "--all", "is_complete", is_flag=True, help="Every column, with tests, MDE and re-run SE, as files always have."
+)
 @click.option("--force", is_flag=True, help="Compare latency even if hardware or settings differ.")
 @database_option(default="beside the first RUN, else in the working directory")
 @format_option(get_args(show.Format))
@@ -224,6 +263,7 @@ def main(
     ks: tuple[int, ...],
     majority: bool,
     stopwatches: bool,
+    is_complete: bool,
     force: bool,
     database: Path | None,
     output_format: show.Format | None,
@@ -231,7 +271,11 @@ def main(
     grader: str | None,
     wait_seconds: float,
 ) -> None:
-    """Compare runs, paired by problem. RUN: a run id, a prefix of one, or a run folder."""
+    """Compare runs, paired by problem. RUN: a run id, a prefix of one, or a run folder.
+
+    A table on standard output has what a person reads first: accuracy, difference, whether the run is not worse, and
+    speed-up. Files and the other formats are always complete.
+    """
     shape = choose_format(output_format, output, _BY_ENDING, "table")
     if stopwatches and shape == "csv":
         raise click.UsageError("--stopwatches has no CSV form: --format is one of table, json, markdown, latex")
@@ -246,7 +290,7 @@ def main(
         stopwatches=stopwatches,
     )
     with open_output(output) as out:
-        write(comparison, out, shape)
+        write(comparison, out, shape, is_brief=output is None and not is_complete)
 
 
 if __name__ == "__main__":

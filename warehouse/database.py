@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from warehouse import column_comments
 from warehouse.errors import one_line
 from warehouse.files import (
     WarehouseBusy,
@@ -66,6 +67,8 @@ _MOST_MEMORY_MEBIBYTES = 4096
 _ROW_GROUP_ROWS = 30720
 """Rows that are compressed and written together. A full row group is written while its thread goes on reading; what is
 left of a run waits uncompressed for the commit. With DuckDB's default of 122,880 rows that would be most of a run."""
+_EMPTY_DATABASE: list[bytes] = []
+"""The file of a database without rows, as soon as this process has made one."""
 _LOADED_FROM = "SELECT run_id, folder FROM run ORDER BY run_id"
 _RUN_TABLES = """
 SELECT table_name FROM duckdb_columns() WHERE column_name = 'run_id' AND database_name = current_database()
@@ -222,7 +225,10 @@ def _connect(database: Path, wait_seconds: float) -> Connection:
         if _is_locked(error):
             raise busy(database, wait_seconds) from error
         check_readable(database)
-        raise WarehouseError(f"{database} cannot be opened: {one_line(error)}") from error
+        raise WarehouseError(
+            f"{database} cannot be opened: {one_line(error)}; if it is damaged, delete it, and "
+            f"python -m warehouse.load RUNS_DIR --database {quote(str(database))} makes it anew"
+        ) from error
 
 
 def memory_mebibytes() -> int:
@@ -242,17 +248,41 @@ def _open_for_writing(path: Path) -> Iterator[Connection]:
         "preserve_insertion_order": False,
     }
     if not path.exists():
+        _create(path)
         # Nothing is deleted from a new file, and merging small row groups would rewrite them.
         config["max_vacuum_tasks"] = 0
     with closing(duckdb.connect(":memory:", config=config)) as connection:
-        try:
-            connection.execute(f"ATTACH {literal(str(path))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
-        except duckdb.Error as error:
-            raise WarehouseError(f"{path} cannot be opened: {one_line(error)}") from error
-        connection.execute("USE warehouse")
-        _create_or_check(connection)
+        _attach(connection, path)
+        _bring_up_to_date(connection)
         yield connection
         connection.execute("CHECKPOINT")
+
+
+def _attach(connection: Connection, path: Path) -> None:
+    """Make the file the database of a connection, for writing."""
+    try:
+        connection.execute(f"ATTACH {literal(str(path))} AS warehouse (ROW_GROUP_SIZE {_ROW_GROUP_ROWS})")
+    except duckdb.Error as error:
+        raise WarehouseError(f"{path} cannot be opened: {one_line(error)}") from error
+    connection.execute("USE warehouse")
+
+
+def _create(path: Path) -> None:
+    """Make a database without rows; its hundreds of comments take a while, so a process makes them once."""
+    if _EMPTY_DATABASE:
+        path.write_bytes(_EMPTY_DATABASE[0])
+        return
+    with closing(duckdb.connect(":memory:", config={**_NO_EXTENSIONS})) as connection:
+        _attach(connection, path)
+        with transaction(connection):
+            connection.execute(tables_sql())
+            _define_views(connection)
+            version = [SCHEMA_VERSION, tables_digest(), views_digest()]
+            connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", version)
+        connection.execute("CHECKPOINT")
+        connection.execute("USE memory")
+        connection.execute("DETACH warehouse")
+    _EMPTY_DATABASE.append(path.read_bytes())
 
 
 def _is_locked(error: BaseException) -> bool:
@@ -273,18 +303,19 @@ def _other_programs_kept_out(database: Path, wait_seconds: float) -> Iterator[No
         yield
 
 
-def _create_or_check(connection: Connection) -> None:
-    """Create the schema in an empty database; in any other, bring the views up to date."""
-    tables, views = tables_digest(), views_digest()
-    if not connection.execute("SELECT 1 FROM duckdb_tables() LIMIT 1").fetchall():
+def _bring_up_to_date(connection: Connection) -> None:
+    """Replace the views of another version."""
+    views = views_digest()
+    if connection.execute("SELECT views_hash FROM schema_version").fetchall() != [(views,)]:
         with transaction(connection):
-            connection.execute(tables_sql())
-            connection.execute(views_sql())
-            connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", [SCHEMA_VERSION, tables, views])
-    elif connection.execute("SELECT views_hash FROM schema_version").fetchall() != [(views,)]:
-        with transaction(connection):
-            connection.execute(views_sql())
+            _define_views(connection)
             connection.execute("UPDATE schema_version SET views_hash = ?", [views])
+
+
+def _define_views(connection: Connection) -> None:
+    connection.execute(views_sql())
+    found = [column_comments.Column(*row) for row in connection.execute(column_comments.COLUMNS).fetchall()]
+    connection.execute(";\n".join(column_comments.statements(found)) or "SELECT 1")
 
 
 def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
@@ -297,6 +328,6 @@ def _stored_version(connection: Connection, database: Path) -> tuple[str, str]:
 
 def _outdated(database: Path) -> str:
     return (
-        f"{database} was written by another version of the warehouse (this one has schema {SCHEMA_VERSION}): "
+        f"{database} was written by another version of the warehouse, with other tables or methods: "
         f"run python -m warehouse.load RUNS_DIR --database {quote(str(database))} to update it"
     )

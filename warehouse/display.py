@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from copy import copy
 from typing import IO
 
 from rich.console import Console
@@ -14,7 +15,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Unicode categories shown as escapes: control, format (such as text direction), surrogate, private use, line and
 paragraph separators."""
 _UNLIMITED = 1_000_000
-_NEVER_WRAPPED = 24
+NEVER_WRAPPED = 24
 """Columns of at most this many characters, such as numbers, intervals and names, are not wrapped."""
 
 
@@ -32,7 +33,8 @@ def print_table(table: Table, out: IO[str]) -> None:
     """Print a table; no word of it is ever folded or cut off.
 
     A table too wide for the terminal loses its rules, then its wide columns are wrapped between words. If it still does
-    not fit, each row is printed as a block with one line per column. Elsewhere a table is as wide as it needs to be.
+    not fit, each row is printed as a block with one line per column. Elsewhere a table is as wide as it needs to be,
+    without blanks at the ends of its lines.
     """
     console = Console(file=out)
     if not console.is_terminal or _full_width(console, table) > console.width:
@@ -47,7 +49,17 @@ def print_table(table: Table, out: IO[str]) -> None:
             return
         for column, width in zip(table.columns, widths, strict=True):
             column.width = width
-    console.print(table)
+    with console.capture() as printed:
+        console.print(table)
+    out.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+
+
+def fits(table: Table, out: IO[str]) -> bool:
+    """Return whether `print_table` prints a table there, rather than a block per row."""
+    console, bare = Console(file=out), copy(table)
+    bare.box, bare.pad_edge = None, False
+    excess = _full_width(console, bare) - console.width
+    return not console.is_terminal or excess <= 0 or _wrapped_widths(console, bare, excess) is not None
 
 
 def print_item(text: str, console: Console) -> None:
@@ -71,7 +83,8 @@ def _wrapped_widths(console: Console, table: Table, excess: int) -> list[int] | 
     for column in table.columns:
         cells = [Measurement.get(console, unlimited, cell) for cell in (column.header, *column.cells)]
         widths.append(max(cell.maximum for cell in cells))
-        least.append(max(min(widths[-1], _NEVER_WRAPPED), *(cell.minimum for cell in cells)))
+        unwrapped = NEVER_WRAPPED if column.min_width is None else column.min_width
+        least.append(max(min(widths[-1], unwrapped), *(cell.minimum for cell in cells)))
     if sum(widths) - sum(least) < excess:
         return None
     for _ in range(excess):

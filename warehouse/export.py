@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from harness.plural import counted
 from warehouse.comparison.outcomes import check_details, resolve
 from warehouse.database import Connection, reader, run_tables
-from warehouse.inspect_log import ExportImpossible, export_inspect
+from warehouse.inspect_log import ExportImpossible, export_inspect, num_missing
 from warehouse.options import (
     WarehouseCommand,
     database_option,
@@ -77,6 +77,11 @@ def main(
         if output_format == "inspect":
             output = output or Path(f"{run_id}.eval")
             click.echo(f"{output}: {counted(export_inspect(connection, run_id, output), 'sample')}")
+            missing, planned = num_missing(connection, run_id)
+            if missing:
+                are = "is" if missing == 1 else "are"
+                note = "not counted as wrong: the log's accuracy is over the others"
+                click.echo(f"INCOMPLETE RUN: {missing} of {planned} samples {are} missing and {note}.")
         else:
             output = output or Path(f"{run_id}-parquet")
             click.echo(f"{output}: {counted(len(export_parquet(connection, run_id, output)), 'file')}")

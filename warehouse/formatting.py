@@ -12,6 +12,11 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.1f} %"
 
 
+def floored_percent(share: float) -> int:
+    """Return a fraction in whole percent, never rounded up: 99.9 % of the samples are not all of them."""
+    return int(100 * share + 1e-9)
+
+
 def number(value: float | None) -> str:
     """Return a value with three or more significant digits and its thousands grouped."""
     if value is None:

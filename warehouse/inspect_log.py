@@ -1,7 +1,8 @@
 """Write one run as a log of Inspect (inspect.aisi.org.uk); the only module that imports inspect_ai.
 
 A sample becomes an epoch of its problem, a step an event, and the grade a score. Samples that have not been run are not
-in the log. Its totals count them, and its accuracy is the warehouse's pass@1, which counts them as not correct.
+in the log, and those without a grade have no score. The totals count both; accuracy and standard error are over the
+graded samples, as in a comparison, and the metadata say how many are missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, WarehouseError, rows
+from warehouse.statistics.bounded import accuracy
+from warehouse.statistics.intervals import Interval
 
 Row = dict[str, Any]
 SCORER = "grader"
@@ -61,12 +65,13 @@ def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
         raise ExportImpossible(f"{path} exists already: name another with -o")
     [run] = rows(connection, _RUN, {"run_id": run_id})
     samples = list(_samples(connection, run))
+    present = read_outcomes(connection, run_id).present()
     is_complete = not run["num_not_run"]
     log.write_eval_log(
         log.EvalLog(
             status="success" if is_complete else "started",
             eval=_spec(run),
-            results=_results(run, len(samples)),
+            results=_results(run, len(samples), accuracy(present.scores) if present.problems else None),
             stats=log.EvalStats(
                 started_at=min((sample.started_at or "" for sample in samples), default=""),
                 completed_at=max((sample.completed_at or "" for sample in samples), default=""),
@@ -98,13 +103,24 @@ def _spec(run: Row) -> Any:
     )
 
 
-def _results(run: Row, num_samples: int) -> Any:
+def num_missing(connection: Connection, run_id: str) -> tuple[int, int]:
+    """Return how many of a run's planned samples are not finished or not graded, and how many are planned."""
+    outcomes = read_outcomes(connection, run_id)
+    return outcomes.num_missing, outcomes.num_samples
+
+
+def _results(run: Row, num_samples: int, result: Interval | None) -> Any:
+    """Return the log's results; `result` is pass@1 over the samples that are there, None if none is."""
     from inspect_ai import log
 
-    metrics = {"accuracy": log.EvalMetric(name="accuracy", value=run["pass_at_1"])}
-    if run["standard_error"] is not None:
-        metrics["stderr"] = log.EvalMetric(name="stderr", value=run["standard_error"])
+    metrics = {}
+    if result is not None:
+        metrics["accuracy"] = log.EvalMetric(name="accuracy", value=result.estimate)
+    if result is not None and result.standard_error is not None:
+        metrics["stderr"] = log.EvalMetric(name="stderr", value=result.standard_error)
     metadata = {name: run[name] for name in ("n", "k", "num_not_run", "num_ungraded", "grader_version", "limited")}
+    if run["num_not_run"] or run["num_ungraded"]:
+        metadata["missing"] = "samples that were not run or not graded are left out of accuracy and stderr"
     return log.EvalResults(
         total_samples=run["num_samples"],
         completed_samples=num_samples,

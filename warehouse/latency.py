@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from warehouse.database import reader, rows
-from warehouse.display import plain
+from warehouse.display import plain, print_table
 from warehouse.formatting import fixed, percent, signed
 from warehouse.latency_fit import SPLITS, fit, timed_samples, validate
 from warehouse.latency_transfer import Transfer, transfer_table, transfers
@@ -42,7 +43,8 @@ def main(runs: tuple[str, ...], database: Path, splits: int, across: bool, speed
         found = transfers(connection, samples_by_run) if across else []
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("run", "samples", "median (s)", "fit", "halves: typical", "halves: worst"):
-        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
+        is_name = name == "run"
+        table.add_column(name, justify="left" if is_name else "right", min_width=None if is_name else 1)
     for run_id, samples in samples_by_run.items():
         validation = validate(samples, splits)
         table.add_row(
@@ -53,7 +55,7 @@ def main(runs: tuple[str, ...], database: Path, splits: int, across: bool, speed
             percent(validation.typical),
             percent(validation.largest),
         )
-    console.print(table)
+    print_table(table, sys.stdout)
     console.print(
         "Relative errors of the predicted median latency. Fit: on the fitted samples. Halves: fitted on a random half, "
         "predicted on the other; median and maximum of the absolute errors over the splits.",
@@ -74,7 +76,7 @@ def _print_transfers(console: Console, found: Sequence[Transfer]) -> None:
         line = "Across concurrencies: no two of these runs differ only in the number of samples in flight."
         console.print(line, soft_wrap=True)
         return
-    console.print(transfer_table(found))
+    print_table(transfer_table(found), sys.stdout)
     console.print(
         "Relative errors of the median latency predicted from other runs. Error: with the requests in flight that the "
         "run recorded. In flight estimated: from the samples in flight, as harness.project does.",

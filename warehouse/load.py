@@ -31,6 +31,7 @@ from warehouse.database import (
     writer,
 )
 from warehouse.display import printable
+from warehouse.estimates.store import bring_up_to_date
 from warehouse.loading.load_report import (
     LoadReport,
     describe,
@@ -195,6 +196,7 @@ def _load_some(
                 outcomes.append((folder, load_into(connection, folder)))
             except RunUnreadable as error:
                 outcomes.append((folder, error))
+        bring_up_to_date(connection)
     yield from outcomes
 
 

@@ -7,11 +7,6 @@ _STEP_RATIO = """
 SELECT problem_id, {x} AS x, {y} AS y
 FROM step JOIN sample USING (run_id, sample_id) WHERE run_id = $run_id GROUP BY problem_id
 """
-_PASS_AT = """
-SELECT problem_id, 1 - list_aggregate(list_transform(range({k}),
-    lambda i: greatest(num_samples - num_correct - i, 0) / (num_samples - i)), 'product') AS x, 1 AS y
-FROM problem_score WHERE run_id = $run_id AND num_samples >= {k}
-"""
 _DRAFT_CALL_TOKENS = """(
     SELECT run_id, problem_id, sample_id, sum(longest_output_tokens) AS tokens
     FROM call JOIN sample USING (run_id, sample_id) WHERE purpose = 'draft' GROUP BY ALL
@@ -71,11 +66,14 @@ FROM (
     GROUP BY run_id, sample_id, step_index, candidate_index
 ) JOIN sample USING (run_id, sample_id) GROUP BY problem_id
 """
+STORED = {
+    "accuracy": ("graded_pass_at_1", None),
+    "pass_at_2": ("pass_at_k", 2),
+    "pass_at_5": ("pass_at_k", 5),
+    "pass_at_10": ("pass_at_k", 10),
+}
+"""Metric and k of the shares that are rows of `estimate`, over samples that have a result."""
 BY_PROBLEM: dict[str, tuple[str, float]] = {
-    "accuracy": ("SELECT problem_id, score AS x, 1 AS y FROM problem_score WHERE run_id = $run_id", 100),
-    "pass_at_2": (_PASS_AT.format(k=2), 100),
-    "pass_at_5": (_PASS_AT.format(k=5), 100),
-    "pass_at_10": (_PASS_AT.format(k=10), 100),
     "emitted_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_EMITTED_TOKENS), 1),
     "longest_draft_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_DRAFT_CALL_TOKENS), 1),
     "latency_seconds": (
@@ -97,7 +95,7 @@ BY_PROBLEM: dict[str, tuple[str, float]] = {
     "target_thinking_tokens": (_SAMPLE_MEAN.format(value="target_tokens", source=_THINKING_TOKENS), 1),
     "answer_tokens": (_SAMPLE_MEAN.format(value="tokens", source=_ANSWER_TOKENS), 1),
     "fallback_rate": (
-        _STEP_RATIO.format(x="count(*) FILTER (NOT verdict_accepted)", y="count(verdict_accepted)"),
+        _STEP_RATIO.format(x="count(*) FILTER (NOT decision_accepted)", y="count(decision_accepted)"),
         100,
     ),
     "drafts_chosen_right": (_SELECTION.format(1), 100),
@@ -112,17 +110,8 @@ BY_PROBLEM: dict[str, tuple[str, float]] = {
     "draft_quality": (_REWARDS.format(x="sum(score)", y="count(*)"), 1),
     "selected_quality": (_REWARDS.format(x="sum(score) FILTER (accepted)", y="count(*) FILTER (accepted)"), 1),
 }
-"""SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for percent, 1000 for words in 1,000 tokens."""
-RATIO = """
-WITH observed AS (SELECT * FROM ({sql}) WHERE x IS NOT NULL), total AS (
-    SELECT count(*) AS n, sum(x) / nullif(sum(y), 0) AS ratio, sum(y) AS weight FROM observed
-)
-SELECT any_value(n) AS n, any_value(ratio) AS value,
-    any_value(t_quantile(n - 1)) * sqrt(any_value(n) / nullif(any_value(n) - 1, 0) * sum((x - ratio * y) ** 2))
-        / nullif(any_value(weight), 0) AS half_width
-FROM observed, total
-"""
-"""Value and half width of a measure, over `sql` of `BY_PROBLEM`."""
+"""SQL that returns (problem_id, x, y), and the factor of the ratio: 100 for the percentage of a part x of y, 1000 for
+words in 1,000 tokens."""
 BY_RUN = {
     "wall_seconds": "SELECT wall_seconds / num_workers AS value FROM run_throughput WHERE run_id = $run_id",
     "emitted_tokens_per_wall_second": (
@@ -131,37 +120,19 @@ BY_RUN = {
 }
 """SQL that returns a value of a whole run, which has no interval."""
 CORRELATION = f"""
-WITH problem AS (
-    SELECT problem_id, count(*) AS n, sum(verdict_score) AS x, sum(score) AS y, sum(verdict_score * score) AS xy,
-        sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
-    FROM candidate_score JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
-    WHERE run_id = $run_id AND verdict_kind = 'score' AND isfinite(verdict_score) AND scorer = {_SCORER}
-    GROUP BY problem_id
-), total AS (
-    SELECT count(*) AS problems, sum(n) AS n, sum(x) AS x, sum(y) AS y, sum(xy) AS xy, sum(xx) AS xx, sum(yy) AS yy
-    FROM problem
-), part AS (
-    SELECT true AS is_whole, problems, n, x, y, xy, xx, yy FROM total
-    UNION ALL
-    SELECT false, problems, total.n - problem.n, total.x - problem.x, total.y - problem.y, total.xy - problem.xy,
-        total.xx - problem.xx, total.yy - problem.yy
-    FROM problem, total
-), correlation AS (
-    SELECT is_whole, problems,
-        (n * xy - x * y) / nullif(sqrt(greatest(n * xx - x * x, 0) * greatest(n * yy - y * y, 0)), 0) AS r
-    FROM part
-)
-SELECT any_value(problems) AS n, any_value(r) FILTER (is_whole) AS value,
-    CASE WHEN count(r) = any_value(problems) + 1 THEN t_quantile(any_value(problems) - 1)
-        * sqrt((any_value(problems) - 1) * var_pop(r) FILTER (NOT is_whole)) END AS half_width
-FROM correlation
+SELECT problem_id, count(*)::DOUBLE AS n, sum(verdict_score) AS x, sum(score) AS y, sum(verdict_score * score) AS xy,
+    sum(verdict_score ** 2) AS xx, sum(score ** 2) AS yy
+FROM candidate_score JOIN step USING (run_id, sample_id, step_index) JOIN sample USING (run_id, sample_id)
+WHERE run_id = $run_id AND verdict_kind = 'score' AND isfinite(verdict_score) AND scorer = {_SCORER}
+GROUP BY problem_id ORDER BY problem_id
 """
-"""Correlation of the target's scores with the reward model's, with the half width of a jackknife over problems."""
+"""Sums of the target's scores (x) and the reward model's (y) by problem, for their correlation."""
 AGAINST = {
     "wall_speed_up": """
         SELECT base.wall_seconds / own.wall_seconds AS value
         FROM run_throughput AS own, run_throughput AS base
         WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.num_samples = base.num_samples
-            AND own.num_workers = base.num_workers""",
+            AND own.num_workers = base.num_workers
+            AND (SELECT count(DISTINCT dataset_hash) FROM run WHERE run_id IN ($run_id, $baseline)) = 1""",
 }
 """SQL that returns a value of a run in comparison with a `baseline`, which has no interval."""

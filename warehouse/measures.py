@@ -1,9 +1,8 @@
 """The measures of a run in the papers' tables, each computed in SQL over the traces, with its interval.
 
 One problem is one observation: its samples are averaged, or their counts are summed, first. A measure is the sum of x
-divided by the sum of y over problems. Its standard error is that of a ratio (Cochran, Sampling Techniques, 1977,
-section 6.4), which for y = 1 is that of a mean; the interval is Student's t at 95 %. Ratios of the latencies of two
-runs are paired by problem and have the intervals of warehouse/statistics/ratios.py.
+divided by the sum of y over problems, with the interval of warehouse/statistics/shares.py. Ratios of the latencies of
+two runs are paired by problem and have the intervals of warehouse/statistics/ratios.py.
 
 Times can be taken by any stopwatch of the view `stopwatch` that values problems, by default the measured time.
 """
@@ -14,16 +13,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from harness.methods import METHODS, defaults
-from warehouse.database import Connection, rows
-from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, RATIO
+from warehouse.database import Connection, columns, rows
+from warehouse.measure_sql import AGAINST, BY_PROBLEM, BY_RUN, CORRELATION, STORED
 from warehouse.pairs import latencies
-from warehouse.statistics.intervals import mean_t
+from warehouse.repeated_runs import run_factors
+from warehouse.statistics.intervals import Interval, mean_t
 from warehouse.statistics.ratios import Fractions, geometric_mean_ratio, ratio_of_means
+from warehouse.statistics.run_factor import RunFactor, between_runs
+from warehouse.statistics.shares import correlation, ratio, share
 
 _OF_PAIRS = frozenset({"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up"})
-MEASURES = frozenset({*BY_PROBLEM, *BY_RUN, *AGAINST, *_OF_PAIRS, "score_reward_correlation"})
+MEASURES = frozenset({*STORED, *BY_PROBLEM, *BY_RUN, *AGAINST, *_OF_PAIRS, "score_reward_correlation"})
 """Names of all measures."""
+_STORED = """
+SELECT estimate, low_95, high_95, n FROM counted_estimate
+WHERE run_id = $run_id AND metric = $metric AND (k = $k OR $k IS NULL) AND group_kind IS NULL
+"""
 _RUNS = """
 SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_conditions.samples_in_flight,
     (SELECT count(*) FROM sample WHERE sample.run_id = run.run_id AND stop_reason IS NOT NULL) AS num_finished,
@@ -66,65 +74,74 @@ def measure(
     """
     if name in _OF_PAIRS:
         pairs = latencies(connection, run_id, baseline, stopwatch, of_baseline or stopwatch)
-        return None if pairs is None else _of_pairs(name, *pairs)
-    factor = 1.0
+        return None if pairs is None else _of_pairs(name, *pairs, run_factors(connection, [run_id]).get(run_id))
+    if name in STORED:
+        return _stored(connection, run_id, *STORED[name])
+    if name in BY_PROBLEM:
+        sql, unit = BY_PROBLEM[name]
+        return _of_problems(connection, sql.replace("{stopwatch}", stopwatch.replace("'", "")), unit, run_id)
+    if name == "score_reward_correlation":
+        found = columns(connection, CORRELATION, {"run_id": run_id})
+        sums = np.stack([found[key] for key in ("n", "x", "y", "xy", "xx", "yy")], axis=1)
+        return _measured(correlation(sums), 1.0, len(sums)) if len(sums) else None
+    parameters: dict[str, object] = {"run_id": run_id}
     if name in AGAINST:
-        result = rows(connection, AGAINST[name], {"run_id": run_id, "baseline": baseline})
-    elif name in BY_PROBLEM:
-        sql, factor = BY_PROBLEM[name]
-        sql = sql.replace("{stopwatch}", stopwatch.replace("'", ""))
-        result = rows(connection, RATIO.format(sql=sql), {"run_id": run_id})
-    elif name == "score_reward_correlation":
-        [row] = rows(connection, CORRELATION, {"run_id": run_id})
-        return None if row["value"] is None else _correlation(row)
+        result = rows(connection, AGAINST[name], {**parameters, "baseline": baseline})
     else:
-        result = rows(connection, BY_RUN[name], {"run_id": run_id})
-    return _measured(result[0], factor) if result and result[0]["value"] is not None else None
+        result = rows(connection, BY_RUN[name], parameters)
+    return Measured(float(str(result[0]["value"]))) if result and result[0]["value"] is not None else None
 
 
-def _of_pairs(name: str, own: Fractions, base: Fractions) -> Measured:
+def _stored(connection: Connection, run_id: str, metric: str, k: int | None) -> Measured | None:
+    """Return a share that is stored as a row of `estimate`, in percent."""
+    for row in rows(connection, _STORED, {"run_id": run_id, "metric": metric, "k": k}):
+        low, high = (None if row[name] is None else 100 * float(str(row[name])) for name in ("low_95", "high_95"))
+        return Measured(100 * float(str(row["estimate"])), low, high, int(str(row["n"])))
+    return None
+
+
+def _of_problems(connection: Connection, sql: str, unit: float, run_id: str) -> Measured | None:
+    """Return Σx/Σy of the problems that the SQL returns; unit: 100 for a share in percent."""
+    sql = f"SELECT x::DOUBLE AS x, y::DOUBLE AS y FROM ({sql}) WHERE x IS NOT NULL ORDER BY problem_id"
+    found = columns(connection, sql, {"run_id": run_id})
+    x, y = np.asarray(found["x"], dtype=np.float64), np.nan_to_num(np.asarray(found["y"], dtype=np.float64))
+    if not y.sum():
+        return None
+    return _measured(share(x, y) if unit == 100 else ratio(x, y), unit, len(x))
+
+
+def _of_pairs(name: str, own: Fractions, base: Fractions, factor: RunFactor | None) -> Measured:
     """Return what the latencies of a run are to those of its baseline.
 
     `speed_up` and `ratio_of_means` are baseline over run, `latency_saved` is percent of the baseline's mean, and
-    `latency_saved_seconds` is the difference of the means.
+    `latency_saved_seconds` is the difference of the means. Ratios cover the run factor where it is known, as the view
+    `speed_up` does.
     """
     if name == "latency_saved_seconds":
         found = mean_t(base.x / base.y - own.x / own.y)
     elif name == "speed_up":
-        found = geometric_mean_ratio(base.x / base.y, own.x / own.y)
+        found = between_runs(geometric_mean_ratio(base.x / base.y, own.x / own.y), factor)
     else:
-        found = ratio_of_means(base, own)
+        found = between_runs(ratio_of_means(base, own), factor)
     if name != "latency_saved":
         return Measured(found.estimate, found.low, found.high, len(own.x))
     low, high = (None if bound is None else 100 - 100 / bound for bound in (found.low, found.high))
     return Measured(100 - 100 / found.estimate, low, high, len(own.x))
 
 
-def _correlation(row: Mapping[str, object]) -> Measured:
-    """Return a correlation with its interval from the jackknife over problems (Efron and Tibshirani 1993, chapter 11).
-
-    Steps of a problem are not independent, so whole problems are left out.
-    """
-    value, num_problems = float(str(row["value"])), int(str(row["n"]))
-    if row["half_width"] is None:
-        return Measured(value, n=num_problems)
-    half_width = float(str(row["half_width"]))
-    return Measured(value, max(-1.0, value - half_width), min(1.0, value + half_width), num_problems)
-
-
-def runs_like(connection: Connection, columns: Mapping[str, object]) -> list[dict[str, object]]:
+def runs_like(connection: Connection, wanted: Mapping[str, object]) -> list[dict[str, object]]:
     """Return the runs with these values in the table `run`, those with the most finished samples first.
 
-    columns: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
+    wanted: values by column, with `params` as a dictionary; it must have `method` and `dataset`. Scripted runs, whose
     numbers are meaningless, are left out. `first_problems`: whether the run has the first problems of its dataset, by
     the row at the end of their ids.
     """
-    candidates = rows(connection, _RUNS, {"method": columns["method"], "dataset": columns["dataset"]})
-    method = str(columns["method"])
+    candidates = rows(connection, _RUNS, {"method": wanted["method"], "dataset": wanted["dataset"]})
+    method = str(wanted["method"])
     runs = [{**row, "params": _whole(method, json.loads(str(row["params"])))} for row in candidates]
-    sought = dict(columns)
-    if isinstance(columns.get("params"), Mapping):
-        sought["params"] = _whole(method, columns["params"])  # type: ignore[arg-type]
+    sought = dict(wanted)
+    if isinstance(wanted.get("params"), Mapping):
+        sought["params"] = _whole(method, wanted["params"])  # type: ignore[arg-type]
     return [run for run in runs if all(run[name] == value for name, value in sought.items())]
 
 
@@ -133,15 +150,9 @@ def _whole(method: str, params: Mapping[str, object]) -> dict[str, object]:
     return {**(defaults(method) if method in METHODS else {}), **params}
 
 
-def _measured(row: Mapping[str, object], factor: float) -> Measured:
-    def scaled(name: str) -> float | None:
-        number = row.get(name)
-        return None if number is None else factor * float(str(number))
-
-    value, half_width = scaled("value"), scaled("half_width")
-    assert value is not None
-    low, high = scaled("low"), scaled("high")
-    if half_width is not None:  # no measure is negative, and a share is at most 100 %
-        low, high = max(0.0, value - half_width), value + half_width
-        high = min(100.0, high) if factor == 100 else high
-    return Measured(value, low, high, None if row.get("n") is None else int(str(row["n"])))
+def _measured(found: Interval | None, unit: float, n: int) -> Measured | None:
+    """Return an interval over n problems as a measure in another unit."""
+    if found is None:
+        return None
+    low, high = (None if bound is None else unit * bound for bound in (found.low, found.high))
+    return Measured(unit * found.estimate, low, high, n)

@@ -50,6 +50,8 @@ def usage_errors() -> Iterator[None]:
     """Raise click.UsageError with one line in place of an error of the warehouse, of DuckDB or of a file."""
     try:
         yield
+    except BrokenPipeError:  # the reader of our output has what it wanted, as `head` does; click ends the command
+        raise
     except (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError) as error:
         raise click.UsageError(printable(one_line(error))) from error
 
@@ -152,3 +154,15 @@ def open_output(output: Path | None) -> Iterator[IO[str]]:
     """Open a text file for writing, or standard output where there is none."""
     with output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as out:
         yield out
+
+
+@contextmanager
+def complete_output(output: Path | None) -> Iterator[IO[str]]:
+    """Open the output as `open_output` does; a file that an error leaves incomplete is removed."""
+    try:
+        with open_output(output) as out:
+            yield out
+    except BaseException:
+        if output is not None and output.is_file() and not output.is_symlink():
+            output.unlink()
+        raise

@@ -10,7 +10,6 @@ from warehouse.database import Connection, rows
 from warehouse.statistics.ratios import Fractions
 
 _ALIKE = (
-    "dataset_hash",
     "device_kinds",
     "concurrency",
     "samples_in_flight",
@@ -26,13 +25,17 @@ _PAIRS = f"""
 WITH conditions AS (SELECT run.*, device_kinds, samples_in_flight FROM run JOIN run_conditions USING (run_id))
 SELECT own.x AS own_x, own.y AS own_y, base.x AS base_x, base.y AS base_y
 FROM problem_stopwatch AS own JOIN problem_stopwatch AS base USING (problem_id)
+JOIN problem AS own_problem ON (own_problem.run_id, own_problem.problem_id) = (own.run_id, own.problem_id)
+JOIN problem AS base_problem ON (base_problem.run_id, base_problem.problem_id) = (base.run_id, base.problem_id)
+    AND base_problem.content_hash = own_problem.content_hash
 JOIN conditions AS own_run ON own_run.run_id = own.run_id
 JOIN conditions AS base_run ON base_run.run_id = base.run_id
 WHERE own.run_id = $run_id AND base.run_id = $baseline AND own.stopwatch = $stopwatch
     AND base.stopwatch = $of_baseline AND own.x > 0 AND base.x > 0
     AND {" AND ".join(f"own_run.{name} IS NOT DISTINCT FROM base_run.{name}" for name in _ALIKE)}
-ORDER BY problem_id
+ORDER BY own.problem_id
 """
+"""Problems are the same if id and content are, so that a limited run is paired with a whole one."""
 
 
 def latencies(
@@ -41,8 +44,8 @@ def latencies(
     """Return the latencies of a run and of its baseline by definitions of the view `stopwatch`, paired by problem.
 
     `of_baseline` is the baseline's definition: a paper may divide the time of a sample by that of a thought.
-    None if no problem was timed in both, or if the runs differ in the devices, the problems, or anything else that a
-    ratio of their latencies should not measure.
+    They are over the problems that both runs timed, which are equal by content. None if there is none, or if the runs
+    differ in the devices, or anything else that a ratio of their latencies should not measure.
     """
     stopwatches = {"stopwatch": stopwatch, "of_baseline": of_baseline}
     pairs = rows(connection, _PAIRS, {"run_id": run_id, "baseline": baseline, **stopwatches})
@@ -63,7 +66,9 @@ def unlike_baseline(
     numbers of samples in flight.
     """
     expected = ("concurrency", "samples_in_flight") if across_concurrencies else ()
-    return [
+    other = run["dataset_hash"] != baseline["dataset_hash"]
+    problems = ["its baseline has other problems: ratios are over those that both have"] if other else []
+    return problems + [
         f"its baseline has {name.removeprefix('engine_').replace('_', ' ')} {baseline[name]}, not {run[name]}"
         for name in _ALIKE
         if run[name] != baseline[name] and name not in expected

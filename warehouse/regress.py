@@ -6,6 +6,7 @@ It depends on the warehouse alone: the same data give the same verdict at any ti
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import IO, Literal, get_args
@@ -25,6 +26,7 @@ from warehouse.markup import aligned, markdown
 from warehouse.nightly.cells import CellNight
 from warehouse.nightly.history import read_nights
 from warehouse.nightly.judge import CellVerdict, NightVerdict, judge_last
+from warehouse.nightly.words import as_record, remarks
 from warehouse.options import (
     WarehouseCommand,
     choose_format,
@@ -68,7 +70,12 @@ def judged(
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         nights = read_nights(connection, since)
-    return judge_last(until(nights, night))
+    return ordered(judge_last(until(nights, night)))
+
+
+def ordered(verdict: NightVerdict) -> NightVerdict:
+    """Return the verdict with failed cells first, then by the cells' names, which begin with dataset and method."""
+    return replace(verdict, cells=sorted(verdict.cells, key=lambda cell: (cell.verdict != "FAIL", cell.cell)))
 
 
 def write(verdict: NightVerdict, out: IO[str], output_format: Format) -> None:
@@ -81,7 +88,8 @@ def write(verdict: NightVerdict, out: IO[str], output_format: Format) -> None:
     confirm = [f"run again with another seed: {cell.run_id} ({cell.cell})" for cell in verdict.to_confirm]
     if output_format == "markdown":
         out.write(f"**{markdown(opening)}**\n\n{aligned(_HEADERS, cells, 'markdown')}\n")
-        out.write("".join(f"\n- {markdown(line)}" for line in confirm) + ("\n" if confirm else ""))
+        lines = [*confirm, *remarks(verdict)]
+        out.write("".join(f"\n- {markdown(line)}" for line in lines) + ("\n" if lines else ""))
         return
     console = Console(file=out)
     console.print(plain(opening, style=_STYLES[verdict.verdict]), soft_wrap=True)
@@ -91,7 +99,7 @@ def write(verdict: NightVerdict, out: IO[str], output_format: Format) -> None:
     for row in cells:
         table.add_row(plain(row[0], style=_STYLES[row[0]]), *map(plain, row[1:]))
     print_table(table, out)
-    for line in confirm:
+    for line in (*confirm, *remarks(verdict)):
         console.print(plain(line), soft_wrap=True)
 
 
@@ -129,9 +137,11 @@ def _record(verdict: NightVerdict) -> dict[str, object]:
                 "p_holm": cell.p_holm,
                 "detectable_drop": cell.detectable_drop,
                 "needs_rerun": cell.needs_rerun,
+                "metrics": [as_record(metric) for metric in cell.metrics],
             }
             for cell in verdict.cells
         ],
+        "night_factors": {name: factor.standard_deviation for name, factor in verdict.factors.items()},
         "confirm": [cell.run_id for cell in verdict.to_confirm],
     }
 

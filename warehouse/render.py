@@ -11,6 +11,7 @@ from rich.text import Text
 
 from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
+from harness.trace import VERDICT_KINDS
 from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import CodeShare, RunSummary, SpeedUp, TokenSpeculation
@@ -39,8 +40,8 @@ def warnings(run: RunSummary) -> list[str]:
     incomplete = []
     if run.num_not_run:
         incomplete.append(
-            f"INCOMPLETE RUN: {run.num_not_run} of {total} samples have not been run; pass@1 counts them as not correct"
-            f" (over graded samples only: {percent(run.graded_pass_at_1)})."
+            f"INCOMPLETE RUN: {run.num_not_run} of {total} samples have not been run"
+            + ("; long chains finish last, so that what is there is mostly the shorter ones." if run.result else ".")
         )
     if run.num_ungraded:
         incomplete.append(
@@ -89,13 +90,10 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("method", f"{run.method}: {params}" if params else run.method),
         ("dataset", f"{run.dataset}: {run.n} problems × {run.k} samples = {run.n * run.k}"),
         ("models", " → ".join(model for model in (run.draft, run.target) if model)),
-        (f"pass@1[avg-of-{run.k}]", _accuracy(run)),
+        *_accuracy(run),
         ("verdicts", _counts(run.verdicts)),
         ("grader", _grader(run)),
-        (
-            "fallback rate",
-            f"{percent(run.fallback_rate)} of {run.num_verdicts} verdicts" if run.num_verdicts else NOTHING,
-        ),
+        ("fallback rate", fallback(run)),
         *([("rejected, then repeated", _repeated(run))] if run.num_refused else []),
         (
             "tokens per sample",
@@ -131,14 +129,34 @@ def weaker_baseline(run: RunSummary) -> list[str]:
     return [f"{notice}."] if notice else []
 
 
-def _accuracy(run: RunSummary) -> str:
-    shown = f"{100 * run.pass_at_1:.2f} %"
-    if run.standard_error is None or run.low_95 is None or run.high_95 is None:
-        return f"{shown} (one problem: no standard error)"
-    return (
-        f"{shown} ± {100 * run.standard_error:.2f} standard error over problems, "
-        f"95 % interval {100 * run.low_95:.1f} to {100 * run.high_95:.1f} % ({run.interval})"
-    )
+def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
+    """Return the lines of pass@1, which is over the samples that are there, as in a comparison."""
+    result, planned = run.result, run.n * run.k
+    there = f", {run.num_result_samples} of {planned} samples" if run.is_unfinished else ""
+    name = f"pass@1[avg-of-{run.k}{there}]"
+    if result is None:
+        return [(name, f"{NOTHING} (no sample is finished and graded)")]
+    shown = f"{100 * result.estimate:.2f} %"
+    if result.standard_error is None or result.low is None or result.high is None:
+        shown += " (one problem: no standard error)"
+    else:
+        shown += (
+            f" ± {100 * result.standard_error:.2f} standard error over problems, "
+            f"95 % interval {100 * result.low:.1f} to {100 * result.high:.1f} % ({result.kind})"
+        )
+    if not run.is_unfinished:
+        return [(name, shown)]
+    ends = f"{100 * run.pass_at_1:.2f} to {100 * run.highest_pass_at_1:.2f} %"
+    return [(name, shown), ("once complete", f"{ends}: if all missing samples are wrong, or all are right")]
+
+
+def fallback(run: RunSummary) -> str:
+    """Return the fallback rate with the number of decisions that it is over, and by what they were made."""
+    if not run.num_decisions:
+        return NOTHING
+    are_verdicts = set(run.decision_kinds) <= VERDICT_KINDS
+    shown = f"{percent(run.fallback_rate)} of {run.num_decisions}"
+    return f"{shown} verdicts" if are_verdicts else f"{shown} decisions ({', '.join(run.decision_kinds)})"
 
 
 def _repeated(run: RunSummary) -> str:
@@ -187,7 +205,8 @@ def _speed(run: RunSummary) -> str:
 
 
 def _speed_up(ratio: SpeedUp) -> str:
-    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f})" if ratio.low_95 and ratio.high_95 else ""
+    within = "" if ratio.run_factor else " within these runs"
+    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f}{within})" if ratio.low_95 and ratio.high_95 else ""
     means = f"; ratio of mean latencies {ratio.ratio_of_means:.2f}"
     if ratio.ratio_of_means_low_95 and ratio.ratio_of_means_high_95:
         means += f" ({ratio.ratio_of_means_low_95:.2f} to {ratio.ratio_of_means_high_95:.2f})"

@@ -6,16 +6,21 @@ import hashlib
 import re
 from pathlib import Path
 
-SCHEMA_VERSION = 2
+from warehouse import column_comments
+
+SCHEMA_VERSION = 3
 """Shown to people. Whether a database can be used is decided by the digests of the definitions."""
+ESTIMATES_VERSION = 4
+"""Of the methods behind the rows of `estimate`. Whoever changes what is stored raises it, so that older databases are
+rebuilt by the next load; tests/warehouse/test_estimates.py says when that is necessary."""
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
 _FOLDER = Path(__file__).parent
-_TABLES = ("run", "trace", "grade", "totals")
+_TABLES = ("run", "trace", "grade", "totals", "estimate")
 """Files of tables/."""
 _VIEWS = (
     "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "modelled", "stopwatches", "judge",
-    "replay", "drafts", "flips", "code", "pruned",
+    "replay", "drafts", "flips", "wide", "several", "code", "pruned",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
 _USED_IN_FILLING = ("macros", "replay")
@@ -43,14 +48,15 @@ def temporary_views_sql() -> str:
 
 
 def tables_digest() -> str:
-    """Return the SHA-256 of the definition of the tables and of what fills them."""
+    """Return the SHA-256 of the definition of the tables, and of what fills them with rows and estimates."""
     used = [f"views/{name}" for name in _USED_IN_FILLING]
-    return _digest("\n".join([tables_sql(), *(sql_of(name) for name in (*FILLING, *used))]))
+    filling = [sql_of(name) for name in (*FILLING, *used)]
+    return _digest("\n".join([tables_sql(), *filling, f"estimates {ESTIMATES_VERSION}"]))
 
 
 def views_digest() -> str:
-    """Return the SHA-256 of the definition of macros and views."""
-    return _digest(views_sql())
+    """Return the SHA-256 of the definition of macros and views, and of the comments on columns."""
+    return _digest(views_sql() + column_comments.text())
 
 
 def _digest(text: str) -> str:

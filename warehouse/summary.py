@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, reader, rows
 from warehouse.loading.run_files import SkippedFile
-from warehouse.statistics.intervals import accuracy
+from warehouse.statistics.intervals import Interval
 
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target,
     run.temperature, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size, run.limited,
-    score.n, score.k, score.pass_at_1, score.standard_error, score.graded_pass_at_1,
+    score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95,
+    score.interval_kind AS interval, score.graded_pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
     fallback.fallback_rate, coalesce(fallback.num_verdicts, 0) AS num_verdicts,
-    coalesce(fallback.num_refused, 0) AS num_refused,
+    coalesce(fallback.num_decisions, 0) AS num_decisions, coalesce(fallback.num_refused, 0) AS num_refused,
+    coalesce((SELECT list(DISTINCT kind ORDER BY kind) FROM refusals WHERE run_id = run.run_id), []) AS decision_kinds,
     coalesce((SELECT sum(num_repeated) FROM refusals WHERE run_id = run.run_id), 0)::BIGINT AS num_repeated,
     coalesce(latency.num_samples, 0) AS num_timed,
     latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
@@ -35,6 +36,10 @@ LEFT JOIN latency USING (run_id)
 LEFT JOIN run_throughput USING (run_id)
 WHERE run_id = $run_id
 """
+_RESULT = """
+SELECT num_samples, estimate, low_95 AS low, high_95 AS high, standard_error, interval_kind AS kind
+FROM counted_estimate WHERE run_id = $run_id AND metric = 'graded_pass_at_1'
+"""
 _VERDICTS = "SELECT verdict, num_samples FROM verdict_counts WHERE run_id = $run_id"
 _SHARES = "SELECT part, share FROM latency_split WHERE run_id = $run_id AND share IS NOT NULL ORDER BY share DESC"
 _SPEEDS = """
@@ -48,7 +53,7 @@ FROM token_split WHERE run_id = $run_id ORDER BY model
 """
 _SPEED_UPS = """
 SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_ratio, same_versions, ratio_of_means,
-    ratio_of_means_low_95, ratio_of_means_high_95
+    ratio_of_means_low_95, ratio_of_means_high_95, run_factor
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
 _TOKEN_SPECULATION = """
@@ -87,6 +92,9 @@ class SpeedUp:
     """Mean latency of the baseline divided by that of the run, as papers publish it; `speed_up` is a geometric mean."""
     ratio_of_means_low_95: float | None
     ratio_of_means_high_95: float | None
+    run_factor: float | None = None
+    """Standard deviation of a run's times in logarithms, from repeated runs, which the intervals cover; None: not
+    known, and the intervals hold within the two runs only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +144,11 @@ class RunSummary:
     dataset_size: int
     limited: bool
     pass_at_1: float
-    """Samples not yet run count as not correct."""
+    """Missing samples count as not correct, so that this is a lower bound while there are any."""
     standard_error: float | None
-    """Over problems."""
+    """Over problems; None while samples are missing."""
     low_95: float | None
+    """None while samples are missing, as `high_95` is: a lower bound has no interval."""
     high_95: float | None
     interval: str
     """The method of the interval; see warehouse/statistics/intervals.py."""
@@ -156,8 +165,12 @@ class RunSummary:
     """Samples by verdict, all of grading.VERDICTS; they sum to n × k."""
     fallback_rate: float | None
     num_verdicts: int
+    num_decisions: int
+    """Steps that something decided about, a verdict or the method's own means."""
     num_refused: int
-    """Verdicts that rejected all candidates."""
+    """Decisions that rejected all candidates."""
+    decision_kinds: Sequence[str]
+    """By what it was decided: choice or score (a verdict), or a method's own word."""
     num_repeated: int
     """Rejections after which the target wrote exactly a text that it had rejected; see the view `refusals`."""
     tokens: Mapping[str, ModelTokens]
@@ -182,6 +195,20 @@ class RunSummary:
     """None without token-level speculation."""
     codes: tuple[CodeShare, ...] = ()
     """More than one where the code changed while the run was under way."""
+    result: Interval | None = None
+    """pass@1 over the samples that are there, as comparisons have it; None if none is."""
+    num_result_samples: int = 0
+    """Number of these samples."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if a planned sample is not finished or not graded."""
+        return self.num_not_run + self.num_ungraded > 0
+
+    @property
+    def highest_pass_at_1(self) -> float:
+        """pass@1 if all missing samples turned out correct."""
+        return self.pass_at_1 + (self.num_not_run + self.num_ungraded) / (self.n * self.k)
 
 
 class UnknownRun(LookupError):
@@ -207,12 +234,11 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
     if not run_rows:
         raise UnknownRun(f"the warehouse holds no run {run_id}")
     columns = run_rows[0]
-    interval = accuracy(read_outcomes(connection, run_id).scores)
+    results = query(_RESULT)
     return RunSummary(
         **{**columns, "params": json.loads(columns["params"])},
-        low_95=interval.low,
-        high_95=interval.high,
-        interval=interval.kind,
+        num_result_samples=results[0].pop("num_samples") if results else 0,
+        result=Interval(**results[0]) if results else None,
         verdicts=_pairs(query(_VERDICTS)),
         tokens={row.pop("model"): ModelTokens(**row) for row in query(_TOKENS)},
         latency_shares=_pairs(query(_SHARES)),

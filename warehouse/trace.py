@@ -29,6 +29,7 @@ FROM sample JOIN problem USING (run_id, problem_id) JOIN sample_grade AS grade U
 WHERE sample.run_id = $run_id AND sample.problem_id = $problem_id AND sample.sample_index = $sample_index
 """
 _OF_SAMPLE = "SELECT * FROM {table} WHERE run_id = $run_id AND sample_id = $sample_id ORDER BY {order}"
+_MOST_NAMED = 20
 _IS_PRUNED = "SELECT run_id FROM pruned_run WHERE run_id = $run_id"
 
 
@@ -109,10 +110,25 @@ def _step(step: Row, candidates: list[Row], calls: list[Row]) -> Iterator[Text]:
         )
         if outcome == "✘ rejected":
             yield _block(candidate["text"], "      ")
+    if step["decision_kind"] is not None and step["decision_kind"] != step["verdict_kind"]:
+        yield plain(f"   decision ({step['decision_kind']}): {_decided(step)}", style="yellow")
     if step["verdict_kind"] is not None:
         yield from _verdict(step)
     yield from map(_call, calls)
     yield _block(step["text"])
+
+
+def _decided(step: Row) -> str:
+    """Return how a step was decided about by other means than a verdict, such as `rejected, 0.412 < 0.65`."""
+    outcome = "accepted" if step["decision_accepted"] else "rejected"
+    value, threshold = step["decision_value"], step["decision_threshold"]
+    if value is None or threshold is None:
+        return outcome if value is None else f"{outcome}, {value:.3g}"
+    is_low = step["decision_accepts_below"]
+    if step["decision_accepted"] != (value <= threshold if is_low else value >= threshold):
+        return f"{outcome}, {value:.3g} (threshold {threshold:.3g})"
+    accepting, refusing = ("≤", ">") if is_low else ("≥", "<")
+    return f"{outcome}, {value:.3g} {accepting if step['decision_accepted'] else refusing} {threshold:.3g}"
 
 
 def _verdict(step: Row) -> Iterator[Text]:
@@ -161,7 +177,8 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
     sql = "SELECT problem_id FROM problem WHERE run_id = $run_id ORDER BY problem_index"
     problems = [str(row["problem_id"]) for row in rows(connection, sql, {"run_id": run_id})]
     if problem_id not in problems:
-        return f"no problem {problem_id} in {run_id}; there are: {', '.join(problems[:20])}"
+        more = f" and {len(problems) - _MOST_NAMED:,} more" if len(problems) > _MOST_NAMED else ""
+        return f"no problem {problem_id} in {run_id}; there are: {', '.join(problems[:_MOST_NAMED])}{more}"
     return f"no sample {sample_index} of {problem_id} in {run_id}"
 
 

@@ -76,10 +76,6 @@ def filesystem(folder: Path) -> tuple[str, str]:
     return kind, point
 
 
-def _mount_options(folder: Path) -> list[str]:
-    return _mount(folder)[2]
-
-
 def _mount(folder: Path) -> tuple[str, str, list[str]]:
     """Return type, mount point and options of the filesystem of a folder."""
     best, kind, options = Path("/"), "unknown", list[str]()
@@ -100,8 +96,7 @@ def is_shared(folder: Path) -> bool:
 
 def locks_of_one_node(folder: Path) -> str:
     """Return the mount option by which locks of a folder's filesystem hold on one node only; empty for none."""
-    kind, _ = filesystem(folder)
-    given = set(_mount_options(folder))
+    kind, _, given = _mount(folder)
     return next((option for option in _LOCAL_LOCKS.get(kind, ()) if option in given), "")
 
 

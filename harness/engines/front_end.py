@@ -19,7 +19,7 @@ _COLLECTOR_THRESHOLDS = (10_000, 20, 50)
 """A token of a request makes some ten objects that are gone again with the next one. Python's default would look
 through all young objects for every 70 tokens."""
 _NUMBERS_OF_STEP = ("num_running_reqs", "num_waiting_reqs", "kv_cache_usage")
-"""Of vLLM's SchedulerStats; one that a version lacks never differs."""
+"""Fields of vLLM's SchedulerStats. A field that some version of vLLM lacks is read as None, so it never changes."""
 _usual_thresholds = gc.get_threshold()
 _open: list[Any] = []
 """The AsyncLLMs that are open in this process."""

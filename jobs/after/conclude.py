@@ -10,8 +10,7 @@ from rich.console import Console
 from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.grading import finish
-from jobs.run import lag
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import endings, lag
 from jobs.run.folder import RunFolder
 from jobs.run.wording import OtherPrompts, check_prompts
 from jobs.slurm import client
@@ -29,7 +28,7 @@ def conclude(folder: str, database: str | None = None) -> bool:
     if client.this_job():  # the workers have ended on other machines a moment ago
         lag.wait_for_endings(run)
     report(run, console, Path(database) if database else None, _WAIT_SECONDS)
-    num_unfinished = by_shard(run, read_endings(run)).num_unfinished
+    num_unfinished = endings.num_unfinished(run)
     if num_unfinished:
         console.print(
             f"NOT COMPLETE: {counted(num_unfinished, 'sample is', 'samples are')} not finished. " + _how_to_resume(run),

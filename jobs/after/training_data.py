@@ -8,8 +8,7 @@ from typing import Any
 
 from harness.plural import counted
 from harness.training.data import Draft, Drafts, TargetChain
-from jobs.run import trace_files
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import endings, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
 from jobs.run.records import counting_records
@@ -30,7 +29,7 @@ def check(run: RunFolder, task: str) -> None:
         raise NotReady(f"{task} needs a run of {required}, but {run.path.name} is a run of {method}")
     if spec.engine.kind == "scripted":
         raise NotReady(f"{run.path.name} has scripted engines: no model wrote its chains")
-    if num_unfinished := by_shard(run, read_endings(run)).num_unfinished:
+    if num_unfinished := endings.num_unfinished(run):
         remedy = f"python -m jobs resume {quote(str(run.path))}"
         raise NotReady(f"{run.path.name} has {counted(num_unfinished, 'unfinished sample')}: {remedy}")
 

@@ -100,7 +100,7 @@ def load_and_print(run: RunFolder, database: Path, console: Console, wait_second
 
 
 def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
-    """Print a comparison of finished runs with the first of them, and write an HTML report on all of them.
+    """Print a comparison of finished runs with the target alone, and write an HTML report on all of them.
 
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
@@ -114,17 +114,20 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                compare.write(compare.compare_runs(folders, database), sys.stdout, "table")
+                compare.write(compare.compare_runs(folders, database), sys.stdout, "table", is_brief=True)
         finally:
             Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
 
 
-def judged(database: Path, night: date) -> NightVerdict:
-    """Return the verdict on a night's runs against those of the nights before. Raises WarehouseFailed."""
+def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:
+    """Return the verdict on a night's runs against those of the nights before; those before `since` are ignored.
+
+    Raises WarehouseFailed.
+    """
     from warehouse import regress
 
     with _warehouse_errors():
-        return regress.judged(database, night)
+        return regress.judged(database, night, since)
 
 
 def markdown_of(verdict: NightVerdict) -> str:

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from jobs.after import warehouse
 from jobs.nights import archive
-from jobs.run import shared_jobs, submissions
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import endings, shared_jobs, submissions
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 from jobs.slurm import client
 
@@ -128,7 +127,7 @@ def _nights(output: Path) -> dict[date, list[RunFolder]]:
 def _why_kept(run: RunFolder, known: Mapping[str, str], busy: set[str], archive_folder: Path) -> str:
     """Return why a run stays; empty where it is archived."""
     try:
-        num_unfinished = by_shard(run, read_endings(run)).num_unfinished
+        num_unfinished = endings.num_unfinished(run)
     except (RunDamaged, OSError) as error:
         return f"it cannot be read: {next(iter(str(error).splitlines()), '')}"
     if num_unfinished:

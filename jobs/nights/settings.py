@@ -2,6 +2,7 @@
 
 [nightly]
 recoveries = 5                                  # how often the night submits what is unfinished again, per run
+since = 2026-05-07                              # nights before it are no baseline: a change after them was intended
 notify-on = ["FAIL", "INCONCLUSIVE"]            # by default every verdict
 notify-command = ["mail", "-s", "{verdict} {night}", "me@example.org"]   # the page on its standard input
 notify-url = "https://hooks.example.org/night"  # is sent JSON: verdict, night, text (the page)
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +51,8 @@ class NightSettings(BaseModel):
     """A file that holds the URL, which may be a secret."""
     notify_seconds: Annotated[float, Field(gt=0, le=600)] = 30.0
     """Limit of the command, and of the request."""
+    since: date | None = None
+    """Nights before this date are ignored, because a change after them was intended."""
     slurm: Mapping[str, str | int | bool] = {}
     """Options of sbatch for the verdict job alone."""
 

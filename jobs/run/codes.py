@@ -18,8 +18,7 @@ from pydantic import TypeAdapter
 
 from harness import environment
 from harness.code_hash import changed_files, running_code
-from jobs.run import submissions
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import endings, submissions
 from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunDamaged, RunFolder
 
@@ -80,7 +79,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
     records = read(run)
     if running_code().hash in {record.code_hash for record in records}:
         return None
-    if not goes_on and by_shard(run, read_endings(run)).num_unfinished == 0:
+    if not goes_on and endings.num_unfinished(run) == 0:
         return _notice_of_finished(run, records)
     if not records:
         return (
@@ -115,7 +114,7 @@ def check_queued(run: RunFolder) -> None:
     records = read(run)
     if not records or running_code().hash in {record.code_hash for record in records}:
         return
-    if by_shard(run, read_endings(run)).num_unfinished == 0:
+    if endings.num_unfinished(run) == 0:
         return
     if _has_attempts(run):
         raise CodeChanged(_refusal(run, records))

@@ -87,6 +87,11 @@ def read_endings(run: RunFolder, *, whole: bool = True) -> Endings:
     return count_endings(run, journals, run.trace_files(), whole=whole)
 
 
+def num_unfinished(run: RunFolder, *, whole: bool = True) -> int:
+    """Return how many planned samples have not ended. `whole` and errors as in `read_endings`."""
+    return by_shard(run, read_endings(run, whole=whole)).num_unfinished
+
+
 def num_only_in_journals(run: RunFolder) -> int:
     """Return how many planned samples have ended by journals and by no trace file: those that no reader of these sees.
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from harness.checks.storage import is_shared
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import endings
 from jobs.run.files import opened
 from jobs.run.folder import RunDamaged, RunFolder, RunForbidden
 from jobs.run.submissions import read
@@ -40,7 +40,7 @@ def _has_plan(run: RunFolder) -> bool:
 
 def wait_for_endings(run: RunFolder) -> None:
     """Wait on a shared filesystem until every sample of a run is seen as finished, or for as long as a look may lag."""
-    _until(run, lambda: by_shard(run, read_endings(run)).num_unfinished == 0)
+    _until(run, lambda: endings.num_unfinished(run) == 0)
 
 
 def wait_for_submissions(run: RunFolder) -> bool:

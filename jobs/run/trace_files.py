@@ -9,13 +9,14 @@ Every file has digests (jobs.run.digest). Whoever reads one compares it with the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.trace import Trace
 from jobs.run import digest
 from jobs.run.digest import FileDamaged
 from jobs.run.files import write_atomically
@@ -67,6 +68,7 @@ VERDICT = pa.struct(
         "accepted": _flag,
     }
 )
+DECISION = pa.struct({"kind": _text, "value": _real, "threshold": _real, "accepted": _flag, "accepts_below": _flag})
 STEP = pa.struct(
     {
         "author": _text,
@@ -78,6 +80,7 @@ STEP = pa.struct(
         "candidates": pa.list_(CANDIDATE),
         "verdict": VERDICT,
         "elapsed_seconds": _real,
+        "decision": DECISION,
     }
 )
 CALL = pa.struct(
@@ -119,6 +122,10 @@ TRACES = pa.schema(
     }
 )
 """Metadata key `attempt` holds the JSON of jobs.run.spec.Attempt."""
+_STEP_WITHOUT_DECISION = pa.struct([field for field in STEP if field.name != "decision"])
+_TRACES_WITHOUT_DECISIONS = TRACES.set(
+    TRACES.get_field_index("steps"), pa.field("steps", pa.list_(_STEP_WITHOUT_DECISION))
+)
 GRADES = pa.schema(
     {
         "sample_id": _text,
@@ -144,6 +151,15 @@ CANDIDATE_GRADES = pa.schema(
 )
 SCORES = pa.schema({"sample_id": _text, "step_index": _int, "candidate_index": _int, "scorer": _text, "score": _real})
 """Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself."""
+
+
+def schema_of(traces: Iterable[Trace]) -> pa.Schema:
+    """Return the columns of a file of traces: `TRACES`, without decisions where there are none beyond the verdicts.
+
+    Versions that do not know decisions can then read the file.
+    """
+    has_decisions = any(step.decision is not None for trace in traces for step in trace.steps)
+    return TRACES if has_decisions else _TRACES_WITHOUT_DECISIONS
 
 
 def write_table(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from jobs.run import cancellations, shared_jobs, submissions
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import cancellations, endings, shared_jobs, submissions
 from jobs.run.files import FULL
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.slurm import client
@@ -72,7 +71,7 @@ def _record(run: RunFolder, names: Sequence[str]) -> None:
 def _is_finished(run: RunFolder) -> bool:
     """True if no sample is left to run; False also where damage keeps one from knowing."""
     try:
-        return by_shard(run, read_endings(run, whole=False)).num_unfinished == 0
+        return endings.num_unfinished(run, whole=False) == 0
     except (RunDamaged, OSError):
         return False
 

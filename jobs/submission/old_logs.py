@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.run import shared_jobs, submissions
-from jobs.run.endings import by_shard, read_endings
+from jobs.run import endings, shared_jobs, submissions
 from jobs.run.files import opened, write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
@@ -101,7 +100,7 @@ def _needed(run: RunFolder, jobs: dict[str, _JobFiles], unfinished: set[int]) ->
                 for shard in waiting:
                     starts[shard] += 1
         is_others = submission.name in shared and any(
-            other.exists() and by_shard(other, read_endings(other, whole=False)).num_unfinished
+            other.exists() and endings.num_unfinished(other, whole=False)
             for other in shared_jobs.others(run, shared[submission.name])
         )
         needed[submission.name] = None if is_others else kept

@@ -30,7 +30,7 @@ class Progress:
     errors: int = 0
     steps: int = 0
     judged: int = 0
-    """Number of steps with a verdict."""
+    """Number of steps that a verdict or the method decided about."""
     accepted: int = 0
     """Number of steps whose candidate was accepted."""
     tokens: dict[str, int] = field(default_factory=lambda: {"draft": 0, "target": 0})
@@ -41,7 +41,7 @@ class Progress:
 
     @property
     def acceptance(self) -> float | None:
-        """Share of judged steps that were accepted; None before the first verdict."""
+        """Share of judged steps that were accepted; None before the first decision."""
         return self.accepted / self.judged if self.judged else None
 
 
@@ -104,9 +104,10 @@ class Follower:
 
     def _count_step(self, step: dict[str, Any]) -> None:
         self.progress.steps += 1
-        if step["verdict"] is not None:
+        decided = step.get("decision") or step["verdict"]
+        if decided is not None:
             self.progress.judged += 1
-            self.progress.accepted += step["verdict"]["accepted"]
+            self.progress.accepted += decided["accepted"]
 
     def _update_rates(self, now: float) -> None:
         progress = self.progress

@@ -81,7 +81,9 @@ class RunStatus:
     missing: str = ""
     """What the finished run lacks of grades and results, in words; empty where nothing."""
     how_to_conclude: str = ""
-    """The same with the reason and with what to do, in one line; empty also where Slurm's queue did not answer."""
+    """One line for the user: what is missing, why if that is known, and what happens next or which command to run.
+
+    Empty where nothing is missing, and where Slurm's queue did not answer."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 

@@ -20,9 +20,9 @@ class Neighbors:
     descriptor: int
     """The file, which the workers inherit."""
     number: int
-    """Of this worker, from 0."""
+    """This worker's number within its task, from 0."""
     count: int
-    """Workers of the task."""
+    """Number of workers of the task."""
 
     def begin(self) -> None:
         """Say that this worker is at work; it may have said so before."""

@@ -23,8 +23,8 @@ from pathlib import Path
 from harness.engines.settings import cpu_kv_bytes
 from harness.plural import counted
 from jobs.run import shared_jobs
+from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.state import read_state
 from jobs.submission import snapshot
 from jobs.work import neighbors, node_share, worker
 from jobs.work.neighbors import Neighbors
@@ -44,9 +44,9 @@ class Share:
     """What one of several workers has."""
 
     number: int
-    """From 0."""
+    """The worker's number within its task, from 0."""
     count: int
-    """Workers that the node is divided among."""
+    """Number of workers that the node is divided among."""
     parts: list[tuple[str, list[int]]]
     """Run folders with the shards that all workers have in common."""
     descriptor: int
@@ -158,8 +158,8 @@ def _left(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> str:
 
 
 def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
-    finished = read_state(run, shards).finished
-    return [shard for shard in shards if any(unit.sample_id not in finished for unit in run.shard(shard))]
+    ended = by_shard(run, read_endings(run))
+    return [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
 
 
 def _named(shards: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from harness.cli import options
@@ -51,6 +52,13 @@ INTERRUPTED = corpus.read_json(CORPUS / "interrupted.json")
 NIGHTS = corpus.read_json(CORPUS / "nights.json")
 FINISHED: list[str] = list(RESULTS["runs"])
 DOORS = ("worker", "launch")
+_OF_VERDICTS = (
+    *("fallback_rate", "fallback_rate_by_setting", "fallback_by_position", "acceptance_by_position"),
+    *("judge_calibration", "judge_calibration_by_position", "judge_reliability", "judge_auroc", "counted_rating"),
+    *("threshold_replay", "threshold_changes", "sample_change", "draft_selection"),
+)
+"""Views that counted verdicts when the corpus was made and count decisions today."""
+_INTERVALS = ("low_95", "high_95", "standard_error")
 
 
 def still_accepted(names: Sequence[str]) -> list[str]:
@@ -108,6 +116,27 @@ def test_an_older_warehouse_is_read_or_rebuilt_with_a_notice(tmp_path: Path) -> 
     assert outdated or "rebuilt" not in said
     with reader(database) as connection:
         assert_same(measured.of_runs(connection, names), {name: RESULTS["runs"][name] for name in names})
+
+
+def test_views_that_count_decisions_have_the_numbers_of_the_views_that_counted_verdicts(
+    loaded: Path, tmp_path: Path
+) -> None:
+    """The database of the corpus holds the views of its time, in which a decision was a verdict."""
+    if REFUSED.keys() & set(FINISHED):
+        skip_by_design("the corpus's database has runs that are refused")
+    database = corpus.unpack(CORPUS / "warehouse.duckdb.gz", tmp_path / "warehouse.duckdb")
+    with duckdb.connect(str(database), read_only=True) as old, reader(loaded) as new:
+        for view in _OF_VERDICTS:
+            columns = [name for name, *_ in old.execute(f"DESCRIBE {view}").fetchall() if name not in _INTERVALS]
+            then = old.execute(f"SELECT {', '.join(columns)} FROM {view}").fetchall()
+            now = new.execute(f"SELECT {', '.join(columns)} FROM {view}").fetchall()
+            assert then, view
+            assert sorted(map(_comparable, now)) == sorted(map(_comparable, then)), view
+
+
+def _comparable(row: tuple[object, ...]) -> str:
+    """A row as text, without the last digits of sums whose order is not fixed."""
+    return str([f"{value:.9g}" if isinstance(value, float) else value for value in row])
 
 
 def test_a_comparison_gives_the_estimates_and_differences_that_it_gave(loaded: Path) -> None:

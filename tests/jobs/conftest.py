@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.jobs.edited_code import edit
 from tests.jobs.slurm.fake import slurm
 
-__all__ = ["slurm"]
+__all__ = ["edit", "slurm"]
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def finished(
     latency: float = 10.0,
     started_at: float = runs.START,
     device: str = "NVIDIA H100",
+    processor: str = "a processor",
     versions: dict[str, str] | None = None,
     wrong: str = "wrong",
     extracted: Sequence[str] = ("7",),
@@ -41,26 +42,32 @@ def finished(
     has_grade: Callable[[int, int], bool] = lambda problem, sample: True,
     has_failed: Callable[[int, int], bool] = lambda problem, sample: False,
     grader: str = "1",
+    skipped: int = 0,
+    slower: Callable[[int, int], float] | None = None,
 ) -> RunFolder:
     """A run of which `correct[i]` samples of problem i are right; the others get the verdict `wrong`.
 
     extracted: the answers of what is not right, in turn; missing: how many of the last samples never ran; has_run,
     has_grade and has_failed: by problem and sample index, which of the others ran, were graded, and ended in an error.
-    A problem's later samples take longer than its earlier ones.
+    slower: how many times as long as `latency` a sample takes; by default later samples of a problem take longer than
+    its earlier ones. skipped: problem 0 is that with this index in PROBLEMS.
     """
-    problems = PROBLEMS[: len(correct)]
+    problems = PROBLEMS[skipped : skipped + len(correct)]
     spec = replace(spec, dataset_hash=dataset_hash(problems), num_problems=len(problems))
     folder = RunFolder(where / spec.run_id)
     planned = units(spec, problems)
     folder.create(spec, problems, [planned])
     number = {problem.id: i for i, problem in enumerate(problems)}
     ran = [unit for unit in planned[: len(planned) - missing] if has_run(number[unit.problem_id], unit.sample_index)]
-    traces = [runs.vanilla(unit, latency=latency * _slower(number[unit.problem_id], unit.sample_index)) for unit in ran]
+    traces = [
+        runs.vanilla(unit, latency=latency * (slower or _slower)(number[unit.problem_id], unit.sample_index))
+        for unit in ran
+    ]
     for trace in traces:
         if has_failed(number[trace.problem_id], trace.sample_index):
             runs.ended(trace, "error", "RequestRefused: too long")
     attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
-    attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": "a processor"})
+    attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": processor})
     metadata = {"attempt": json.dumps(asdict(attempt))}
     trace_files.write_table(
         folder.trace_files_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata

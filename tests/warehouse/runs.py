@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -158,11 +158,14 @@ def ended(trace: Trace, reason: StopReason, error: str | None = None) -> Trace:
     return trace
 
 
-def create(runs: Path, spec: RunSpec = SPEC, name: str | None = None) -> RunFolder:
+def create(
+    runs: Path, spec: RunSpec = SPEC, name: str | None = None, problems: Sequence[Problem] = PROBLEMS
+) -> RunFolder:
     """A planned run in two shards, nothing run yet."""
     folder = RunFolder(runs / (name or spec.run_id))
-    planned = units(spec, PROBLEMS[: spec.num_problems])
-    folder.create(spec, PROBLEMS[: spec.num_problems], [planned[::2], planned[1::2]])
+    chosen = list(problems[: spec.num_problems])
+    planned = units(spec, chosen)
+    folder.create(spec, chosen, [planned[::2], planned[1::2]])
     return folder
 
 

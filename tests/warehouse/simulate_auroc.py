@@ -18,6 +18,8 @@ import pyarrow as pa
 from scipy import special, stats
 
 from tests.warehouse.simulate_intervals import ABILITIES, SPREAD, Rng
+from warehouse.estimates.judges import judges
+from warehouse.estimates.row import insert
 from warehouse.schema import tables_sql, views_sql
 from warehouse.statistics.intervals import Floats
 
@@ -82,6 +84,8 @@ def intervals(verdicts: Verdicts) -> list[dict[str, float | None]]:
         connection.register("verdicts", verdicts.table())
         connection.execute("INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('verdicts')")
         connection.execute("INSERT INTO grade_total SELECT DISTINCT run_id, grader_version, 0, 0, 0 FROM auroc_total")
+        run_ids = [run_id for (run_id,) in connection.execute("SELECT DISTINCT run_id FROM auroc_total").fetchall()]
+        insert(connection, list(judges(connection, run_ids)))
         result = connection.execute("SELECT run_id, auroc, standard_error, low_95, high_95 FROM judge_auroc")
         names = [column[0] for column in result.description or ()]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

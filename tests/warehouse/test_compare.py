@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,10 +21,12 @@ from harness.prompt_file import parse
 from harness.prompts import prompt_hash
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
-from warehouse.compare import main
+from tests.warehouse.test_display import Terminal
+from warehouse.compare import compare_runs, main, write
 from warehouse.comparison.votes import read_votes
 from warehouse.database import reader
 from warehouse.load import load_run
+from warehouse.statistics.bounded import paired_difference, which_is_better
 
 GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
 BAD = (3, 2, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
@@ -31,23 +34,23 @@ RECORDED = [
     (
         "pass@1[avg-of-4]",
         -0.2916666666666667,
-        -0.44057140886645063,
-        -0.14276192446688274,
-        0.00390625,
+        -0.460946570830745,
+        -0.02353102468944892,
+        0.03633586875685335,
         0.06588078458684124,
     ),
-    ("pass@2", -0.19444444444444442, -0.3683499272163514, -0.02053896167253741, 0.015625, None),
-    ("maj@2", -0.2916666666666667, -0.44057140886645063, -0.14276192446688274, 0.0078125, None),
+    ("pass@2", -0.19444444444444442, -0.411006630686684, 0.05828464404286661, 0.11720041397798786, None),
+    ("maj@2", -0.2916666666666667, -0.460946570830745, -0.02353102468944892, 0.03633586875685335, None),
     (
         "pass@1[avg-of-2]",
         -0.041666666666666664,
-        -0.17427580346901245,
-        0.09094247013567913,
-        0.53125,
+        -0.25125023269472047,
+        0.17613425984839873,
+        0.9310689529812382,
         0.07216878364870322,
     ),
-    ("pass@2", -0.02777777777777778, -0.18879807029921855, 0.14117902268017093, 1.0, None),
-    ("maj@2", -0.041666666666666664, -0.17427580346901245, 0.09094247013567913, 0.75, None),
+    ("pass@2", -0.02777777777777778, -0.2790002251882908, 0.20466456451800907, 1.0, None),
+    ("maj@2", -0.041666666666666664, -0.25125023269472047, 0.17613425984839873, 0.9310689529812382, None),
 ]
 
 
@@ -85,13 +88,14 @@ def pair(tmp_path: Path, loaded_pair: tuple[Path, list[str]]) -> list[str]:
 def test_runs_are_paired_by_problem(tmp_path: Path, pair: list[str]) -> None:
     base, run = records(compare(tmp_path, *pair, "--format", "json"))
     difference = np.array(BAD) / 4 - np.array(GOOD) / 4
-    expected = stats.ttest_rel(np.array(BAD) / 4, np.array(GOOD) / 4).confidence_interval(0.95)
+    expected = paired_difference(np.array(BAD) / 4, np.array(GOOD) / 4)
     assert base["baseline_run_id"] is None
     assert run["baseline_run_id"] == pair[0]
     assert run["difference"] == pytest.approx(difference.mean())
     assert (run["difference_low_95"], run["difference_high_95"]) == pytest.approx((expected.low, expected.high))
-    assert run["test"] == "permutation"
-    assert run["p"] == pytest.approx(stats.ttest_rel(np.array(BAD), np.array(GOOD)).pvalue, abs=0.02)
+    assert (run["test"], run["difference_interval"]) == ("bounded mean", "bounded mean")
+    assert run["p"] == which_is_better(difference)
+    assert run["p"] == pytest.approx(stats.ttest_rel(np.array(BAD), np.array(GOOD)).pvalue, abs=0.1)
     assert (run["metric"], run["n"], run["k"], run["samples"]) == ("pass@1[avg-of-4]", 12, 1, 4)
 
 
@@ -133,7 +137,7 @@ def test_runs_of_the_same_method_are_tested_for_a_change(tmp_path: Path, pair: l
 
 
 def test_complete_runs_with_equal_and_unequal_numbers_of_samples_give_the_recorded_numbers(tmp_path: Path) -> None:
-    """Recorded before samples were paired: difference, its interval, p, and the re-run standard error."""
+    """Differences and re-run errors recorded before samples were paired; interval and p when the bounded mean came."""
     two = replace(cells.SPEC, samples=2)
     names = load(
         tmp_path,
@@ -142,7 +146,10 @@ def test_complete_runs_with_equal_and_unequal_numbers_of_samples_give_the_record
         cells.finished(tmp_path, two, tuple(min(right, 2) for right in BAD)),
     )
     rows = records(compare(tmp_path, *names, "--k", "2", "--maj", "--format", "json"))
-    assert [_numbers(row) for row in rows if row["p"] is not None] == RECORDED
+    found = [_numbers(row) for row in rows if row["p"] is not None]
+    assert [row[0] for row in found] == [row[0] for row in RECORDED]
+    for own, recorded in zip(found, RECORDED, strict=True):
+        assert own[1:] == pytest.approx(recorded[1:], abs=1e-6)
 
 
 def _numbers(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -239,6 +246,40 @@ def test_csv_holds_every_number_and_files_are_written_by_their_ending(tmp_path: 
         assert path.read_text().startswith(opening)
 
 
+def test_a_table_has_what_a_person_reads_first_and_the_rest_on_request(tmp_path: Path, pair: list[str]) -> None:
+    brief, complete = (compare(tmp_path, *pair, *more).stdout.splitlines() for more in ((), ("--all",)))
+    header = "run             pass@1 % (95 %)   difference (95 %)      not worse  speed-up (95 %)"
+    table = brief[brief.index(header) :]
+    assert table[1] == "vanilla target  75.0 (51.1–90.2)  baseline               –          –"
+    assert table[2] == "speccot         45.8 (27.6–64.9)  −29.2 (−46.1 to −2.4)  not shown  2.00× (1.47–2.73)"
+    assert any("p (Holm)" in line and "MDE" in line for line in complete)
+    assert not any("p (Holm)" in line for line in brief)
+    assert compare(tmp_path, *pair, "-o", str(tmp_path / "out.txt")).exit_code == 0
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines() == complete
+
+
+def test_a_brief_table_names_other_metrics(tmp_path: Path, pair: list[str]) -> None:
+    text = compare(tmp_path, *pair, "--k", "2", "--maj").stdout
+    rows = [line.split()[:4] for line in text.splitlines() if line.startswith("speccot ")]
+    assert [row[1] for row in rows] == ["pass@1", "pass@2", "maj@2"]
+
+
+@pytest.mark.parametrize(("width", "has_interval"), [(72, False), (80, True), (120, True)])
+def test_a_brief_table_fits_a_terminal(
+    tmp_path: Path, pair: list[str], width: int, has_interval: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    out = Terminal()
+    write(compare_runs(pair, tmp_path / "w.duckdb"), out, "table", is_brief=True)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert max(map(len, lines)) <= width
+    [row] = [line for line in lines if line.strip().startswith("speccot ") and "×" in line]
+    assert ("(1.47–2.73)" in row) is has_interval
+    assert any("Intervals of the speed-ups do not fit" in line for line in lines) is not has_interval
+
+
 def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: list[str]) -> None:
     latex = compare(tmp_path, *pair, "--format", "latex").stdout
     body = latex[latex.index("\\begin{tabular}") :]
@@ -292,8 +333,43 @@ def test_a_majority_counts_answers_that_the_grader_calls_equal_as_one(tmp_path: 
     same = cells.finished(tmp_path, cells.SPEC, (2,), extracted=("0.5", "\\frac{1}{2}"))
     unlike = cells.finished(tmp_path, cells.VANILLA, (2,), extracted=("0.5", "\\frac{1}{3}"))
     names = load(tmp_path, same, unlike)
-    tied, clear = records(compare(tmp_path, *names, "--maj", "--format", "json"))[1::2]
+    arguments = (*names, "--maj", "--baseline", names[0], "--format", "json")
+    tied, clear = records(compare(tmp_path, *arguments))[1::2]
     assert (tied["metric"], tied["result"], clear["result"]) == ("maj@4", 0.5, 1.0)
+
+
+def test_the_views_of_pass_at_k_and_maj_at_k_agree_with_a_comparison(tmp_path: Path, pair: list[str]) -> None:
+    arguments = ("--k", "2,3,4", "--maj", "--format", "json")
+    compared = {(row["run_id"], row["metric"]): row["result"] for row in records(compare(tmp_path, *pair, *arguments))}
+    with reader(tmp_path / "w.duckdb") as connection:
+        several = connection.execute("SELECT run_id, k, pass_at_k FROM pass_at_k").fetchall()
+        voted = connection.execute("SELECT run_id, k, maj_at_k FROM maj_at_k").fetchall()
+    for run in pair:
+        assert {k for run_id, k, _ in several if run_id == run} == {1, 2, 3, 4}
+        assert [k for run_id, k, _ in voted if run_id == run] == [4]
+    for name, rows in (("pass", several), ("maj", voted)):
+        for run, k, value in rows:
+            metric = f"{name}@{k}" if k > 1 else "pass@1[avg-of-4]"
+            assert value == pytest.approx(compared[run, metric], abs=1e-12)
+
+
+def test_a_vote_in_sql_tells_wrong_answers_apart_by_their_text(tmp_path: Path) -> None:
+    """Two of four are right; ½ in two ways is one answer to the grader, which ties, and two by its text."""
+    [name] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, (2,), extracted=("0.5", " \\frac{1}{2}\n")))
+    with reader(tmp_path / "w.duckdb") as connection:
+        sql = "SELECT run_id, k, n, num_left_out, maj_at_k FROM maj_at_k"
+        assert connection.execute(sql).fetchall() == [(name, 4, 1, 0, 1.0)]
+
+
+def test_a_problem_without_k_graded_samples_is_left_out_and_counted(tmp_path: Path) -> None:
+    folder = cells.finished(tmp_path, cells.SPEC, (4, 2, 0), has_run=lambda problem, sample: problem > 0 or sample < 2)
+    load(tmp_path, folder)
+    with reader(tmp_path / "w.duckdb") as connection:
+        shown = connection.execute(
+            "SELECT k, n, num_left_out, round(pass_at_k, 4) FROM pass_at_k ORDER BY k"
+        ).fetchall()
+        assert shown == [(1, 3, 0, 0.5), (2, 3, 0, 0.6111), (3, 2, 1, 0.5), (4, 2, 1, 0.5)]
+        assert connection.execute("SELECT k, n, num_left_out, maj_at_k FROM maj_at_k").fetchall() == [(4, 2, 1, 0.25)]
 
 
 def test_a_hostile_answer_only_spoils_its_own_vote(tmp_path: Path) -> None:
@@ -307,5 +383,5 @@ def test_a_hostile_answer_only_spoils_its_own_vote(tmp_path: Path) -> None:
 def test_samples_without_an_answer_do_not_vote(tmp_path: Path) -> None:
     names = load(tmp_path, cells.finished(tmp_path, cells.SPEC, (1, 0), wrong="no_answer", extracted=("",)))
     other = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, (0, 0)))
-    rows = records(compare(tmp_path, *names, *other, "--maj", "--format", "json"))
+    rows = records(compare(tmp_path, *names, *other, "--maj", "--baseline", names[0], "--format", "json"))
     assert [row["result"] for row in rows if row["metric"] == "maj@4"] == [0.5, 0.0]

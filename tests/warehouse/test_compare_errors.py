@@ -97,7 +97,7 @@ def test_no_message_suggests_a_command_for_a_missing_folder(tmp_path: Path) -> N
     text = compare(tmp_path, *names).stdout
     empty = f"NOT COMPARED: {names[2]}: none of its 36 samples is finished and graded"
     assert text.startswith(f"{empty}; the run folder has moved: load the run from its new location\n")
-    assert "as not correct; the run folder has moved: load the run from its new location\n" in text
+    assert "as in the run's summary; the run folder has moved: load the run from its new location\n" in text
     assert "python -m jobs" not in text
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from harness.problems.problem import dataset_hash
 from tests.warehouse import runs
 from warehouse.database import reader, rows
 from warehouse.load import load_run
@@ -50,7 +51,8 @@ def test_flips_name_problem_runs_and_samples_and_bring_both_traces(tmp_path: Pat
 def test_runs_over_other_problems_do_not_flip(tmp_path: Path) -> None:
     database = tmp_path / "w.duckdb"
     for number, verdict in enumerate(("correct", "wrong")):
-        folder = runs.create(tmp_path, replace(runs.SPEC, dataset_hash=str(number)))
+        problems = [replace(problem, text=f"{problem.text} {number}") for problem in runs.PROBLEMS]
+        folder = runs.create(tmp_path, replace(runs.SPEC, dataset_hash=dataset_hash(problems)), problems=problems)
         unit = runs.planned(folder)[0]
         runs.write_part(folder, [runs.speculative(unit)])
         runs.write_grades(folder, {unit.sample_id: verdict})

@@ -6,7 +6,7 @@ import pytest
 
 from warehouse.formatting import NOTHING, fixed, number, p_value, percent, signed, span
 from warehouse.markup import aligned, latex, markdown
-from warehouse.report.charts.lines import Line, Place, lines
+from warehouse.report.charts.lines import Line, Lines, Place
 from warehouse.report.facts import Estimate
 
 
@@ -32,12 +32,13 @@ def test_text_is_escaped_and_columns_of_numbers_are_aligned_right() -> None:
 
 
 def test_an_interval_is_limited_to_possible_values() -> None:
-    assert Estimate(0.75, 5, 0.5).clipped(1.0) == (0.25, 1.0)
-    assert Estimate(0.25, 5, 0.5).clipped() == (0.0, 0.75)
-    assert Estimate(0.5, 1, None).clipped() is None
+    assert Estimate(0.75, 5, 0.25, 1.25).clipped(1.0) == (0.25, 1.0)
+    assert Estimate(0.25, 5, -0.25, 0.75).clipped() == (0.0, 0.75)
+    assert Estimate(0.5, 1, None, None).clipped() is None
 
 
 @pytest.mark.parametrize(("low", "num_bands"), [(40.0, 1), (None, 0)])
 def test_a_band_is_drawn_where_positions_have_intervals(low: float | None, num_bands: int) -> None:
     places = [Place(x, 50.0, low, None if low is None else 60.0, "50 %") for x in (1, 2)]
-    assert lines([Line("run", 0, places)], "step", "%", "Acceptance").count("<polygon") == num_bands
+    chart = Lines([Line("run", 0, places)], "step", "%", "Acceptance")
+    assert chart.draw(is_narrow=False).count("<polygon") == num_bands

@@ -13,6 +13,7 @@ from tests.warehouse import runs
 from tests.warehouse.conftest import counts, value
 from warehouse.database import WarehouseOutdated, reader, writer
 from warehouse.load import load_run, main
+from warehouse.schema import SCHEMA_VERSION
 
 
 def contents(database: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -42,7 +43,7 @@ def test_a_rebuilt_database_is_identical(folder: RunFolder, database: Path) -> N
     for run in (second, folder):
         load_run(run, database)
     before = contents(database)
-    assert len(before) == 29
+    assert len(before) == 32
     assert all(before[table] for table in ("step", "timed_sample", "call_total", "rating_total", "option_total"))
     database.unlink()
     assert CliRunner().invoke(main, [str(folder.path.parent)]).exit_code == 1  # the damaged part
@@ -111,7 +112,7 @@ def test_a_database_of_the_previous_schema_is_rebuilt_with_one_line(folder: RunF
     result = CliRunner().invoke(main, [str(folder.path), "--database", str(database)])
     assert result.exit_code == 0, result.output
     assert result.stderr.count("\n") == 1
-    assert "rebuilt with schema 2 from its 2 run folders" in result.stderr
+    assert f"rebuilt with schema {SCHEMA_VERSION} from its 2 run folders" in result.stderr
     assert (counts(database)["run"], counts(database)["step"]) == (2, 6)
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from harness.trace import Call, Candidate, Step, Verdict
+from harness.trace import Call, Candidate, Decision, Step, Verdict
 from jobs.run.spec import Attempt
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
-from warehouse import database
-from warehouse.database import WarehouseBusy, WarehouseError, WarehouseMissing, WarehouseOutdated, reader, writer
+from warehouse import column_comments, database
+from warehouse.database import (
+    Connection,
+    WarehouseBusy,
+    WarehouseError,
+    WarehouseMissing,
+    WarehouseOutdated,
+    reader,
+    writer,
+)
 from warehouse.loading import convert
 
 
@@ -32,17 +42,59 @@ def test_every_table_column_view_and_macro_has_a_comment(loaded: Loaded) -> None
             UNION ALL SELECT view_name FROM duckdb_views() WHERE comment IS NULL AND NOT internal
             UNION ALL SELECT function_name FROM duckdb_functions() WHERE comment IS NULL AND NOT internal
             UNION ALL SELECT table_name || '.' || column_name FROM duckdb_columns()
-                WHERE comment IS NULL AND NOT internal AND table_name IN (SELECT table_name FROM duckdb_tables())
+                WHERE comment IS NULL AND NOT internal
             """
         ).fetchall()
     assert missing == []
 
 
+def commented(connection: Connection) -> list[column_comments.Column]:
+    return [column_comments.Column(*row) for row in connection.execute(column_comments.COLUMNS).fetchall()]
+
+
+def test_every_column_of_numbers_or_times_has_a_unit_in_its_comment(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        numbers = [c for c in commented(connection) if re.match("INTEGER|BIGINT|HUGEINT|DOUBLE|DECIMAL|TIME", c.type)]
+    assert {"step", "pass_at_1", "wide_step", "schema_version"} <= {column.table for column in numbers}
+    assert [c for c in numbers if column_comments.unit_of(c) is None] == []
+    assert [c for c in numbers if str(column_comments.unit_of(c)) not in str(c.comment)] == []
+    shown = {(c.table, c.name): c.comment for c in numbers}
+    assert shown["step", "elapsed_seconds"] == "Active time of the sample until this step was accepted [s]"
+    assert shown["wide_step", "elapsed_seconds"] == shown["step", "elapsed_seconds"]
+    assert shown["call", "submitted_at"] == "When it was submitted (UTC)"
+    assert str(shown["speed_up", "low_95"]).endswith("[ratio]")
+
+
+def test_every_described_column_exists(loaded: Loaded) -> None:
+    with reader(loaded.database) as connection:
+        columns = commented(connection)
+    names, both = {c.name for c in columns}, {f"{c.table}.{c.name}" for c in columns}
+    described = tomllib.loads(column_comments.text())
+    assert set(described["column"]) <= names
+    assert set(described["unit"]) <= names | both
+    assert {f"{view}.{name}" for view, named in described["view"].items() for name in named} <= both
+    assert {*described["shows"], *described["shows"].values()} <= {c.table for c in columns}
+
+
+def test_views_of_another_version_get_their_comments_with_the_next_writer(tmp_path: Path) -> None:
+    path = tmp_path / "w.duckdb"
+    with writer(path) as connection:
+        before = commented(connection)
+        connection.execute("COMMENT ON COLUMN pass_at_1.n IS 'other'; COMMENT ON COLUMN step.num_tokens IS 'Tokens'")
+        connection.execute("UPDATE schema_version SET views_hash = 'other'")
+    with writer(path) as connection:
+        changed = {(c.table, c.name): c.comment for c in set(commented(connection)) - set(before)}
+    assert changed == {(table, "num_tokens"): "Tokens [tokens]" for table in ("step", "wide_step")}
+
+
 def test_every_field_of_a_trace_is_a_column(loaded: Loaded) -> None:
     assert {f.name for f in fields(Candidate)} <= columns(loaded, "candidate")
     assert {f.name for f in fields(Call)} - {"step"} <= columns(loaded, "call")
-    assert {f.name for f in fields(Step)} - {"token_ids", "candidates", "verdict"} <= columns(loaded, "step")
+    assert {f.name for f in fields(Step)} - {"token_ids", "candidates", "verdict", "decision"} <= columns(
+        loaded, "step"
+    )
     assert {f"verdict_{f.name}" for f in fields(Verdict)} <= columns(loaded, "step")
+    assert {f"decision_{f.name}" for f in fields(Decision)} <= columns(loaded, "step")
     assert {f.name for f in fields(Attempt)} == columns(loaded, "attempt")
 
 

@@ -6,13 +6,16 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
+from warehouse.database import reader, rows
 from warehouse.load import load_run
 from warehouse.render import render
+from warehouse.statistics.bounded import accuracy
 from warehouse.summary import UnknownRun, summary
 
 
@@ -37,9 +40,10 @@ def test_a_summary_holds_the_numbers_of_the_views(loaded: Loaded) -> None:
 def test_a_summary_reads_as_one_table(loaded: Loaded) -> None:
     shown = rendered(loaded.database, loaded.speculative.path.name)
     for part in (
-        "pass@1[avg-of-2]",
+        "pass@1[avg-of-2, 5 of 6 samples]",
         "33.33 % ± 33.33",
         "95 % interval ",
+        "33.33 to 50.00 %: if all missing samples are wrong, or all are right",
         "toy: 3 problems × 2 samples = 6",
         "small → large",
         "correct 2, wrong 1, error 1, truncated 1, not_run 1; sum 6",
@@ -63,8 +67,14 @@ def test_one_problem_has_no_standard_error(tmp_path: Path) -> None:
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
     load_run(folder, tmp_path / "w.duckdb")
     shown = rendered(tmp_path / "w.duckdb", folder.path.name)
-    assert "no standard error" in shown
+    assert "– (no sample is finished and graded)" in shown
     assert "NOT GRADED: 2 of 2 samples" in shown
+    runs.write_grades(folder, {unit.sample_id: "correct" for unit in runs.planned(folder)})
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [score] = rows(connection, "SELECT standard_error, low_95, high_95 FROM pass_at_1")
+    interval = accuracy(np.array([1.0]))  # a beta quantile, which needs no spread
+    assert score == {"standard_error": None, "low_95": interval.low, "high_95": 1.0}
 
 
 def test_names_of_models_are_not_markup(tmp_path: Path) -> None:

@@ -51,6 +51,13 @@ def test_errors_and_unfinished_samples_say_so(loaded: Loaded) -> None:
     assert "not finished" in trace(loaded.database, name, "toy/2", "1").output
 
 
+def test_an_unknown_problem_is_answered_with_those_there_are(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = loaded.speculative.path.name
+    assert trace(loaded.database, name, "0", "0").stderr.endswith("there are: toy/0, toy/1, toy/2\n")
+    monkeypatch.setattr("warehouse.trace._MOST_NAMED", 1)
+    assert trace(loaded.database, name, "0", "0").stderr.endswith("there are: toy/0 and 2 more\n")
+
+
 def test_control_characters_and_markup_are_shown_not_obeyed(tmp_path: Path) -> None:
     folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
     hostile = "[bold]no[/bold]\x1b]0;title\x07\r\u2066\n── step 9: by nobody"

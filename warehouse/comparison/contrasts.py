@@ -1,32 +1,33 @@
 """Results of every run, and contrasts of every run with the baseline of its dataset.
 
 One problem is one observation, runs are paired by problem, and Holm's correction covers every test of the table.
-Missing samples are excluded everywhere: a run's own result is over the samples that it has, a difference is over the
-samples that both runs have.
+Missing samples are excluded: a run's own result is over the samples that it has, a difference is over the samples
+that both runs have. Only the claim that a run is not worse counts them, against the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import comb, lcm
+from math import comb
 
 import numpy as np
 
+from warehouse.comparison.baselines import Baseline, choose, empty_message
 from warehouse.comparison.manifests import Difference, differences, is_same_subject, latency_mismatches
-from warehouse.comparison.metrics import Metric, Run, counted, scores
-from warehouse.comparison.outcomes import Outcomes, Pair, paired
+from warehouse.comparison.metrics import Metric, Run, counted, possible_scores, scores
+from warehouse.comparison.outcomes import Outcomes, Pair, paired, shared
 from warehouse.comparison.stopwatches import Definition, Ranking, rankings
 from warehouse.database import WarehouseError
-from warehouse.statistics.intervals import Floats, Interval, accuracy, paired_difference, rerun_standard_error
+from warehouse.statistics import bounded
+from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
 from warehouse.statistics.multiple import holm
-from warehouse.statistics.paired import non_inferiority, sign_flip, stratified
+from warehouse.statistics.paired import sign_flip, stratified
 from warehouse.statistics.power import minimum_detectable_effect
 from warehouse.statistics.ratios import geometric_mean_ratio
+from warehouse.statistics.run_factor import RunFactor, between_runs
 
 ALPHA = 0.05
-_EXACT_WORK = 500_000_000
-"""Operations of the exact permutation distribution above which random flips are drawn instead."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,31 @@ class Contrast:
     p_holm: float
     """p, adjusted for every test of the table."""
     p_non_inferior: float | None
-    """One-sided p-value that the run loses the margin or more; None without interval or with a sample missing."""
+    """One-sided p-value that the run loses the margin or more, with missing samples counted against it; None without
+    interval or below LEAST_COMPLETENESS."""
     margin: float
     minimum_detectable_effect: float | None
 
     @property
     def is_non_inferior(self) -> bool | None:
-        """True if the 95 % interval lies above −margin; None without interval or with a sample missing."""
+        """True if the 95 % interval lies above −margin with missing samples counted against the run, so that it does
+        whatever they turn out to be; None without interval or below LEAST_COMPLETENESS. `difference` leaves missing
+        samples out, so its interval can lie above −margin where this is false (see `is_open_by_missing`)."""
         return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
+
+    @property
+    def is_open_by_missing(self) -> bool:
+        """True if non-inferiority is not shown only because of missing samples: the interval of `difference`, which is
+        over the samples that both runs have, lies above −margin."""
+        low = self.difference.low
+        return self.is_non_inferior is False and low is not None and low > -self.margin
+
+    @property
+    def is_too_small(self) -> bool:
+        """True if non-inferiority is not shown although the run lost less than the margin, and so few problems would
+        not show it even if none differed."""
+        looks_non_inferior = self.difference.estimate > -self.margin and self.is_non_inferior is False
+        return looks_non_inferior and bounded.smallest_margin(self.n) >= self.margin
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,8 @@ class SpeedRatio:
     """None if the ratio is refused or no problem was timed in both runs."""
     unlike: Sequence[str]
     """Reasons why the times are not comparable; with a ratio, the user forced it."""
+    factor: RunFactor | None
+    """The run factor in the ratio's interval; None: the interval holds within these two runs only."""
 
 
 @dataclass(frozen=True)
@@ -115,46 +135,44 @@ class Comparison:
     """One message for each run, or metric of a run, that lacks samples: the reason and the remedy."""
     rankings: Sequence[Ranking] = ()
     """By dataset and definition of latency."""
+    baselines: Sequence[Baseline] = ()
+    """One for each dataset, with the reason for it."""
 
 
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
-    """Compare runs; the baseline of a dataset is the run named `baseline`, else its first run that has a sample.
+    """Compare runs; the baseline of a dataset is the run named `baseline`, else the target alone (see `baselines`).
 
-    Rows that lack too many samples are left out. Raises WarehouseError if fewer than two runs remain, if `baseline` has
-    no samples, if a run shares no problem with its baseline, or if a run has planned too few samples for some k.
+    Rows are by dataset, the baseline's first. Rows that lack too many samples are left out. Raises WarehouseError if
+    fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with its baseline, or if a run
+    has planned too few samples for some k.
     """
-    baselines = {run.summary.dataset: run for run in reversed(runs) if not run.is_empty}
-    baselines |= {run.summary.dataset: run for run in runs if run.run_id == baseline}
+    chosen = choose(runs, baseline)
     rows: list[Row] = []
-    left_out = _empty_run_messages(runs, baselines)
-    empty_baselines = _empty_run_messages(list(baselines.values()), baselines)
-    if empty_baselines:
-        raise WarehouseError(f"the baseline has no samples to compare: {empty_baselines[0]}")
-    for run in runs:
-        if not run.is_empty:
-            run_rows, messages = _rows(run, baselines[run.summary.dataset], settings)
+    left_out = [empty_message(run, chosen, runs) for run in runs if run.is_empty]
+    for dataset, base in chosen.items():
+        members = [run for run in runs if run.summary.dataset == dataset and not run.is_empty]
+        metrics = _metrics(members, settings)
+        for run in sorted(members, key=lambda run: run is not base.run):
+            run_rows, messages = _rows(run, base.run, metrics, settings)
             rows += run_rows
             left_out += messages
-    compared_runs = list({row.run.run_id: row.run for row in rows}.values())
+    compared_runs = {row.run.run_id: row.run for row in rows}
     if len(compared_runs) < 2:
         raise WarehouseError(f"fewer than two runs are left to compare: {'; '.join(left_out)}")
-    unequal = differences([run.manifest for run in compared_runs])
-    return Comparison(_holm_adjusted(rows), unequal, settings, left_out, _rankings(rows, baselines, settings))
+    unequal = differences([run.manifest for run in compared_runs.values()])
+    used = [base for base in chosen.values() if base.run.run_id in compared_runs]
+    ranked = _rankings(rows, {base.dataset: base.run for base in used}, settings)
+    return Comparison(_holm_adjusted(rows), unequal, settings, left_out, ranked, used)
 
 
-def _empty_run_messages(runs: Sequence[Run], baselines: Mapping[str, Run]) -> list[str]:
-    """Return for each run without any sample why it has no row, and which run replaces it if it was the baseline."""
-    first_runs = {run.summary.dataset: run for run in reversed(runs)}
-    messages = []
-    for run in runs:
-        if run.is_empty:
-            dataset = run.summary.dataset
-            baseline = baselines.get(dataset, run)
-            is_replaced = run is first_runs[dataset] and baseline is not run
-            replacement = f", so {baseline.run_id} is the baseline" if is_replaced else ""
-            reason = f"none of its {run.outcomes.num_samples} samples is finished and {run.graded}{replacement}"
-            messages.append(f"{run.run_id}: {reason}; {run.remedy}")
-    return messages
+def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
+    """Return the metrics of the runs of a dataset; the majority is by default over as many samples as all have."""
+    metrics = [Metric("pass@1", 1)]
+    metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
+    if settings.majority:
+        fewest = min(int(run.outcomes.samples.max()) for run in runs)
+        metrics += [Metric("maj@k", k) for k in settings.ks or (fewest,)]
+    return metrics
 
 
 def _rankings(rows: Sequence[Row], baselines: Mapping[str, Run], settings: Settings) -> list[Ranking]:
@@ -164,7 +182,9 @@ def _rankings(rows: Sequence[Row], baselines: Mapping[str, Run], settings: Setti
         refused = {row.run.run_id for row in rows if row.speed and row.speed.unlike and not settings.is_latency_forced}
         runs = {row.run.run_id: row.run for row in rows if row.run.summary.dataset == dataset}
         times = {name: run.times for name, run in runs.items() if run.times is not None and name not in refused}
-        ranked += rankings(dataset, baseline.run_id, times, settings.stopwatches)
+        unlike = {row.run.run_id for row in rows if row.speed and row.speed.unlike}
+        factors = {name: run.factor for name, run in runs.items() if run.factor is not None and name not in unlike}
+        ranked += rankings(dataset, baseline.run_id, times, settings.stopwatches, factors)
     return ranked
 
 
@@ -176,12 +196,8 @@ def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _rows(run: Run, base: Run, settings: Settings) -> tuple[list[Row], list[str]]:
+def _rows(run: Run, base: Run, metrics: Sequence[Metric], settings: Settings) -> tuple[list[Row], list[str]]:
     """Return the rows of a run that has a sample, and a message for each metric that is left out."""
-    metrics = [Metric("pass@1", 1)]
-    metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
-    if settings.majority:
-        metrics += [Metric("maj@k", k) for k in settings.ks or (int(run.outcomes.samples.max()),)]
     pair = None if run is base else _pair(run, base)
     if pair is not None and not pair.n:
         reason = f"no sample is finished and {run.graded} in both this run and {base.run_id}"
@@ -227,21 +243,20 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
         metric.name + (f"[{', '.join(details)}]" if details else ""),
         metric.k,
         own,
-        accuracy(scores(run, own, metric)),
+        bounded.accuracy(scores(run, own, metric)),
         rerun_standard_error(own.correct, own.samples) if is_pass_at_1 else None,
         None if pair is None else _contrast(run, base, pair.holding(metric.k), metric, settings),
-        _speed(run, base, pair, settings) if is_pass_at_1 and pair is not None else None,
+        _speed(run, base, settings) if is_pass_at_1 and pair is not None else None,
     )
 
 
 def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Settings) -> Contrast:
     first, second = scores(run, pair.first, metric), scores(base, pair.second, metric)
-    smallest = 1 / int(max(pair.first.samples.max(), pair.second.samples.max()))
-    difference = paired_difference(first, second, smallest)
+    difference = bounded.paired_difference(first, second)
     is_unfinished = run.is_unfinished or base.is_unfinished
     is_same = metric.kind == "pass@1" and is_same_subject(run.manifest, base.manifest)
-    test, p = _change_test(pair) if is_same else _method_test(pair, first - second, metric, is_unfinished)
-    error, degrees = difference.standard_error, difference.degrees
+    worst = _worst_differences(run, base, metric) if is_unfinished else first - second
+    test, p = _change_test(pair) if is_same else _method_test(pair, first - second, metric)
     return Contrast(
         base.run_id,
         pair.n,
@@ -251,10 +266,16 @@ def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Setting
         test,
         p,
         p,
-        None if is_unfinished else non_inferiority(difference, settings.margin),
+        None if pair.why_refused else bounded.non_inferiority(worst, settings.margin),
         settings.margin,
-        minimum_detectable_effect(error, degrees) if error and degrees else None,
+        minimum_detectable_effect(difference, pair.n),
     )
+
+
+def _worst_differences(run: Run, base: Run, metric: Metric) -> Floats:
+    """Return the differences (n,) if the run's missing samples are wrong and those of the baseline right."""
+    own, other = shared(run.outcomes, base.outcomes)
+    return possible_scores(run, own, metric)[0] - possible_scores(base, other, metric)[1]
 
 
 def _change_test(pair: Pair) -> tuple[str, float]:
@@ -263,25 +284,29 @@ def _change_test(pair: Pair) -> tuple[str, float]:
     return "stratified", stratified(own.correct, own.samples, other.correct, other.samples).p
 
 
-def _method_test(pair: Pair, differences: Floats, metric: Metric, is_unfinished: bool) -> tuple[str, float]:
-    """Return name and p-value of the test which of two methods is better; differences (n,), one per problem."""
-    samples = sorted({int(number) for number in np.concatenate([pair.first.samples, pair.second.samples])})
-    units = None
-    if metric.kind == "pass@1":
-        units = lcm(*samples)
-    elif metric.kind == "pass@k" and (is_unfinished or len(samples) == 1):  # complete runs keep the p of older versions
-        units = lcm(*(comb(number, metric.k) for number in samples))
-    if units is not None and units * int(np.count_nonzero(differences)) ** 2 > _EXACT_WORK:
-        units = None
-    test = {None: "permutation (drawn)", 1: "permutation (McNemar mid-p)"}.get(units, "permutation")
-    return test, sign_flip(differences, units)
+def _method_test(pair: Pair, differences: Floats, metric: Metric) -> tuple[str, float]:
+    """Return name and p-value of the test which of two methods is better; differences (n,), one per problem.
+
+    Where each problem is solved or not (a single sample, or pass@k of k samples), a mean difference of 0 means as many
+    gained as lost problems, which has an exact test.
+    """
+    samples = {int(number) for number in np.concatenate([pair.first.samples, pair.second.samples])}
+    is_yes_or_no = metric.kind != "maj@k" and all(comb(number, metric.k) == 1 for number in samples)
+    if is_yes_or_no:
+        return "permutation (McNemar mid-p)", sign_flip(differences, 1)
+    return bounded.KIND, bounded.which_is_better(differences)
 
 
-def _speed(run: Run, base: Run, pair: Pair, settings: Settings) -> SpeedRatio:
+def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
+    """Return the ratio over the samples that both runs have finished, graded or not, as the view `speed_up` does."""
+    pair = paired(run.outcomes.as_timed(), base.outcomes.as_timed())
     mismatches = latency_mismatches(run.manifest, base.manifest)
     own, other = pair.first.latency_seconds, pair.second.latency_seconds
     is_timed = np.isfinite(own) & np.isfinite(other)
     n = int(is_timed.sum())
     is_refused = bool(mismatches) and not settings.is_latency_forced
-    ratio = None if is_refused or not n else geometric_mean_ratio(other[is_timed], own[is_timed])
-    return SpeedRatio(base.run_id, n, ratio, mismatches)
+    if is_refused or not n:
+        return SpeedRatio(base.run_id, n, None, mismatches, None)
+    factor = None if mismatches else run.factor
+    ratio = between_runs(geometric_mean_ratio(other[is_timed], own[is_timed]), factor)
+    return SpeedRatio(base.run_id, n, ratio, mismatches, factor)

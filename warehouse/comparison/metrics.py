@@ -16,6 +16,7 @@ from warehouse.comparison.stopwatches import Times
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
 from warehouse.statistics.intervals import Floats
+from warehouse.statistics.run_factor import RunFactor
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 from warehouse.summary import RunSummary
 
@@ -36,6 +37,8 @@ class Run:
     """The grader version that the user named; None: each run's newest counts."""
     times: Times | None = None
     """What every paper's definition of latency measures; None if the runs are not ranked by them."""
+    factor: RunFactor | None = None
+    """How much times differ between repeated runs under this run's conditions; None: not known."""
 
     @property
     def run_id(self) -> str:
@@ -115,3 +118,23 @@ def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:
     counted_samples = [set(np.flatnonzero(row).tolist()) for row in outcomes.is_counted]
     cast = [run.votes[name].among(samples) for name, samples in zip(outcomes.problem_ids, counted_samples, strict=True)]
     return np.array([maj_at_k(votes.counts, votes.is_right, votes.abstained, metric.k) for votes in cast])
+
+
+def possible_scores(run: Run, outcomes: Outcomes, metric: Metric) -> tuple[Floats, Floats]:
+    """Return the lowest and the highest scores (n,), one per problem, that the missing samples leave possible.
+
+    outcomes: planned samples of the run. A missing sample may turn out wrong, or right. What it does to a majority
+    depends on its answer, so there a problem with a missing sample may have any score from 0 to 1.
+    """
+    missing = outcomes.is_missing.sum(axis=1)
+    if metric.kind == "maj@k":
+        whole = np.flatnonzero(missing == 0)
+        lowest, highest = np.zeros(len(missing)), np.ones(len(missing))
+        lowest[whole] = highest[whole] = scores(run, outcomes.at(whole), metric)
+        return lowest, highest
+    if metric.kind == "pass@k":
+        ends = [
+            pass_at_k(correct, outcomes.samples, metric.k) for correct in (outcomes.correct, outcomes.correct + missing)
+        ]
+        return ends[0], ends[1]
+    return outcomes.scores, np.asarray((outcomes.correct + missing) / outcomes.samples, dtype=float)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
 from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
-from warehouse.comparison.metrics import Run
-from warehouse.formatting import NOTHING, fixed, p_value, signed, span
+from warehouse.comparison.limits import between_runs, open_by_missing, too_small
+from warehouse.comparison.outcomes import LEAST_COMPLETENESS
+from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, signed, span
 from warehouse.labels import labels
-from warehouse.render import limited, mixed_code, unreadable, weaker_baseline
+from warehouse.render import fallback
+from warehouse.statistics.bounded import smallest_margin
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.power import POWER
 
@@ -34,8 +36,12 @@ HEADERS = (
     "95 %  ",
 )
 """Columns of the printed table; trailing blanks tell equal names apart."""
-_UNEQUAL_LOADS = 1.25
-"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
+UNFINISHED = (
+    "Unfinished: a run of the pair lacks samples. The difference, interval, p, MDE and speed-up are valid only if "
+    "samples are missing at random, which is rarely the case, because long chains finish last. Whether a run is not "
+    f"worse is only assessed with {100 * LEAST_COMPLETENESS:g} % of the planned samples or more, and missing ones then "
+    "count against it."
+)
 _MATTERS = {
     "subject": "compared",
     "accuracy": "affects accuracy",
@@ -54,75 +60,6 @@ _CONTRAST_KEYS = (
     "margin",
     "minimum_detectable_effect",
 )
-
-
-def warnings(comparison: Comparison) -> Iterator[str]:
-    """Yield what limits the validity of the numbers, one line each."""
-    yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
-    runs = {row.run.run_id: row.run for row in comparison.rows}
-    for run in runs.values():
-        summary = run.summary
-        run_warnings = [*limited(summary), *mixed_code(summary), *_missing(run), *unreadable(summary)]
-        run_warnings += weaker_baseline(summary)
-        yield from (f"{run.run_id}: {line}" for line in run_warnings)
-    for row in comparison.rows:
-        contrast, speed = row.contrast, row.speed
-        if contrast is not None:
-            yield from _partial(row, contrast, sum(other.run is row.run for other in comparison.rows))
-        if speed is not None and speed.unlike:
-            warning = "LATENCY FORCED" if speed.ratio else "LATENCY REFUSED"
-            remedy = "" if speed.ratio else " (--force compares anyway)"
-            yield f"{warning}: {row.run.run_id} against {speed.baseline}: {'; '.join(speed.unlike)}{remedy}"
-        if speed is not None and speed.ratio is not None:
-            yield from _loads(row, runs, speed.baseline)
-
-
-def _loads(row: Row, runs: Mapping[str, Run], base: str) -> Iterator[str]:
-    """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
-    summaries = row.run.summary, runs[base].summary
-    own, other = (summary.mean_samples_in_flight for summary in summaries)
-    is_shared = all(summary.concurrency > 1 for summary in summaries)
-    if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
-        yield (
-            f"UNEQUAL LOADS: {row.run.run_id} against {base}: {own:.1f} against {other:.1f} samples in flight on "
-            "average; with fewer, each is faster and fewer end per hour"
-        )
-
-
-def _missing(run: Run) -> Iterator[str]:
-    """Yield which samples a run lacks, and the command that completes it."""
-    summary, total = run.summary, run.outcomes.num_samples
-    treatment = "They are left out here, while the run's summary counts them as not correct"
-    if summary.num_not_run:
-        not_run = f"{summary.num_not_run} of {total} samples have not been run"
-        yield f"INCOMPLETE RUN: {not_run}. {treatment}; {run.completion}"
-    if run.num_ungraded:
-        by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
-        graded = run.graded if run.named_grader else f"graded{by}"
-        remedy = "." if summary.num_not_run and not run.named_grader else f"; {run.remedy}"
-        yield f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but not {graded}. {treatment}{remedy}"
-
-
-def _partial(row: Row, contrast: Contrast, num_metrics: int) -> Iterator[str]:
-    """Yield which planned problems and samples a contrast excludes; once for all metrics where possible."""
-    run, pair, n, is_pass_at_1 = row.run, contrast.pair, contrast.n, row.speed is not None
-    against, metric = f"{run.run_id} against {contrast.baseline}", row.metric.partition("[")[0]
-    shared, num_problems = pair.num_shared_problems, len(run.outcomes.problems)
-    if is_pass_at_1 and shared < num_problems:
-        name = run.run_id if num_metrics > 1 else f"{run.run_id}, {row.metric}"
-        problems = f"the {n} problems" if n == shared else f"{n} of the {shared} problems"
-        yield f"{name}: compared on {problems} it shares with {contrast.baseline}; the run has {num_problems} problems."
-    if is_pass_at_1 and pair.num_missing_samples:
-        where = f", on {n} of {shared} problems" if n < shared else ""
-        yield (
-            f"COMPARED IN PART: {against}: compared on {pair.num_common_samples} of the {pair.num_planned_samples} "
-            f"samples that either run has planned{where}."
-        )
-    if row.k > 1 and n < shared:
-        yield (
-            f"COMPARED IN PART: {against}, {metric}: compared on {n} of {shared} problems, because a problem needs "
-            f"{row.k} samples of each run."
-        )
 
 
 def difference_lines(comparison: Comparison) -> Iterator[str]:
@@ -148,40 +85,59 @@ def _value(name: str, value: str) -> str:
 def legend(comparison: Comparison) -> Iterator[str]:
     """Yield how to read the table, one line per group of columns."""
     kinds = sorted({row.result.kind for row in comparison.rows})
-    tests = sorted({row.contrast.test for row in comparison.rows if row.contrast})
     ratios = sorted({row.speed.ratio.kind for row in comparison.rows if row.speed and row.speed.ratio})
     yield (
         f"95 %: confidence interval over problems ({', '.join(kinds)}). "
         "Re-run SE: standard error of running the same problems again."
     )
-    if tests:
-        yield (
-            "Differences are in percentage points, run minus baseline, paired by problem. "
-            f"Test: {', '.join(tests)}. p (Holm): adjusted for {_count(comparison)}."
-        )
-        yield (
-            f"Non-inferior: the interval lies above −{100 * comparison.settings.margin:g} points. MDE: minimum "
-            f"detectable effect, the smallest true difference detected with {100 * POWER:.0f} % power at "
-            f"p < {ALPHA:g}, unadjusted."
-        )
-    if any(row.contrast is not None and row.contrast.is_unfinished for row in comparison.rows):
-        yield (
-            "Unfinished: a run of the pair lacks samples. The difference, interval, p, MDE and speed-up are valid only "
-            "if samples are missing at random, which is rarely the case, because long chains finish last. "
-            "Non-inferiority is only assessed if both runs are complete."
-        )
+    yield from contrast_legend(comparison)
     if ratios:
         yield (
             "Speed-up: latency of the baseline divided by that of the run, geometric mean over problems "
             f"({', '.join(ratios)})."
         )
+        yield from dict.fromkeys(between_runs(row.speed.factor) for row in comparison.rows if row.speed)
         if any(row.run.summary.concurrency > 1 for row in comparison.rows):
             yield "Several samples in flight shared the engines, so latencies include the load of the other samples."
+    yield from fallback_lines(comparison)
 
 
-def _count(comparison: Comparison) -> str:
-    num_tests = sum(row.contrast is not None for row in comparison.rows)
-    return counted(num_tests, "test")
+def fallback_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the fallback rates of the runs in which anything was decided about drafts, in one line."""
+    summaries = {row.run.run_id: row.run.summary for row in comparison.rows}
+    rates = {run_id: fallback(summary) for run_id, summary in summaries.items() if summary.num_decisions}
+    if rates:
+        shown = "; ".join(f"{name} {rates[run_id]}" for run_id, name in names(comparison).items() if run_id in rates)
+        yield f"Fallback, decisions that refused every draft: {shown}."
+
+
+def contrast_legend(comparison: Comparison) -> Iterator[str]:
+    """Yield how to read the cells of `contrast_cells`; nothing if no run is compared with a baseline."""
+    contrasts = [row.contrast for row in comparison.rows if row.contrast]
+    if not contrasts:
+        return
+    tests = sorted({contrast.test for contrast in contrasts})
+    differences = sorted({contrast.difference.kind for contrast in contrasts})
+    yield (
+        "Differences are in percentage points, run minus baseline, paired by problem. "
+        f"Their interval: {', '.join(differences)}, which holds if a few problems carry the difference. "
+        f"Test: {', '.join(tests)}. p (Holm): adjusted for {counted(len(contrasts), 'test')}."
+    )
+    yield (
+        f"Non-inferior: the interval lies above −{100 * comparison.settings.margin:g} points. MDE: minimum "
+        f"detectable effect, the smallest true difference detected with {100 * POWER:.0f} % power at "
+        f"p < {ALPHA:g}, unadjusted."
+    )
+    yield from open_by_missing(comparison)
+    yield from too_small(comparison)
+    if any(contrast.is_unfinished for contrast in contrasts):
+        yield UNFINISHED
+
+
+def baseline_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield for each dataset which run is its baseline, and why."""
+    for base in comparison.baselines:
+        yield f"Baseline of {base.dataset}: {base.run.run_id}, because {base.why}."
 
 
 def names(comparison: Comparison) -> dict[str, str]:
@@ -200,24 +156,35 @@ def cells(row: Row, name: str) -> list[str]:
         fixed(result.estimate, 2, 100),
         span(result.low, result.high, 1, 100),
         fixed(row.rerun_standard_error, 2, 100),
-        *_contrast_cells(row.contrast),
+        *contrast_cells(row.contrast),
         *_speed_cells(row.speed),
     ]
 
 
-def _contrast_cells(contrast: Contrast | None) -> list[str]:
+def contrast_cells(contrast: Contrast | None) -> list[str]:
+    """Return the cells of a contrast, from `difference` to `MDE` in HEADERS."""
     if contrast is None:
         return ["baseline", *[NOTHING] * 5]
     difference, effect = contrast.difference, contrast.minimum_detectable_effect
-    verdict = {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
     return [
         signed(100 * difference.estimate, 2),
         span(difference.low, difference.high, 1, 100),
         p_value(contrast.p),
         p_value(contrast.p_holm),
-        "unfinished" if contrast.is_unfinished else verdict,
+        verdict(contrast),
         "over 100" if effect is not None and effect > 1 else fixed(effect, 1, 100),
     ]
+
+
+def verdict(contrast: Contrast) -> str:
+    """Return the cell that says whether the run is not worse, or why that is not asked or not shown."""
+    if contrast.pair.why_refused:
+        return f"unfinished ({floored_percent(contrast.pair.completeness)} %)"
+    if contrast.is_open_by_missing:
+        return f"not shown ({contrast.pair.num_missing_samples} missing)"
+    if contrast.is_too_small:
+        return "n too small"
+    return {True: "yes", False: "not shown", None: NOTHING}[contrast.is_non_inferior]
 
 
 def _speed_cells(speed: SpeedRatio | None) -> list[str]:
@@ -226,7 +193,8 @@ def _speed_cells(speed: SpeedRatio | None) -> list[str]:
     if speed.ratio is None:
         return ["refused" if speed.unlike else "not timed", NOTHING]
     mark = "!" if speed.unlike else ""
-    return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2)]
+    within = " within these runs" if speed.factor is None and speed.ratio.low is not None else ""
+    return [f"{fixed(speed.ratio.estimate, 2)}×{mark}", span(speed.ratio.low, speed.ratio.high, 2) + within]
 
 
 def record(row: Row) -> dict[str, Cell]:
@@ -263,6 +231,15 @@ def record(row: Row) -> dict[str, Cell]:
         "num_common_samples": pair.num_common_samples if pair else None,
         "num_missing_samples": pair.num_missing_samples if pair else None,
         "is_unfinished": contrast.is_unfinished if contrast else None,
+        "smallest_margin": smallest_margin(contrast.n) if contrast else None,
+        "run_factor_standard_deviation": speed.factor.standard_deviation if speed and speed.factor else None,
+        "run_factor_degrees": speed.factor.degrees if speed and speed.factor else None,
+        "num_decisions": summary.num_decisions,
+        "num_refused": summary.num_refused,
+        "fallback_rate": summary.fallback_rate,
+        "decision_kinds": ", ".join(summary.decision_kinds) or None,
+        "completeness": pair.completeness if pair else None,
+        "non_inferiority_refused": contrast.pair.why_refused if contrast else None,
     }
 
 

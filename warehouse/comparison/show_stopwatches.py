@@ -73,12 +73,20 @@ def legend(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
         return
     speed_ups = [run.speed_up for ranking in rankings for run in ranking.ranked if run.speed_up]
     kinds = ", ".join(sorted({ratio.kind for ratio in speed_ups if ratio.low is not None}))
+    has_factor = {ratio.kind.endswith("run factor") for ratio in speed_ups if ratio.low is not None}
+    covered = {
+        frozenset({True}): "and they cover the run factor",
+        frozenset({True, False}): "and those with a run factor cover it; the others hold within these runs",
+    }.get(
+        frozenset(has_factor), "and they hold within these runs: what differs from one run to the next is not in them"
+    )
     counts = ", ".join(str(n) for n in sorted({ranking.n for ranking in rankings if ranking.n}))
     yield (
         "Stopwatches: speed by each paper's definition, #1 is the fastest. Speed-up: against the baseline, above 1 is "
         f"faster; the ratio of the values over the same {counts} problems, paired by problem"
         f"{f' ({kinds})' if kinds else ''}. With fewer than 40 problems these intervals cover 92 to 94 % "
-        "rather than 95 %. RSD's single clock has no interval."
+        f"rather than 95 %, {covered}. "
+        "RSD's single clock has no interval."
     )
     yield (
         "A flip is significant if neither of its intervals contains 1; intervals are not adjusted for the number of "
@@ -108,7 +116,8 @@ def legend(comparison: Comparison, names: Mapping[str, str]) -> Iterator[str]:
             "Several samples were in flight, so the speeds by which SpecReason's stopwatch multiplies include the load "
             "of other samples, which its author's do not."
         )
-    yield 'Definitions, sources and what each leaves out: python -m warehouse.query "FROM stopwatch".'
+    where = 'python -m warehouse.query --database DATABASE "FROM stopwatch"'
+    yield f"Definitions, sources and what each leaves out: {where}."
 
 
 def _without_value(rankings: Sequence[Ranking]) -> dict[tuple[str, ...], list[str]]:

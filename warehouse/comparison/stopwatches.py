@@ -2,7 +2,9 @@
 
 The views of views/stopwatches.sql hold the definitions, with their sources. A run's value is Σx/Σy over the problems
 that every ranked run has by that definition, so that all runs are ranked on the same problems. It is over the run's own
-timed samples of them; where these are not the same samples in all runs, the ranking says so.
+timed samples of them; where these are not the same samples in all runs, the ranking says so. The intervals of
+speed-ups cover the run factor where it is known, as those of the view `speed_up` do: every definition is made of the
+run's own times.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 from warehouse.database import Connection, rows
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.ratios import Fractions, ratio_of_means
+from warehouse.statistics.run_factor import RunFactor, between_runs
 
 _ROUNDING = 1e-9
 """Share by which a ratio differs from 1 by rounding alone."""
@@ -161,18 +164,36 @@ def read_times(connection: Connection, run_id: str) -> Times:
 
 
 def rankings(
-    dataset: str, baseline: str, times: Mapping[str, Times], definitions: Sequence[Definition]
+    dataset: str,
+    baseline: str,
+    times: Mapping[str, Times],
+    definitions: Sequence[Definition],
+    factors: Mapping[str, RunFactor] | None = None,
 ) -> list[Ranking]:
     """Rank the runs of a dataset by every definition.
 
     times: by run id, in the order of the comparison. A run has no value by a definition that has no time of it, that
     has none for the problems of the runs before it (the baseline is the first), or that adds up other samples than the
-    baseline's.
+    baseline's. factors: the run factor by run id, of the runs that may be compared with the baseline; a run without one
+    has intervals within these runs only.
     """
-    return [_ranking(dataset, baseline, times, definition) for definition in definitions]
+    return [_ranking(dataset, baseline, times, definition, factors or {}) for definition in definitions]
 
 
-def _ranking(dataset: str, baseline: str, times: Mapping[str, Times], definition: Definition) -> Ranking:
+def _factor(runs: set[str], baseline: str, factors: Mapping[str, RunFactor]) -> RunFactor | None:
+    """Return the run factor of the ratio of two runs: the run's own against the baseline, else the larger of both."""
+    own = [factors.get(run_id) for run_id in sorted(runs - {baseline})]
+    known = [factor for factor in own if factor is not None]
+    return max(known, key=RunFactor.half_width) if known and len(known) == len(own) else None
+
+
+def _ranking(
+    dataset: str,
+    baseline: str,
+    times: Mapping[str, Times],
+    definition: Definition,
+    factors: Mapping[str, RunFactor],
+) -> Ranking:
     name = definition.stopwatch
     clocks = {run_id: time.clocks[name] for run_id, time in times.items() if name in time.clocks}
     reference = times[baseline if baseline in clocks else next(iter(clocks))].sample_set if clocks else ""
@@ -180,11 +201,14 @@ def _ranking(dataset: str, baseline: str, times: Mapping[str, Times], definition
     own, problems = _fractions(_addable(definition, baseline, times), baseline)
     values = clocks or {run_id: float(fractions.x.sum() / fractions.y.sum()) for run_id, fractions in own.items()}
 
+    def paired(of: Mapping[str, Fractions], slow: str, fast: str) -> Interval:
+        return between_runs(ratio_of_means(of[slow], of[fast]), _factor({slow, fast}, baseline, factors))
+
     def speed_up(run_id: str, other: str) -> Interval:
         slow, fast = (run_id, other) if definition.is_rate else (other, run_id)
         if clocks:
             return Interval(values[slow] / values[fast], None, None, None, "none: one clock")
-        return ratio_of_means(own[slow], own[fast])
+        return paired(own, slow, fast)
 
     order = sorted(values, key=lambda run_id: -values[run_id] if definition.is_rate else values[run_id])
     ranked = [
@@ -200,7 +224,7 @@ def _ranking(dataset: str, baseline: str, times: Mapping[str, Times], definition
     flips = []
     for faster, slower in combinations(order, 2):
         if {faster, slower} <= set(measured):
-            before = ratio_of_means(measured[slower], measured[faster])
+            before = paired(measured, slower, faster)
             after = speed_up(faster, slower)
             if before.estimate < 1 - _ROUNDING and after.estimate > 1 + _ROUNDING:
                 flips.append(Flip(faster, slower, after, before))
@@ -241,5 +265,6 @@ def _fractions(
         left = [problem for problem in problems[run_id] if not kept or problem in among]
         if all(sum(problems[member][problem][0] for problem in left) > 0 for member in (*kept, run_id)):
             kept, shared = [*kept, run_id], left
+    shared.sort()  # the order of the view speed_up, whose resamples these are then
     pairs = {run_id: np.array([problems[run_id][problem] for problem in shared]) for run_id in kept}
     return {run_id: Fractions(pair[:, 0], pair[:, 1]) for run_id, pair in pairs.items()}, shared

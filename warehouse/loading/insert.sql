@@ -16,6 +16,8 @@ SELECT unit.run_id, unit.sample_id, unit.problem_id, unit.sample_index, unit.sha
 FROM staged_unit AS unit LEFT JOIN staged_trace AS trace USING (sample_id);
 
 -- peak, weights, total: the verdict's probabilities without a second pass over its options.
+-- A decision that the trace states comes before the verdict's. SpecCoT takes drafts without deciding about them where they
+-- agree or where it asks for no verdict, and SCoT rethinks unasked: only other methods' candidates say that something decided.
 INSERT INTO step BY NAME
 WITH numbered AS (
     -- A map in one row, because a join may hash the traces, which are large.
@@ -34,7 +36,7 @@ WITH numbered AS (
 ), weighed AS (
     SELECT *, list_transform(verdict.logprobs, lambda x: exp(x - peak)) AS weights, list_sum(weights) AS total FROM read
 )
-SELECT run_id, sample_id, step_index, step.author, step.role, step.text, step.num_tokens, step.finish,
+SELECT weighed.run_id, sample_id, step_index, step.author, step.role, step.text, step.num_tokens, step.finish,
     step.elapsed_seconds,
     length(step.text) AS num_characters,
     CASE WHEN contains(step.text, '</think>') THEN length(trim(split_part(step.text, '</think>', -1), E' \n\t\r')) END
@@ -57,8 +59,33 @@ SELECT run_id, sample_id, step_index, step.author, step.role, step.text, step.nu
         THEN list_dot_product(weights, try_cast(verdict.options AS DOUBLE[])) / total END AS verdict_expected_score,
     CASE WHEN verdict.kind = 'choice' THEN list_sum(weights[:num_offered]) / total END
         AS verdict_acceptance_probability,
-    verdict.accepted AS verdict_accepted
-FROM weighed;
+    verdict.accepted AS verdict_accepted,
+    CASE
+        WHEN step.decision.kind IS NOT NULL THEN step.decision.kind
+        WHEN verdict.kind IS NOT NULL THEN verdict.kind
+        WHEN step.role IN ('draft', 'fallback') AND len(step.candidates) > 0 AND rule.method NOT IN ('speccot', 'scot')
+            THEN 'unstated'
+    END AS decision_kind,
+    if_finite(CASE
+        WHEN step.decision.kind IS NOT NULL THEN step.decision.value
+        WHEN verdict.kind = 'score' THEN verdict.score
+        ELSE verdict_acceptance_probability
+    END) AS decision_value,
+    if_finite(CASE
+        WHEN step.decision.kind IS NOT NULL THEN step.decision.threshold
+        WHEN verdict.kind = 'score' THEN least(9, greatest(0, rule.threshold + rule.slope * step_index))
+    END) AS decision_threshold,
+    CASE WHEN decision_kind IS NOT NULL THEN coalesce(step.decision.accepts_below, false) END AS decision_accepts_below,
+    CASE
+        WHEN step.decision.kind IS NOT NULL THEN coalesce(step.decision.accepted, false)
+        WHEN verdict.kind IS NOT NULL THEN verdict.accepted
+        WHEN decision_kind IS NOT NULL THEN list_bool_or(list_transform(step.candidates, lambda candidate: candidate.accepted))
+    END AS decision_accepted
+FROM weighed CROSS JOIN (
+    SELECT method, try_cast(json_extract_string(params, '$.threshold') AS DOUBLE) AS threshold,
+        coalesce(try_cast(json_extract_string(params, '$.threshold_slope') AS DOUBLE), 0) AS slope
+    FROM staged_run
+) AS rule;
 
 INSERT INTO candidate BY NAME
 WITH numbered_step AS (

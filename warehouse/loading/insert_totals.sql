@@ -57,28 +57,36 @@ WHERE sample.run_id = getvariable('loading_run')
 
 INSERT INTO step_total BY NAME
 SELECT run_id, author, role, count(*) AS num_steps, sum(num_tokens) AS num_tokens,
-    count(verdict_kind) AS num_verdicts,
-    count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_refused,
+    count(verdict_kind) AS num_verdicts, count(decision_kind) AS num_decisions,
+    count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_refused,
     exact_sum(verdict_mass) AS option_mass,
     sum(num_wait) AS num_wait, sum(num_but) AS num_but, sum(num_hmm) AS num_hmm
 FROM step WHERE run_id = getvariable('loading_run') GROUP BY run_id, author, role;
 
+INSERT INTO decision_total BY NAME
+SELECT run_id, decision_kind AS kind, count(*) AS num_decisions, count(*) FILTER (NOT decision_accepted) AS num_refused,
+    count(decision_value) AS num_values, min(decision_value) AS lowest_value, median(decision_value) AS median_value,
+    max(decision_value) AS highest_value, min(decision_threshold) AS lowest_threshold,
+    max(decision_threshold) AS highest_threshold, bool_or(decision_accepts_below) AS accepts_below
+FROM step WHERE run_id = getvariable('loading_run') AND decision_kind IS NOT NULL GROUP BY run_id, decision_kind;
+
 INSERT INTO refusal_total BY NAME
 WITH placed AS (
-    SELECT run_id, sample_id, step_index, text, verdict_kind, verdict_accepted,
+    SELECT run_id, sample_id, step_index, text, decision_kind AS kind, verdict_kind, decision_accepted AS accepted,
         lag(text, 1, '') OVER (PARTITION BY sample_id ORDER BY step_index) AS previous,
         regexp_matches(split_part(previous, E'\n\n', -1), '\S') AS is_begun
     FROM step WHERE run_id = getvariable('loading_run')
 ), refused AS (
     SELECT sample_id, step_index, bool_or(trim(candidate.text, E' \n\t') = trim(placed.text, E' \n\t')) AS is_repeated
     FROM placed JOIN (FROM candidate WHERE run_id = getvariable('loading_run')) AS candidate USING (sample_id, step_index)
-    WHERE verdict_kind IS NOT NULL AND NOT verdict_accepted AND candidate.option IS NOT NULL
+    WHERE kind IS NOT NULL AND NOT placed.accepted AND candidate.option IS NOT NULL
     GROUP BY sample_id, step_index
 )
-SELECT run_id, verdict_kind, is_begun, count(*) AS num_verdicts,
-    count(*) FILTER (NOT verdict_accepted) AS num_refused, count(*) FILTER (is_repeated) AS num_repeated
+SELECT run_id, kind, CASE WHEN kind = verdict_kind THEN verdict_kind END AS verdict_kind, is_begun,
+    count(*) FILTER (kind = verdict_kind) AS num_verdicts, count(*) AS num_decisions,
+    count(*) FILTER (NOT accepted) AS num_refused, count(*) FILTER (is_repeated) AS num_repeated
 FROM placed LEFT JOIN refused USING (sample_id, step_index)
-WHERE verdict_kind IS NOT NULL GROUP BY run_id, verdict_kind, is_begun;
+WHERE kind IS NOT NULL GROUP BY ALL;
 
 INSERT INTO sample_answer BY NAME
 WITH ending AS (
@@ -111,24 +119,30 @@ WITH ending AS (
 SELECT counted.*, coalesce(written.seconds, 0) AS seconds
 FROM counted LEFT JOIN written USING (sample_id, author);
 
+-- rating: two decimals of a verdict's number, as ever; three significant digits of any other, whose scale is not known.
 CREATE OR REPLACE TEMP TABLE judged AS
 SELECT step.run_id, step.sample_id, step.step_index, chain.num_steps,
-    1 + (10 * step.step_index) // chain.num_steps AS tenth, verdict_kind, verdict_accepted, verdict_score,
+    1 + (10 * step.step_index) // chain.num_steps AS tenth,
+    decision_kind AS kind, decision_value AS value, decision_threshold AS threshold,
+    decision_accepts_below AS accepts_below, decision_accepted AS accepted, kind IN ('choice', 'score') AS is_verdict,
+    CASE WHEN is_verdict THEN round(value, 2) ELSE rounded(value) END AS rating,
+    CASE WHEN kind = 'score' THEN round(verdict_expected_score, 2) ELSE rating END AS expected_rating,
+    CASE WHEN kind = 'score' THEN verdict_score END AS verdict_score,
     try_cast(verdict_options[verdict_decision + 1] AS DOUBLE) AS digit, verdict_expected_score,
     CASE WHEN json_extract_string(run.params, '$.score') = 'average' THEN verdict_score ELSE verdict_expected_score END
         AS average,
-    try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) AS own_threshold,
-    verdict_acceptance_probability
+    coalesce(try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE), decision_threshold) AS own_threshold
 FROM step
 JOIN run USING (run_id)
 JOIN (
     SELECT sample_id, count(*)::INTEGER AS num_steps FROM step
     WHERE run_id = getvariable('loading_run') GROUP BY sample_id
 ) AS chain USING (sample_id)
-WHERE step.run_id = getvariable('loading_run') AND verdict_kind IS NOT NULL;
+WHERE step.run_id = getvariable('loading_run') AND decision_kind IS NOT NULL;
 
 INSERT INTO position_total BY NAME
-SELECT run_id, step_index, tenth, count(*) AS num_verdicts, count(*) FILTER (verdict_accepted) AS num_accepted
+SELECT run_id, step_index, tenth, count(*) FILTER (is_verdict) AS num_verdicts, count(*) AS num_decisions,
+    count(*) FILTER (accepted) AS num_accepted
 FROM judged GROUP BY run_id, step_index, tenth;
 
 INSERT INTO sample_verdicts BY NAME
@@ -136,70 +150,108 @@ SELECT run_id, sample_id, any_value(num_steps) AS num_steps, count(*) AS num_ver
     exact_sum(verdict_score) / count(*) AS mean_score, min(verdict_score) AS lowest_score,
     any_value(own_threshold) AS own_threshold,
     [
-        first_changed(step_index, verdict_accepted, digit, 0),
-        first_changed(step_index, verdict_accepted, digit, 1),
-        first_changed(step_index, verdict_accepted, digit, 2),
-        first_changed(step_index, verdict_accepted, digit, 3),
-        first_changed(step_index, verdict_accepted, digit, 4),
-        first_changed(step_index, verdict_accepted, digit, 5),
-        first_changed(step_index, verdict_accepted, digit, 6),
-        first_changed(step_index, verdict_accepted, digit, 7),
-        first_changed(step_index, verdict_accepted, digit, 8),
-        first_changed(step_index, verdict_accepted, digit, 9),
-        first_changed(step_index, verdict_accepted, digit, own_threshold)
+        first_changed(step_index, accepted, digit, 0),
+        first_changed(step_index, accepted, digit, 1),
+        first_changed(step_index, accepted, digit, 2),
+        first_changed(step_index, accepted, digit, 3),
+        first_changed(step_index, accepted, digit, 4),
+        first_changed(step_index, accepted, digit, 5),
+        first_changed(step_index, accepted, digit, 6),
+        first_changed(step_index, accepted, digit, 7),
+        first_changed(step_index, accepted, digit, 8),
+        first_changed(step_index, accepted, digit, 9),
+        first_changed(step_index, accepted, digit, own_threshold)
     ] AS greedy_change,
     [
-        first_changed(step_index, verdict_accepted, average, 0),
-        first_changed(step_index, verdict_accepted, average, 0.5),
-        first_changed(step_index, verdict_accepted, average, 1),
-        first_changed(step_index, verdict_accepted, average, 1.5),
-        first_changed(step_index, verdict_accepted, average, 2),
-        first_changed(step_index, verdict_accepted, average, 2.5),
-        first_changed(step_index, verdict_accepted, average, 3),
-        first_changed(step_index, verdict_accepted, average, 3.5),
-        first_changed(step_index, verdict_accepted, average, 4),
-        first_changed(step_index, verdict_accepted, average, 4.5),
-        first_changed(step_index, verdict_accepted, average, 5),
-        first_changed(step_index, verdict_accepted, average, 5.5),
-        first_changed(step_index, verdict_accepted, average, 6),
-        first_changed(step_index, verdict_accepted, average, 6.5),
-        first_changed(step_index, verdict_accepted, average, 7),
-        first_changed(step_index, verdict_accepted, average, 7.5),
-        first_changed(step_index, verdict_accepted, average, 8),
-        first_changed(step_index, verdict_accepted, average, 8.5),
-        first_changed(step_index, verdict_accepted, average, 9),
-        first_changed(step_index, verdict_accepted, average, own_threshold)
+        first_changed(step_index, accepted, average, 0),
+        first_changed(step_index, accepted, average, 0.5),
+        first_changed(step_index, accepted, average, 1),
+        first_changed(step_index, accepted, average, 1.5),
+        first_changed(step_index, accepted, average, 2),
+        first_changed(step_index, accepted, average, 2.5),
+        first_changed(step_index, accepted, average, 3),
+        first_changed(step_index, accepted, average, 3.5),
+        first_changed(step_index, accepted, average, 4),
+        first_changed(step_index, accepted, average, 4.5),
+        first_changed(step_index, accepted, average, 5),
+        first_changed(step_index, accepted, average, 5.5),
+        first_changed(step_index, accepted, average, 6),
+        first_changed(step_index, accepted, average, 6.5),
+        first_changed(step_index, accepted, average, 7),
+        first_changed(step_index, accepted, average, 7.5),
+        first_changed(step_index, accepted, average, 8),
+        first_changed(step_index, accepted, average, 8.5),
+        first_changed(step_index, accepted, average, 9),
+        first_changed(step_index, accepted, average, own_threshold)
     ] AS average_change
-FROM judged WHERE verdict_kind = 'score' AND isfinite(verdict_score) GROUP BY run_id, sample_id;
+FROM judged WHERE kind = 'score' AND isfinite(verdict_score) GROUP BY run_id, sample_id;
+
+INSERT INTO sample_decisions BY NAME
+WITH numbered AS (
+    FROM judged WHERE NOT is_verdict AND value IS NOT NULL
+), used AS (
+    SELECT kind, threshold, row_number() OVER (PARTITION BY kind ORDER BY count(*) DESC, threshold) AS place
+    FROM numbered WHERE threshold IS NOT NULL GROUP BY kind, threshold
+), swept AS (
+    SELECT DISTINCT kind, threshold FROM (
+        SELECT kind, threshold FROM used WHERE place <= 10
+        UNION ALL
+        SELECT kind, unnest(quantile_disc(value, list_transform(range(21), lambda twentieth: twentieth / 20)))
+        FROM numbered GROUP BY kind
+    )
+), changed AS (
+    SELECT run_id, sample_id, kind, swept.threshold,
+        min(CASE WHEN accepted <> CASE WHEN accepts_below THEN value <= swept.threshold ELSE value >= swept.threshold END
+            THEN step_index END) AS step_index
+    FROM numbered JOIN swept USING (kind) GROUP BY ALL
+), replayed AS (
+    SELECT run_id, sample_id, kind, list(threshold ORDER BY threshold) AS thresholds,
+        list(step_index ORDER BY threshold) AS changes
+    FROM changed GROUP BY run_id, sample_id, kind
+), counted AS (
+    SELECT run_id, sample_id, kind, any_value(num_steps) AS num_steps, count(*) AS num_decisions,
+        bool_or(accepts_below) AS accepts_below, list_sum(list_sort(list(value))) / count(*) AS mean_value,
+        CASE WHEN bool_or(accepts_below) THEN max(value) ELSE min(value) END AS worst_value
+    FROM numbered GROUP BY run_id, sample_id, kind
+)
+FROM counted JOIN replayed USING (run_id, sample_id, kind);
+
+CREATE OR REPLACE TEMP TABLE graded_decision AS
+SELECT run_id, grader_version, problem_id, verdict = 'correct' AS is_correct, kind, is_verdict, accepted, accepts_below,
+    tenth, rating, expected_rating
+FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
+WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating);
 
 INSERT INTO rating_total BY NAME
-SELECT run_id, grader_version, verdict = 'correct' AS is_correct, verdict_kind, verdict_accepted AS accepted, tenth,
-    round(coalesce(verdict_score, verdict_acceptance_probability), 2) AS rating,
-    round(coalesce(verdict_expected_score, verdict_acceptance_probability), 2) AS expected_rating,
-    count(*) AS num_verdicts
-FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
-WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating)
-GROUP BY ALL;
+SELECT run_id, grader_version, is_correct, kind, CASE WHEN is_verdict THEN kind END AS verdict_kind, accepted,
+    accepts_below, tenth, rating, expected_rating, count(*) FILTER (is_verdict) AS num_verdicts,
+    count(*) AS num_decisions
+FROM graded_decision GROUP BY ALL;
 
+-- Of a decision that accepts low numbers the negative is rated, so that a higher value always speaks for the draft.
 CREATE OR REPLACE TEMP TABLE rated AS
-WITH rating AS (
-    SELECT run_id, grader_version, problem_id, verdict, verdict_kind,
-        round(coalesce(verdict_score, verdict_acceptance_probability), 2) AS rating,
-        round(coalesce(verdict_expected_score, verdict_acceptance_probability), 2) AS expected_rating
-    FROM judged JOIN graded_sample AS graded USING (run_id, sample_id)
-    WHERE graded.graded AND graded.grader_version IS NOT NULL AND isfinite(rating) AND isfinite(expected_rating)
-), value AS (
-    SELECT run_id, grader_version, problem_id, verdict, verdict_kind,
-        unnest(['verdicts', 'expected ratings']) AS unit, unnest([rating, expected_rating]) AS value
-    FROM rating
+WITH value AS (
+    SELECT run_id, grader_version, problem_id, is_correct, kind,
+        unnest(CASE WHEN is_verdict THEN ['verdicts', 'expected ratings'] ELSE ['decisions'] END) AS unit,
+        unnest(CASE
+            WHEN is_verdict THEN [rating, expected_rating] WHEN accepts_below THEN [-rating] ELSE [rating] END) AS value
+    FROM graded_decision
     UNION ALL
-    SELECT run_id, grader_version, problem_id, verdict, 'score',
-        unnest(['samples, mean score', 'samples, lowest score']), unnest([round(mean_score, 6), lowest_score])
-    FROM sample_verdicts JOIN graded_sample AS graded USING (run_id, sample_id)
-    WHERE run_id = getvariable('loading_run') AND graded.graded AND graded.grader_version IS NOT NULL
+    SELECT run_id, grader_version, problem_id, graded.verdict = 'correct', kind, unnest(units), unnest(numbers)
+    FROM (
+        SELECT run_id, sample_id, 'score' AS kind, ['samples, mean score', 'samples, lowest score'] AS units,
+            [round(mean_score, 6), lowest_score] AS numbers
+        FROM sample_verdicts WHERE run_id = getvariable('loading_run')
+        UNION ALL
+        SELECT run_id, sample_id, kind, ['samples, mean number', 'samples, worst number'],
+            [CASE WHEN accepts_below THEN -rounded(mean_value) ELSE rounded(mean_value) END,
+            CASE WHEN accepts_below THEN -rounded(worst_value) ELSE rounded(worst_value) END]
+        FROM sample_decisions WHERE run_id = getvariable('loading_run')
+    ) JOIN graded_sample AS graded USING (run_id, sample_id)
+    WHERE graded.graded AND graded.grader_version IS NOT NULL
 )
-SELECT run_id, grader_version, verdict_kind, unit, problem_id, value,
-    count(*) FILTER (verdict = 'correct') AS num_correct, count(*) FILTER (verdict <> 'correct') AS num_incorrect
+SELECT run_id, grader_version, kind AS verdict_kind, unit, problem_id, value,
+    count(*) FILTER (is_correct) AS num_correct, count(*) FILTER (NOT is_correct) AS num_incorrect
 FROM value GROUP BY ALL;
 
 INSERT INTO auroc_total BY NAME SELECT * FROM clustered_auroc('rated');
@@ -229,14 +281,23 @@ WITH rule AS (
     FROM rule JOIN graded_sample AS graded USING (sample_id)
     WHERE graded.run_id = getvariable('loading_run') GROUP BY ALL
 )
-SELECT run_id, grader_version, score, threshold, count(*) AS num_problems,
+SELECT problem_replay.run_id, grader_version, score, threshold,
+    coalesce(CASE
+        WHEN score IN ('greedy', 'average') THEN json_extract_string(run.params, '$.score') = score
+            AND try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) = threshold
+        ELSE threshold = single.own_threshold
+    END, false) AS is_own, count(*) AS num_problems,
     count(*) FILTER (num_changed = 0) AS num_exact_problems, sum(num_samples) AS num_samples,
     sum(num_changed) AS num_changed_samples, sum(num_steps) AS num_steps, sum(num_exact_steps) AS num_exact_steps,
     exact_sum(num_unchanged_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_at_least,
     exact_sum((num_unchanged_correct + num_changed_graded) / num_graded) / nullif(count(num_graded), 0)
         AS accuracy_at_most,
     exact_sum(num_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_of_run
-FROM problem_replay GROUP BY run_id, grader_version, score, threshold;
+FROM problem_replay JOIN run USING (run_id) LEFT JOIN (
+    SELECT kind AS score, min(threshold) AS own_threshold FROM judged WHERE NOT is_verdict GROUP BY kind
+    HAVING min(threshold) = max(threshold) AND count(threshold) = count(*)
+) AS single USING (score)
+GROUP BY ALL;
 
 INSERT INTO call_total BY NAME
 SELECT call.run_id, sample.attempt_id, timed.sample_id IS NOT NULL AS is_timed, model, purpose,

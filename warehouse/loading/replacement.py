@@ -103,3 +103,4 @@ def replace_run(connection: Connection, run_id: str) -> None:
 def _delete_run(connection: Connection, run_id: str) -> None:
     for table in run_tables(connection):
         connection.execute(f"DELETE FROM {table} WHERE run_id = $run_id", {"run_id": run_id})
+    connection.execute("DELETE FROM estimate WHERE baseline_run_id = $run_id", {"run_id": run_id})

@@ -31,11 +31,23 @@ class Batch:
     """Samples not run or not graded."""
     emitted_tokens: float | None = None
     """Mean emitted tokens per sample; None unless decoding is greedy."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """Values of `metrics.METRICS` by name, on the metric's scale; one that does not apply has none."""
 
-    @property
+    @cached_property
     def num_samples(self) -> int:
         """Number of planned samples."""
         return int(self.samples.sum())
+
+    @property
+    def missing(self) -> str:
+        """What is missing, in words."""
+        return f"{self.num_missing} of {self.num_samples} samples are not run or not graded"
+
+    @property
+    def completion(self) -> str:
+        """The commands that run and grade what is missing, in words."""
+        return f"python -m jobs resume {self.run_id}; where all has run: python -m jobs finalize {self.run_id}"
 
     @cached_property
     def score(self) -> float:
@@ -57,9 +69,19 @@ class CellNight:
     first: Batch
     reruns: tuple[Batch, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Conditions that may change from outside: devices, packages, engine settings, model files, grader."""
+    """Conditions of accuracy that may change from outside: devices, packages, engine settings, model files, grader."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """Hashes of prompts and problems, which must not change unless intended."""
+    times: Mapping[str, str] = field(default_factory=dict)
+    """Further conditions of times: processor, samples in flight, memory shares."""
+    baseline: str | None = None
+    """The cell whose runs of this night the speed-up refers to: the target alone under the same conditions."""
+    num_baseline_runs: int = 1
+    """Complete runs of that cell in this night."""
+    uncounted: tuple[str, ...] = ()
+    """Phrases that say which runs of this night ran under other conditions than the first and are no re-runs of it."""
+    untimed: tuple[str, ...] = ()
+    """The same for re-runs whose times alone do not count."""
 
     @property
     def is_complete(self) -> bool:
@@ -67,10 +89,27 @@ class CellNight:
         return self.first.num_missing == 0
 
     @property
+    def complete(self) -> list[Batch]:
+        """The runs whose samples all have a grade, the first one first."""
+        return [batch for batch in (self.first, *self.reruns) if batch.num_missing == 0]
+
+    @cached_property
     def together(self) -> Batch:
         """The first run and the complete re-runs, pooled."""
         complete = [batch for batch in self.reruns if batch.num_missing == 0]
-        return pooled([self.first, *complete])
+        return pooled([self.first, *complete]) if complete else self.first
+
+    @property
+    def not_counted(self) -> list[str]:
+        """Phrases that say which runs besides the first confirm nothing, and why."""
+        incomplete = [batch for batch in self.reruns if batch.num_missing]
+        return [
+            *self.uncounted,
+            *(
+                f"re-run {batch.run_id} does not count: it is not finished ({batch.missing}); {batch.completion}"
+                for batch in incomplete
+            ),
+        ]
 
     @property
     def is_confirmed(self) -> bool:
@@ -79,16 +118,18 @@ class CellNight:
 
 
 def pooled(batches: Sequence[Batch]) -> Batch:
-    """Pool several runs of the same problems into one batch."""
+    """Pool several runs of the same problems into one batch, without their metrics."""
     verdicts: dict[str, int] = {}
     for batch in batches:
         for verdict, number in batch.verdicts.items():
             verdicts[verdict] = verdicts.get(verdict, 0) + number
+    tokens = [batch.emitted_tokens for batch in batches if batch.emitted_tokens is not None]
     return Batch(
         batches[0].run_id,
         np.sum([batch.correct for batch in batches], axis=0),
         np.sum([batch.samples for batch in batches], axis=0),
         verdicts,
+        emitted_tokens=sum(tokens) / len(tokens) if tokens else None,
     )
 
 
@@ -100,30 +141,3 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name in names
         if before.get(name) != now.get(name)
     ]
-
-
-def segment(night: CellNight, earlier: Sequence[CellNight]) -> list[CellNight]:
-    """Return the earlier nights with the same environment and inputs as this one, unbroken and oldest first."""
-    unchanged: list[CellNight] = []
-    for before in reversed(earlier):
-        if not (_are_equal(before.environment, night.environment) and _are_equal(before.inputs, night.inputs)):
-            break
-        unchanged.append(before)
-    return unchanged[::-1]
-
-
-def _are_equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    return one is other or one == other  # nights that were read share their conditions; years are compared with years
-
-
-def night_noise(nights: Sequence[CellNight]) -> list[float]:
-    """Return the standard error of each night's pass@1 over re-runs of the same problems.
-
-    With one sample per problem a single night does not tell, so it is estimated from the differences between successive
-    nights.
-    """
-    errors = [night.first.noise for night in nights]
-    if all(error is not None for error in errors):
-        return [float(error) for error in errors if error is not None]
-    steps = np.diff([night.first.score for night in nights])
-    return [float(np.sqrt(np.mean(steps**2) / 2)) if len(steps) else 0.0] * len(nights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from warehouse.nightly.cells import Batch, CellNight, changes
 
@@ -38,10 +38,12 @@ def raised(tonight: Batch, usual: Batch) -> Iterator[str]:
             yield f"{what}: {100 * before:.1f} % → {100 * now:.1f} %"
 
 
-def token_change(tonight: Batch, baseline: list[Batch]) -> str | None:
+def token_change(tonight: Batch, baseline: Collection[Batch]) -> str | None:
     """Return a phrase where greedy decoding emits more or fewer tokens than in the baseline, else None."""
+    if tonight.emitted_tokens is None:
+        return None
     means = [batch.emitted_tokens for batch in baseline if batch.emitted_tokens]
-    if not means or tonight.emitted_tokens is None:
+    if not means:
         return None
     usual = sum(means) / len(means)
     if abs(tonight.emitted_tokens - usual) <= GREEDY_TOKENS * usual:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -12,14 +13,17 @@ import numpy as np
 from warehouse.comparison.manifests import Manifest, read_manifests
 from warehouse.database import Connection, rows
 from warehouse.nightly.cells import Batch, CellNight
+from warehouse.nightly.measures import Times, of_times, read_baselines, read_times, read_totals
+from warehouse.nightly.metrics import METRICS
+from warehouse.nightly.past import TIMES
 
 NIGHT_BEGINS_HOUR = 12
 """UTC hour at which a night begins. Runs that start before and after midnight belong to one night, named by the date of
 its evening. A run whose tag begins with a date belongs to that night, however long it was queued. Where a database has
 such runs (`jobs nightly` makes them), no other run belongs to any night: it was launched in between, for another end.
 """
-Conditions = tuple[dict[str, str], dict[str, str]]
-"""Environment and inputs of a run; runs with equal ones share the object."""
+Conditions = tuple[dict[str, str], dict[str, str], dict[str, str]]
+"""Environment and inputs of a run, and further conditions of its times; runs with equal ones share the object."""
 _DATED = r"\d{4}-\d{2}-\d{2}"
 
 _RUNS = """
@@ -48,6 +52,9 @@ WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
 _INPUTS = ("prompts", "problems")
 _NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")
+_FILES = ("draft files", "target files", "selection adapter")
+"""Part of a run's subject, but what is under a model's name may change."""
+_DEVICES, _PROCESSOR = "devices", "processor"
 
 
 def read_nights(connection: Connection, since: date | None = None) -> list[list[CellNight]]:
@@ -61,6 +68,7 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
     manifests = read_manifests(connection, [str(row["run_id"]) for row in runs])
     is_greedy = any(row["temperature"] == 0 for row in runs)
     tokens = {row["run_id"]: row["emitted_tokens"] for row in (rows(connection, _GREEDY_TOKENS) if is_greedy else [])}
+    measured = _Measured(read_totals(connection), read_times(connection), read_baselines(connection))
     nights: dict[date, dict[str, list[Mapping[str, object]]]] = {}
     for row in runs:
         night = _night(row)
@@ -68,13 +76,23 @@ def read_nights(connection: Connection, since: date | None = None) -> list[list[
             nights.setdefault(night, {}).setdefault(cell_of(row), []).append(
                 row | {"tokens": tokens.get(row["run_id"])}
             )
-    conditions = {run_id: (_environment(manifest), _inputs(manifest)) for run_id, manifest in manifests.items()}
+    conditions = {run_id: _conditions(manifest) for run_id, manifest in manifests.items()}
     shared: dict[str, Conditions] = {}
     conditions = {run_id: shared.setdefault(repr(found), found) for run_id, found in conditions.items()}
-    return [
-        [_cell_night(cell, night, cell_runs, conditions) for cell, cell_runs in cells.items()]
-        for night, cells in sorted(nights.items())
-    ]
+    return [_night_of_cells(night, cells, conditions, measured) for night, cells in sorted(nights.items())]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Metrics by run."""
+
+    totals: Mapping[str, Mapping[str, float]]
+    times: Mapping[str, Times]
+    baselines: Mapping[str, Sequence[str]]
+
+    def of(self, run_id: str, tonight: Mapping[str, str]) -> dict[str, float]:
+        """Return the metrics of a run; `tonight`: the complete runs of its night, with their cells."""
+        return {**self.totals.get(run_id, {}), **of_times(self.times.get(run_id), tonight)}
 
 
 def _night(row: Mapping[str, object]) -> date:
@@ -113,31 +131,94 @@ def cell_of(row: Mapping[str, object]) -> str:
     return f"{dataset} {method}{shown}, {models}, temperature {temperature:g}, top-p {top_p:g}, budget {budget}"
 
 
-def _cell_night(
-    cell: str, night: date, runs: Sequence[Mapping[str, object]], conditions: Mapping[str, Conditions]
-) -> CellNight:
-    first, *others = (_batch(row) for row in runs)
-    of_first = conditions[first.run_id]
-    reruns = [batch for batch in others if conditions[batch.run_id] == of_first]
-    return CellNight(cell, night, first, tuple(reruns), *of_first)
+def _night_of_cells(
+    night: date,
+    cells: Mapping[str, Sequence[Mapping[str, object]]],
+    conditions: Mapping[str, Conditions],
+    measured: _Measured,
+) -> list[CellNight]:
+    """Return the cells of a night, each with the target alone that its speed-up refers to."""
+    tonight = {str(row["run_id"]): cell for cell, runs in cells.items() for row in runs if row["num_missing"] == 0}
+    found = []
+    for cell, unordered in cells.items():
+        runs = sorted(unordered, key=_order)
+        batches = [_batch(row, measured.of(str(row["run_id"]), tonight)) for row in runs]
+        first, of_first = batches[0], conditions[batches[0].run_id]
+        reruns, uncounted, untimed = [], [], []
+        for batch in batches[1:]:
+            of_rerun = conditions[batch.run_id]
+            different = [phrase for i in (0, 1) for phrase in _differences(of_rerun[i], of_first[i])]
+            slower = _differences(of_rerun[2], of_first[2])
+            if different:
+                uncounted.append(f"re-run {batch.run_id} does not count: {', '.join(different)}")
+                continue
+            if slower:
+                untimed.append(f"the times of re-run {batch.run_id} do not count: {', '.join(slower)}")
+            reruns.append(replace(batch, measures=_timeless(batch.measures)) if slower else batch)
+        bases = [base for base in measured.baselines.get(first.run_id, ()) if base in tonight]
+        baseline = tonight[bases[0]] if bases else None
+        found.append(
+            CellNight(
+                cell,
+                night,
+                first,
+                tuple(reruns),
+                *of_first,
+                baseline,
+                max(1, len(bases)),
+                tuple(uncounted),
+                tuple(untimed),
+            )
+        )
+    return found
 
 
-def _environment(manifest: Manifest) -> dict[str, str]:
-    """Return the conditions that affect a result and that the cell does not name, including model files."""
-    names = _affecting_results(manifest) | {"draft files", "target files", "selection adapter"}
-    return {name: manifest.values[name] for name in sorted(names)}
+def _differences(rerun: Mapping[str, str], first: Mapping[str, str]) -> list[str]:
+    """Return one phrase for each condition of a re-run that is not that of the night's first run."""
+    found = []
+    for name in sorted({*rerun, *first}):
+        there, here = rerun.get(name, "none"), first.get(name, "none")
+        if there != here:
+            if name == _DEVICES:
+                found.append(f"it ran on {there}, this night on {here}")
+            else:
+                found.append(f"its {name}: {there}, this night's: {here}")
+    return found
 
 
-def _affecting_results(manifest: Manifest) -> set[str]:
-    matters = ("accuracy", "latency", "accuracy and latency")
-    return {name for name, matter in manifest.matters.items() if matter in matters and name not in _NOT_ENVIRONMENT}
+def _order(row: Mapping[str, object]) -> tuple[bool, datetime]:
+    """Return what the runs of a cell in one night are sorted by: re-runs last, whatever the nodes' clocks say."""
+    began_at = row["began_at"]
+    assert isinstance(began_at, datetime)
+    return _tagged(row) is not None and str(row["tag"]) != str(_tagged(row)), began_at
+
+
+def _timeless(measures: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics without those that need equal conditions of times."""
+    without = {metric.name for metric in METRICS if metric.of == TIMES}
+    return {name: value for name, value in measures.items() if name not in without}
+
+
+def _conditions(manifest: Manifest) -> Conditions:
+    """Return what may change from outside, what must not, and what else times depend on.
+
+    Of the devices only the kinds count, and of a worker with a GPU the processor does not.
+    """
+    matters, values = manifest.matters, manifest.values
+    kinds = ", ".join(sorted({part.rpartition(" × ")[2] for part in values[_DEVICES].split(", ")}))
+    results = {name for name, matter in matters.items() if matter in ("accuracy", "accuracy and latency")}
+    environment = {name: values[name] for name in sorted({*results, *_FILES} - {*_NOT_ENVIRONMENT})} | {_DEVICES: kinds}
+    times = {name: values[name] for name, matter in sorted(matters.items()) if matter == "latency" and name != _DEVICES}
+    if kinds != "cpu":
+        times.pop(_PROCESSOR, None)
+    return environment, _inputs(manifest), times
 
 
 def _inputs(manifest: Manifest) -> dict[str, str]:
     return {name: manifest.values[name] for name in _INPUTS}
 
 
-def _batch(row: Mapping[str, object]) -> Batch:
+def _batch(row: Mapping[str, object], measures: Mapping[str, float]) -> Batch:
     tokens = row["tokens"]
     return Batch(
         str(row["run_id"]),
@@ -146,6 +227,7 @@ def _batch(row: Mapping[str, object]) -> Batch:
         json.loads(str(row["verdicts"])),
         int(str(row["num_missing"])),
         None if tokens is None else float(str(tokens)),
+        measures,
     )
 
 

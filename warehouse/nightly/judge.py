@@ -3,43 +3,33 @@
 Every cell is screened against the earlier nights of its segment; only suspicious cells are run again, and first run and
 re-run together are tested again. Holm's correction covers all cells of the night, as if each had been run again:
 what is not suspicious cannot be rejected, so the chance of any false alarm in a night stays below the level whatever
-the screen. The test is the one stratified within problems, conditional on tonight and baseline, so that the baseline's
-own error is in it.
+the screen. Accuracy has a test stratified within problems (warehouse.nightly.accuracy), everything else one over nights
+(warehouse.nightly.metrics).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Literal
 
-import numpy as np
-from scipy import special
-
-from warehouse.nightly.cells import Batch, CellNight, changes, night_noise, pooled, segment
-from warehouse.nightly.gates import changed_inputs, raised, token_change
-from warehouse.statistics.changes import change_points
+from warehouse.nightly import accuracy, metrics
+from warehouse.nightly.accuracy import SIDES, Side, Tested
+from warehouse.nightly.cells import CellNight, changes
+from warehouse.nightly.drift import NEWEST, drift
+from warehouse.nightly.gates import changed_inputs, raised
+from warehouse.nightly.metrics import SPEED_UP, TRUNCATED, MetricVerdict
+from warehouse.nightly.night_effects import NightEffects
+from warehouse.nightly.past import ACCURACY, SHORTEST_BASELINE, TIMES, Past, Segment
+from warehouse.nightly.reasons import Verdict, about_accuracy, about_metric, absent, points, untimed
 from warehouse.statistics.multiple import holm
-from warehouse.statistics.paired import stratified
-from warehouse.statistics.power import POWER
+from warehouse.statistics.night_factor import NO_FACTOR, NightFactor
 
-Verdict = Literal["PASS", "WARN", "FAIL", "INCONCLUSIVE"]
 EXIT_CODES: Mapping[Verdict, int] = {"PASS": 0, "FAIL": 1, "WARN": 3, "INCONCLUSIVE": 4}
 """Exit code 2 is reserved for invalid input."""
 _SEVERITY: tuple[Verdict, ...] = ("FAIL", "INCONCLUSIVE", "WARN", "PASS")
-SHORTEST_BASELINE = 3
-"""Number of baseline nights below which a cell is INCONCLUSIVE."""
-SCREEN = 0.05
-"""Largest one-sided p-value that makes a cell suspicious."""
-ALPHA_DROP, ALPHA_RISE = 0.006, 0.001
-"""Family-wise error rates of a night for drops and for improvements; missing a drop costs more."""
-DRIFT_PENALTY = 16.0
-"""Penalty per change point, in squared standard errors of a night; see `statistics.changes`."""
 REMEMBERED_DAYS = 7
 """A cell that ran within this many days and not tonight is reported as missing."""
-Side = Literal["drop", "rise"]
-_SIDES: tuple[Side, Side] = ("drop", "rise")
 
 
 @dataclass(frozen=True)
@@ -62,6 +52,9 @@ class CellVerdict:
     needs_rerun: bool = False
     spoils_baseline: bool = False
     """Whether later nights must not be measured by this one."""
+    metrics: tuple[MetricVerdict, ...] = ()
+    doubtful: frozenset[str] = frozenset()
+    """The quantities whose baseline the night does not enter: they looked suspicious, confirmed or not."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,8 @@ class NightVerdict:
     night: date
     verdict: Verdict
     cells: Sequence[CellVerdict]
+    factors: Mapping[str, NightFactor] = field(default_factory=dict)
+    """What all cells of a night have in common, by quantity; only where there is such a thing."""
 
     @property
     def exit_code(self) -> int:
@@ -83,63 +78,74 @@ class NightVerdict:
         return [cell for cell in self.cells if cell.needs_rerun]
 
 
-@dataclass(frozen=True)
-class _Tested:
-    night: CellNight
-    baseline: list[Batch]
-    usual: Batch
-    """The pooled baseline."""
-    is_suspicious: bool
-    p: Mapping[Side, float]
-    """p-value by side, of the first run and re-runs together; 1 where the side is not suspicious or not run again."""
-
-
-def judge(
-    tonight: Sequence[CellNight],
-    earlier: Mapping[str, Sequence[CellNight]],
-    spoilt: frozenset[tuple[str, date]] = frozenset(),
-    *,
-    seeks_drift: bool = True,
-) -> NightVerdict:
-    """Judge one night.
-
-    tonight: the cells that ran; earlier: by cell, its nights before, oldest first; spoilt: cells and nights that
-    earlier verdicts keep out of baselines. A cell that should have run and did not is INCONCLUSIVE. seeks_drift:
-    whether to look for drift, which takes long after years and spoils no baseline.
-    """
-    opening = {night.cell: _opening(night, earlier.get(night.cell, ()), spoilt) for night in tonight}
-    tested = [result for result in opening.values() if isinstance(result, _Tested)]
-    rejected: dict[Side, dict[str, float]] = {}
-    for side in _SIDES:
-        adjusted = holm([test.p[side] for test in tested])
-        rejected[side] = {test.night.cell: p for test, p in zip(tested, adjusted, strict=True)}
-    cells = [
-        result
-        if isinstance(result, CellVerdict)
-        else _closing(result, rejected, len(tested), _levels(result.night, earlier, spoilt) if seeks_drift else ())
-        for result in opening.values()
-    ]
-    cells += _missing(tonight, earlier)
-    worst = min((_SEVERITY.index(cell.verdict) for cell in cells), default=_SEVERITY.index("INCONCLUSIVE"))
-    return NightVerdict(max(night.night for night in tonight), _SEVERITY[worst], cells)
-
-
 class Ledger:
     """The nights judged so far, which are the baseline of the next one."""
 
     def __init__(self) -> None:
-        self._earlier: dict[str, list[CellNight]] = {}
-        self._spoilt: set[tuple[str, date]] = set()
+        self._past: dict[str, Past] = {}
+        self._effects = NightEffects()
 
     def judge(self, tonight: Sequence[CellNight], *, seeks_drift: bool = True) -> NightVerdict:
-        """Judge the night that follows; `seeks_drift` as in `judge`."""
-        return judge(tonight, self._earlier, frozenset(self._spoilt), seeks_drift=seeks_drift)
+        """Judge the night that follows. A cell that should have run and did not is INCONCLUSIVE.
+
+        seeks_drift: whether to look for drift, which takes long after years and spoils no baseline.
+        """
+        factors = self._effects.factors()
+        pasts = {night.cell: self._past.get(night.cell, Past()) for night in tonight}
+        opening = {night.cell: _opening(night, pasts[night.cell], factors) for night in tonight}
+        tested = [result for result in opening.values() if isinstance(result, Tested)]
+        p: dict[str, dict[Side, float]] = {test.night.cell: {} for test in tested}
+        for side in SIDES:
+            adjusted = holm([test.p[side] for test in tested])
+            for test, value in zip(tested, adjusted, strict=True):
+                p[test.night.cell][side] = value
+        measured = metrics.judged([(test.night, pasts[test.night.cell]) for test in tested], factors)
+        cells = []
+        for cell, result in opening.items():
+            if isinstance(result, CellVerdict):
+                cells.append(result)
+            else:
+                own = pasts[cell].own(result.night)
+                drifted = _drift(result, own, factors) if seeks_drift and own is not None else []
+                of_cell = measured.get(cell, [])
+                further = [*absent(result.night, pasts[cell]), *untimed(result.night, pasts[cell].last, of_cell)]
+                cells.append(_closing(result, p[cell], len(tested), of_cell, [*further, *drifted]))
+        cells = _with_baselines(cells, tonight) + self._missing(tonight)
+        worst = min((_SEVERITY.index(cell.verdict) for cell in cells), default=_SEVERITY.index("INCONCLUSIVE"))
+        return NightVerdict(max(night.night for night in tonight), _SEVERITY[worst], cells, factors)
 
     def keep(self, tonight: Sequence[CellNight], verdict: NightVerdict) -> None:
         """Add a judged night to the history."""
-        self._spoilt |= {(cell.cell, verdict.night) for cell in verdict.cells if cell.spoils_baseline}
+        said = {cell.cell: cell for cell in verdict.cells}
+        pairs = []
         for night in tonight:
-            self._earlier.setdefault(night.cell, []).append(night)
+            past, cell = self._past.setdefault(night.cell, Past()), said[night.cell]
+            before = past.last
+            if before is not None and before.is_complete and night.is_complete and _is_alike(before, night):
+                pairs.append((before, night))
+            past.keep(night, cell.doubtful, is_baseline=not cell.spoils_baseline)
+        self._effects.keep(pairs)
+
+    def _missing(self, tonight: Sequence[CellNight]) -> list[CellVerdict]:
+        now = max(night.night for night in tonight)
+        ran = {night.cell for night in tonight}
+        last = {cell: past.last.night for cell, past in self._past.items() if past.last is not None and cell not in ran}
+        return [
+            CellVerdict(cell, "INCONCLUSIVE", (_did_not_run(now, night),))
+            for cell, night in last.items()
+            if (now - night).days <= REMEMBERED_DAYS
+        ]
+
+
+def _did_not_run(now: date, last: date) -> str:
+    said = (
+        f"did not run; it last ran on {last}: python -m jobs nightly --suite FILE --date {now} launches what is missing"
+    )
+    if (now - last).days < REMEMBERED_DAYS:
+        return said
+    return (
+        f"{said}; this is the last night that says so: after {REMEMBERED_DAYS} days without a run a cell is forgotten"
+    )
 
 
 def replay(nights: Sequence[Sequence[CellNight]]) -> list[NightVerdict]:
@@ -159,124 +165,109 @@ def judge_last(nights: Sequence[Sequence[CellNight]]) -> NightVerdict:
     return ledger.judge(nights[-1])
 
 
-def _opening(
-    night: CellNight, earlier: Sequence[CellNight], spoilt: frozenset[tuple[str, date]]
-) -> CellVerdict | _Tested:
+def _is_alike(one: CellNight, other: CellNight) -> bool:
+    """Return whether two nights of a cell had the same conditions; those that were read share them."""
+    return all(
+        first is second or first == second
+        for first, second in (
+            (one.environment, other.environment),
+            (one.inputs, other.inputs),
+            (one.times, other.times),
+        )
+    )
+
+
+def _opening(night: CellNight, past: Past, factors: Mapping[str, NightFactor]) -> CellVerdict | Tested:
     """Decide what can be decided without the other cells of the night: a verdict, or else a test."""
-    inputs = changed_inputs(night, earlier[-1] if earlier else None)
-    comparable = segment(night, earlier)
-    baseline = [n.first for n in comparable if n.is_complete and (n.cell, n.night) not in spoilt]
-    plain = CellVerdict(night.cell, "INCONCLUSIVE", (), night.first.run_id, len(baseline), night.first.score)
+    own = past.own(night)
+    num_own = len(own.members) if own is not None else 0
+    plain = CellVerdict(night.cell, "INCONCLUSIVE", (), night.first.run_id, num_own, night.first.score)
+    inputs = changed_inputs(night, past.last)
     if inputs:
         reasons = tuple(f"inputs changed: {phrase}; ignore this if it was intended" for phrase in inputs)
         return replace(plain, verdict="FAIL", reasons=reasons)
     if not night.is_complete:
-        missing = f"{night.first.num_missing} of {night.first.num_samples} samples are not run or not graded"
+        missing = f"{night.first.missing}: {night.first.completion}"
         return replace(plain, reasons=(missing,), spoils_baseline=True)
-    if len(baseline) < SHORTEST_BASELINE:
-        last = earlier[-len(comparable) - 1].environment if len(comparable) < len(earlier) else night.environment
-        changed = changes(last, night.environment)
-        reasons = tuple(f"environment changed: {phrase}" for phrase in changed)
-        return replace(plain, reasons=(*reasons, f"{len(baseline)} of {SHORTEST_BASELINE} nights of baseline"))
-    return _test(night, baseline)
-
-
-def _test(night: CellNight, baseline: list[Batch]) -> _Tested:
-    usual = pooled(baseline)
-    screened = _p_values(night.first, usual)
-    suspicious = [side for side in _SIDES if screened[side] <= SCREEN]
-    confirmed: dict[Side, float] = dict.fromkeys(_SIDES, 1.0)
-    if suspicious and night.is_confirmed:
-        together = _p_values(night.together, usual)
-        confirmed |= {side: together[side] for side in suspicious}
-    return _Tested(night, baseline, usual, bool(suspicious), confirmed)
-
-
-def _p_values(batch: Batch, usual: Batch) -> dict[Side, float]:
-    test = stratified(batch.correct, batch.samples, usual.correct, usual.samples)
-    return {"drop": test.p_less, "rise": test.p_greater}
+    reference = past.reference(night, ACCURACY, ACCURACY)
+    if reference is None:
+        before = past.last.environment if past.last is not None else night.environment
+        changed = tuple(f"environment changed: {phrase}" for phrase in changes(before, night.environment))
+        of_baseline = f"{num_own} of {SHORTEST_BASELINE} nights of baseline"
+        return replace(plain, reasons=(*changed, of_baseline, *night.not_counted))
+    return accuracy.against(night, reference, factors.get(ACCURACY, NO_FACTOR))
 
 
 def _closing(
-    tested: _Tested, adjusted: Mapping[Side, Mapping[str, float]], num_tested: int, levels: Sequence[CellNight]
+    tested: Tested,
+    adjusted: Mapping[Side, float],
+    num_tested: int,
+    measured: Sequence[MetricVerdict],
+    further: Sequence[tuple[Verdict, str]],
 ) -> CellVerdict:
     night, usual = tested.night, tested.usual
-    drop, rise = (adjusted[side][night.cell] for side in _SIDES)
-    difference = night.together.score - usual.score
-    reasons: list[tuple[Verdict, str]] = [("FAIL", phrase) for phrase in raised(night.first, usual)]
-    tokens = token_change(night.first, tested.baseline)
-    reasons += [("WARN", tokens)] if tokens else []
-    is_drop = drop <= ALPHA_DROP
-    if is_drop:
-        reasons.append(("FAIL", f"{_points(difference)} against {len(tested.baseline)} nights, confirmed by a re-run"))
-    is_rise = rise <= ALPHA_RISE
-    if is_rise:
-        reasons.append(("WARN", f"{_points(difference)}: too good; leaked answers or a lenient grader?"))
+    drop, rise = (adjusted[side] for side in SIDES)
+    is_drop, is_rise = drop <= accuracy.ALPHA["drop"], rise <= accuracy.ALPHA["rise"]
     needs_rerun = tested.is_suspicious and not night.is_confirmed
-    if needs_rerun:
-        reasons.append(("INCONCLUSIVE", f"{_points(difference)} is suspicious: run the cell again with another seed"))
-    if not is_drop:
-        reasons += [("WARN", phrase) for phrase in _drift(levels)]
+    rates = list(raised(night.first, usual))
+    if any(phrase.startswith(TRUNCATED.name) for phrase in rates):  # the gate has said so, and needs no re-run
+        measured = [metric for metric in measured if metric.metric is not TRUNCATED]
+    reasons = about_accuracy(tested, rates, is_drop=is_drop, is_rise=is_rise, needs_rerun=needs_rerun)
+    for metric in measured:
+        reasons += about_metric(metric)
+    reasons += [("PASS", phrase) for phrase in night.not_counted]
+    if any(metric.needs_rerun and metric.metric.of == TIMES for metric in measured):
+        reasons += [("PASS", phrase) for phrase in night.untimed]
+    reasons += [(kind, phrase) for kind, phrase in further if not (is_drop and kind == "WARN")]
     verdict: Verdict = min((verdict for verdict, _ in reasons), key=_SEVERITY.index, default="PASS")
+    doubtful = {metric.metric.name for metric in measured if metric.is_doubtful}
     return CellVerdict(
         night.cell,
         verdict,
         tuple(phrase for _, phrase in reasons),
         night.first.run_id,
-        len(tested.baseline),
+        tested.num_baseline,
         night.together.score,
         usual.score,
         None if needs_rerun else min(drop, rise),
-        _detectable_drop(night.first, usual, len(tested.baseline), num_tested),
-        needs_rerun,
+        tested.detectable_drop(num_tested),
+        needs_rerun or any(metric.needs_rerun for metric in measured),
         spoils_baseline=verdict == "FAIL" or is_rise,
+        metrics=tuple(measured),
+        doubtful=frozenset(doubtful | ({ACCURACY} if tested.is_doubtful else set())),
     )
 
 
-def _levels(
-    night: CellNight, earlier: Mapping[str, Sequence[CellNight]], spoilt: frozenset[tuple[str, date]]
-) -> list[CellNight]:
-    """Return the nights of a segment that drift is sought in: the baseline and tonight.
-
-    A night that failed was an alarm of its own; left in, it would be a level that each later night is warned of.
-    """
-    before = [n for n in segment(night, earlier.get(night.cell, ())) if (n.cell, n.night) not in spoilt]
-    return [n for n in (*before, night) if n.is_complete]
-
-
-def _drift(complete: Sequence[CellNight]) -> list[str]:
-    """Return a phrase where the scores of these nights have more than one level."""
-    scores = np.array([n.first.score for n in complete])
-    starts = change_points(scores, np.array(night_noise(complete)), DRIFT_PENALTY)
-    if not starts:
-        return []
-    start, before = starts[-1], ([0, *starts])[-2]
-    change = float(scores[start:].mean() - scores[before:start].mean())
-    return [f"drift: {_points(change)} since {complete[start].night}, over {len(complete)} nights"]
-
-
-def _detectable_drop(first: Batch, usual: Batch, num_baseline: int, num_tested: int) -> float | None:
-    """Return the minimum detectable drop of the confirming test, at the level of the smallest p-value under Holm.
-
-    It uses the normal approximation; None where the baseline's noise is unknown.
-    """
-    if usual.noise is None:
-        return None
-    share = usual.samples.mean() / first.samples.mean()
-    error = usual.noise * float(np.sqrt(share * (1 / 2 + 1 / num_baseline)))
-    return float(special.ndtri(POWER) - special.ndtri(ALPHA_DROP / num_tested)) * error
-
-
-def _missing(tonight: Sequence[CellNight], earlier: Mapping[str, Sequence[CellNight]]) -> list[CellVerdict]:
-    now = max(night.night for night in tonight)
-    ran = {night.cell for night in tonight}
-    last = {cell: nights[-1].night for cell, nights in earlier.items() if nights and cell not in ran}
+def _with_baselines(cells: Sequence[CellVerdict], tonight: Sequence[CellNight]) -> list[CellVerdict]:
+    """Return the verdicts, with a re-run asked for also of the cells that suspicious speed-ups refer to."""
+    nights = {night.cell: night for night in tonight}
+    wanted = {
+        nights[cell.cell].baseline
+        for cell in cells
+        if any(metric.metric is SPEED_UP and metric.needs_rerun for metric in cell.metrics)
+    }
+    reason = "the speed-up of another cell is suspicious: run this one, its baseline, again too"
     return [
-        CellVerdict(cell, "INCONCLUSIVE", (f"did not run; it last ran on {night}",))
-        for cell, night in last.items()
-        if (now - night).days <= REMEMBERED_DAYS
+        replace(
+            cell,
+            needs_rerun=True,
+            reasons=(*cell.reasons, reason),
+            verdict=min((cell.verdict, "INCONCLUSIVE"), key=_SEVERITY.index),
+        )
+        if cell.cell in wanted and not cell.needs_rerun and not nights[cell.cell].is_confirmed
+        else cell
+        for cell in cells
     ]
 
 
-def _points(difference: float) -> str:
-    return f"{100 * difference:+.1f} points".replace("-", "−")
+def _drift(tested: Tested, own: Segment, factors: Mapping[str, NightFactor]) -> list[tuple[Verdict, str]]:
+    """Return a phrase where the scores of the segment, without nights that failed, have more than one level."""
+    first = tested.night.first
+    found = drift(
+        [*own.scores, first.score], [*own.noises, first.noise], factors.get(ACCURACY, NO_FACTOR).standard_deviation
+    )
+    if found is None:
+        return []
+    change, start = found
+    since = own.nights[start].night
+    return [("WARN", f"drift: {points(change)} since {since}, over {min(NEWEST, len(own.nights) + 1)} nights")]

@@ -10,6 +10,8 @@ from typing import get_args
 
 import click
 
+from harness.plural import counted
+from warehouse.comparison.contrasts import Settings
 from warehouse.display import printable
 from warehouse.options import (
     WarehouseCommand,
@@ -21,6 +23,7 @@ from warehouse.options import (
     output_option,
     wait_option,
 )
+from warehouse.report.charts.paper import check_installed, write_charts
 from warehouse.report.write import MAX_MEGABYTES, Format, make_report
 
 _BY_ENDING: dict[str, Format] = {".html": "html", ".htm": "html", ".md": "md", ".tex": "latex"}
@@ -39,6 +42,22 @@ _BY_ENDING: dict[str, Format] = {".html": "html", ".htm": "html", ".md": "md", "
     show_default=True,
     help="Size limit of the page. Traces that do not fit are left out, and the page says how many.",
 )
+@click.option(
+    "--figures",
+    "figures_folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write every figure as SVG and PDF, one column of a paper wide, to DIR; without -o and --format nothing else.",
+)
+@click.option("--baseline", metavar="RUN", help="Baseline of the differences.  [default: as warehouse.compare chooses]")
+@click.option(
+    "--margin",
+    "margin_points",
+    type=click.FloatRange(min=0, min_open=True, max=100),
+    default=2.0,
+    show_default=True,
+    help='A run is "not worse" if it is shown to lose fewer percentage points than this.',
+)
 @grader_option()
 @wait_option()
 def main(
@@ -48,6 +67,9 @@ def main(
     database: Path | None,
     title: str | None,
     max_megabytes: float,
+    figures_folder: Path | None,
+    baseline: str | None,
+    margin_points: float,
     grader: str | None,
     wait_seconds: float,
 ) -> None:
@@ -56,19 +78,28 @@ def main(
     HTML is a single page with charts, tables and a trace viewer, which works offline. Markdown and LaTeX contain the
     tables only.
     """
+    if figures_folder is not None:
+        check_installed()
     report = make_report(
         runs,
         database or default_database(runs[0]),
         choose_format(output_format, output, _BY_ENDING, "md", file_only=["html"], is_ending_required=True),
         title=title,
         max_megabytes=max_megabytes,
+        settings=Settings(margin=margin_points / 100),
+        baseline=baseline,
         grader=grader,
         wait_seconds=wait_seconds,
     )
-    if output is None:
-        click.echo(report.content, nl=False)
-    else:
+    if output is not None:
         click.echo(printable(report.write(output)))
+    elif figures_folder is None or output_format is not None:
+        click.echo(report.content, nl=False)
+    if figures_folder is not None:
+        files = write_charts(report.charts, figures_folder)
+        click.echo(
+            printable(f"{figures_folder}: {counted(len(report.charts), 'figure')} in {counted(len(files), 'file')}")
+        )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ def conditions(runs: Sequence[RunFacts]) -> Table:
         )
     )
     columns = ("setting", *(run.label for run in runs))
-    return Table("conditions", "Settings and environment", columns, rows, caption, False, frozenset(differs))
+    title = "Settings and environment"
+    return Table("conditions", title, columns, rows, caption, is_sortable=False, differs=frozenset(differs))
 
 
 def model(run: RunFacts, role: str) -> str:

@@ -1,7 +1,7 @@
 """The data of a report, read from the views: a `RunFacts` per run, and the flips of every pair of runs.
 
-The intervals of rates over verdicts and of means over samples are over problems (one problem is one observation): the
-ratio estimator's standard error, Cochran, Sampling Techniques, section 6.4, with Student's t.
+What figures show is read by the statements of `queries`, which the page has too. Estimates with intervals are rows of
+the table `estimate`, over problems (one problem is one observation).
 """
 
 from __future__ import annotations
@@ -14,49 +14,13 @@ from typing import Any
 
 from warehouse.database import Connection, rows
 from warehouse.labels import labels
+from warehouse.report import queries
 from warehouse.summary import RunSummary, summaries
 
-_RATIO = """
-    sum(x) / sum(y) AS value, count(*) AS n,
-    t_quantile(n - 1) * sqrt(n / (n - 1)
-        * (sum(x * x) - 2 * value * sum(x * y) + value * value * sum(y * y))) / sum(y) AS half_width
-"""
-_SPECULATED = """
-WITH placed AS (
-    SELECT sample_id, step_index, verdict_kind, verdict_accepted,
-        1 + (10 * step_index) // count(*) OVER (PARTITION BY sample_id) AS tenth
-    FROM step WHERE run_id = $run_id
-), verdict AS (
-    SELECT sample.problem_id, placed.* FROM placed
-    JOIN sample ON (sample.run_id, sample.sample_id) = ($run_id, placed.sample_id)
-    WHERE verdict_kind IS NOT NULL
-)"""
-_FALLBACK = f"""{_SPECULATED}, problem_sum AS (
-    SELECT count(*) FILTER (NOT verdict_accepted)::DOUBLE AS x, count(*)::DOUBLE AS y FROM verdict GROUP BY problem_id
-)
-SELECT {_RATIO} FROM problem_sum HAVING sum(y) > 0
-"""
-_ACCEPTANCE = f"""{_SPECULATED}, position AS (
-    SELECT problem_id, verdict_accepted, unnest(['tenth', 'step']) AS axis,
-        unnest([tenth, step_index])::INTEGER AS position
-    FROM verdict
-), problem_sum AS (
-    SELECT axis, position, problem_id, count(*) FILTER (verdict_accepted)::DOUBLE AS x, count(*)::DOUBLE AS y
-    FROM position GROUP BY ALL
-)
-SELECT axis, position, sum(y)::BIGINT AS num_verdicts, {_RATIO} FROM problem_sum
-GROUP BY axis, position ORDER BY axis, position
-"""
-_LATENCY = """
-SELECT avg(latency_seconds) AS value, count(*) AS n,
-    t_quantile(n - 1) * stddev_samp(latency_seconds) / sqrt(n) AS half_width
-FROM problem_speed WHERE run_id = $run_id HAVING count(*) > 0
-"""
-_LATENCY_PARTS = """
-SELECT part, seconds_per_sample FROM latency_split WHERE run_id = $run_id AND seconds_per_sample IS NOT NULL
-"""
 _P95 = "SELECT p95_seconds FROM latency WHERE run_id = $run_id"
-_RERUN = "SELECT rerun_standard_error FROM pass_at_1 WHERE run_id = $run_id"
+_RERUN = """
+SELECT rerun_standard_error FROM counted_estimate WHERE run_id = $run_id AND metric = 'graded_pass_at_1'
+"""
 # An attempt is recorded once its engines are up, so their start-up time is added. Runs of a suite share starts: each
 # counts for the first attempt that used it, of those in the database, so that none is counted twice or lost.
 _COST = """
@@ -92,6 +56,7 @@ SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.de
     (SELECT count(DISTINCT hostname) FROM attempt WHERE attempt.run_id = $run_id) AS num_nodes
 FROM run JOIN run_conditions USING (run_id) WHERE run.run_id = $run_id
 """
+_PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id ORDER BY problem_index"
 _SCORES = """
 SELECT problem_id, content_hash, graded_score AS score FROM problem_score JOIN problem USING (run_id, problem_id)
 WHERE run_id = $run_id AND num_graded > 0
@@ -100,21 +65,12 @@ WHERE run_id = $run_id AND num_graded > 0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95 % t interval over n problems; no interval if n < 2."""
+    """A value with its 95 % interval over n problems; no interval if n < 2."""
 
     value: float
     n: int
-    half_width: float | None
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of the interval."""
-        return None if self.half_width is None else self.value - self.half_width
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of the interval."""
-        return None if self.half_width is None else self.value + self.half_width
+    low: float | None
+    high: float | None
 
     def clipped(self, highest: float = math.inf) -> tuple[float, float] | None:
         """Return both ends of the interval, limited to 0 to `highest`; None without an interval."""
@@ -125,10 +81,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Share of verdicts that accepted a candidate at one position in the chain."""
+    """Share of decisions that accepted a candidate at one position in the chain."""
 
     position: int
-    num_verdicts: int
+    num_decisions: int
     rate: Estimate
 
 
@@ -161,11 +117,15 @@ class RunFacts:
     costs: Sequence[Cost]
     scores: Mapping[tuple[str, str], float]
     """Share of graded samples that are correct, by problem id and content hash."""
+    place: int = 0
+    """Index of the run in the report."""
+    problems: frozenset[tuple[str, str]] = frozenset()
+    """Id and content hash of the planned problems."""
 
     @property
     def is_graded(self) -> bool:
         """True if any sample has a grade; without one, an accuracy of zero is not a result."""
-        return self.summary.graded_pass_at_1 is not None
+        return self.summary.result is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,48 +149,67 @@ class Flips:
 
 def report_facts(connection: Connection, run_ids: Sequence[str]) -> list[RunFacts]:
     """Read the data of runs, in the order of their ids. Raises UnknownRun."""
-    run_summaries = summaries(connection, run_ids)
-    return [_facts(connection, s, label) for s, label in zip(run_summaries, labels(run_summaries), strict=True)]
+    run_summaries, drawn = summaries(connection, run_ids), _Drawn(connection, run_ids)
+    named = zip(run_summaries, labels(run_summaries), strict=True)
+    return [_facts(connection, drawn, summary, label, place) for place, (summary, label) in enumerate(named)]
 
 
 def flips(runs: Sequence[RunFacts]) -> list[Flips]:
-    """Count the flips of every pair of runs over the same problems that share a problem with graded samples."""
+    """Count the flips of every pair of runs that share a problem, by id and content, with graded samples of both."""
     counts = []
     for first, second in itertools.combinations(range(len(runs)), 2):
         own, other = runs[first], runs[second]
         pairs = [(score, other.scores[key]) for key, score in own.scores.items() if key in other.scores]
-        if pairs and own.conditions["dataset_hash"] == other.conditions["dataset_hash"]:
+        if pairs:
             only_first = sum(a > 0.5 > b for a, b in pairs)
             only_second = sum(a < 0.5 < b for a, b in pairs)
             counts.append(Flips(first, second, len(pairs), only_first, only_second))
     return counts
 
 
-def _facts(connection: Connection, summary: RunSummary, label: str) -> RunFacts:
+class _Drawn:
+    """Rows of the statements behind the figures, by run."""
+
+    def __init__(self, connection: Connection, run_ids: Sequence[str]) -> None:
+        def by_run(statement: str) -> dict[str, list[dict[str, Any]]]:
+            read: dict[str, list[dict[str, Any]]] = {run_id: [] for run_id in run_ids}
+            for row in rows(connection, statement, {"run_ids": list(run_ids)}):
+                read[str(row.pop("run_id"))].append(row)
+            return read
+
+        self.fallback = by_run(queries.FALLBACK)
+        self.acceptance = by_run(queries.ACCEPTANCE)
+        self.latency = by_run(queries.LATENCY)
+        self.latency_parts = by_run(queries.LATENCY_PARTS)
+
+
+def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: str, place: int) -> RunFacts:
     def select(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": summary.run_id})
 
-    def estimate(sql: str) -> Estimate | None:
-        estimates = select(sql)
+    def estimate(estimates: Sequence[Mapping[str, Any]]) -> Estimate | None:
         return Estimate(**estimates[0]) if estimates else None
 
+    run_id = summary.run_id
     [conditions] = select(_CONDITIONS)
-    [rerun] = select(_RERUN)
+    rerun = select(_RERUN)
     p95 = select(_P95)
     acceptance: dict[str, list[Acceptance]] = {}
-    for row in select(_ACCEPTANCE):
-        rate = Estimate(row["value"], row["n"], row["half_width"])
-        acceptance.setdefault(row["axis"], []).append(Acceptance(row["position"], row["num_verdicts"], rate))
+    for row in drawn.acceptance[run_id]:
+        rate = Estimate(row["value"], row["n"], row["low"], row["high"])
+        acceptance.setdefault(row["axis"], []).append(Acceptance(row["position"], row["num_decisions"], rate))
     return RunFacts(
         label=label,
         summary=summary,
         conditions=conditions,
-        rerun_standard_error=rerun["rerun_standard_error"],
-        fallback=estimate(_FALLBACK),
-        latency=estimate(_LATENCY),
+        rerun_standard_error=rerun[0]["rerun_standard_error"] if rerun else None,
+        fallback=estimate(drawn.fallback[run_id]),
+        latency=estimate(drawn.latency[run_id]),
         p95_seconds=p95[0]["p95_seconds"] if p95 else None,
-        latency_parts={row["part"]: row["seconds_per_sample"] for row in select(_LATENCY_PARTS)},
+        latency_parts={row["part"]: row["seconds_per_sample"] for row in drawn.latency_parts[run_id]},
         acceptance=acceptance,
         costs=[Cost(**row) for row in select(_COST)],
         scores={(row["problem_id"], row["content_hash"]): row["score"] for row in select(_SCORES)},
+        place=place,
+        problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
     )

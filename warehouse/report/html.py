@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -18,20 +19,25 @@ from harness.plural import counted
 from warehouse.database import Connection
 from warehouse.report.charts import svg
 from warehouse.report.facts import Flips, RunFacts
-from warehouse.report.figures import sections
 from warehouse.report.samples import index, read_samples, viewing_order
+from warehouse.report.section import Section
 from warehouse.report.tables import report_warnings
 from warehouse.report.traces import Chunks, pack, pack_traces
 
 _HERE = Path(__file__).parent
 _KATEX = _HERE / "vendor" / "katex"
-_VIEWER = ("load.js", "math.js", "trace.js", "list.js")
+_VIEWER = ("load.js", "math.js", "trace.js", "list.js", "search.js", "link.js", "copy.js", "tables.js")
 _RESERVE_BYTES = 200_000
 """Room reserved for the page's own text."""
 
 
 def page(
-    connection: Connection, runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, max_bytes: int
+    connection: Connection,
+    runs: Sequence[RunFacts],
+    flips: Sequence[Flips],
+    sections: Sequence[Section],
+    title: str,
+    max_bytes: int,
 ) -> tuple[str, Chunks]:
     """Return the HTML and the traces in it; it stays below max_bytes as long as the page without traces does."""
     samples = read_samples(connection, runs)
@@ -42,7 +48,7 @@ def page(
     chunks = pack_traces(connection, run_ids, samples, viewing_order(samples), room)
     content = index(samples, chunks.places)
     content["runs"] = [{"run_id": run.summary.run_id, "label": run.label} for run in runs]
-    return _rendered(runs, flips, title, pack(content), chunks), chunks
+    return _rendered(runs, flips, sections, title, pack(content), chunks, _options(connection)), chunks
 
 
 def coverage(chunks: Chunks) -> str:
@@ -58,7 +64,15 @@ def coverage(chunks: Chunks) -> str:
     )
 
 
-def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, packed: str, chunks: Chunks) -> str:
+def _rendered(
+    runs: Sequence[RunFacts],
+    flips: Sequence[Flips],
+    sections: Sequence[Section],
+    title: str,
+    packed: str,
+    chunks: Chunks,
+    options: str,
+) -> str:
     scripts = {
         "katex": _katex_script(),
         "viewer": "'use strict';\n" + "\n".join(_asset(f"viewer/{name}") for name in _VIEWER),
@@ -73,16 +87,26 @@ def _rendered(runs: Sequence[RunFacts], flips: Sequence[Flips], title: str, pack
         subtitle=_subtitle(runs),
         runs=runs,
         flips=flips,
-        sections=sections(runs, flips),
+        sections=sections,
         warnings=report_warnings(runs),
         limited=_limited(runs),
         coverage=coverage(chunks),
+        options=options,
         policy=_policy(scripts.values()),
         styles=Markup(_styles()),
         index=packed,
         chunks=chunks.packed,
         **{name: Markup(script) for name, script in scripts.items()},
     )
+
+
+def _options(connection: Connection) -> str:
+    """Return the options of commands for this database: the name of its file, because a page is passed on."""
+    [(path, version)] = connection.execute(
+        "SELECT path, getvariable('grader_version') FROM duckdb_databases() WHERE database_name = current_database()"
+    ).fetchall()
+    grader = f" --grader {quote(version)}" if version else ""
+    return f" --database {quote(Path(path).name)}{grader}"
 
 
 def _subtitle(runs: Sequence[RunFacts]) -> str:

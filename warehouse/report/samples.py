@@ -19,15 +19,15 @@ FROM problem WHERE run_id = $run_id ORDER BY problem_index
 """
 _SAMPLES = """
 WITH stepped AS (
-    SELECT sample_id, count(*) AS num_steps, count(verdict_kind) AS num_verdicts,
-        count(*) FILTER (verdict_kind IS NOT NULL AND NOT verdict_accepted) AS num_rejected,
+    SELECT sample_id, count(*) AS num_steps, count(decision_kind) AS num_decisions,
+        count(*) FILTER (decision_kind IS NOT NULL AND NOT decision_accepted) AS num_rejected,
         sum(num_tokens)::BIGINT AS emitted_tokens
     FROM step WHERE run_id = $run_id GROUP BY sample_id
 ), spent AS (
     SELECT sample_id, sum(output_tokens)::BIGINT AS spent_tokens FROM call WHERE run_id = $run_id GROUP BY sample_id
 )
 SELECT grade.problem_id, grade.sample_index, grade.sample_id, grade.verdict, grade.graded, grade.stop_reason,
-    sample.latency_seconds, coalesce(num_steps, 0) AS num_steps, coalesce(num_verdicts, 0) AS num_verdicts,
+    sample.latency_seconds, coalesce(num_steps, 0) AS num_steps, coalesce(num_decisions, 0) AS num_decisions,
     coalesce(num_rejected, 0) AS num_rejected, coalesce(emitted_tokens, 0) AS emitted_tokens,
     coalesce(spent_tokens, 0) AS spent_tokens
 FROM sample_grade AS grade JOIN sample USING (run_id, sample_id)
@@ -85,7 +85,7 @@ def index(samples: Samples, chunks: dict[tuple[int, int, int], int]) -> dict[str
         "graded",
         "stop_reason",
         "num_steps",
-        "num_verdicts",
+        "num_decisions",
         "num_rejected",
     )
     names = (*columns, "emitted_tokens", "spent_tokens", "latency_seconds", "chunk")

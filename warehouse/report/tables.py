@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from warehouse.formatting import NOTHING, fixed, number, span
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, Flips, RunFacts
+from warehouse.report.problem_sets import other_problems
+from warehouse.report.queries import FLIPS, copyable
 
 INTERVAL = (
-    "Intervals are 95 % confidence intervals over problems: Student's t with a quarter of a solved and a quarter of an "
-    "unsolved problem added, or the Beta posterior if the score of every problem is 0 or 1."
+    "Intervals are 95 % confidence intervals over problems (bounded mean: half an unsolved problem is added for the "
+    "lower end, half a solved one for the upper end)."
 )
 
 
@@ -25,8 +27,12 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str
-    by_run: bool = True
-    """Whether row i is about run i of the report."""
+    places: Sequence[int] = ()
+    """Index in the report of the run that each row is about, whose mark is drawn beside it; empty: none."""
+    is_sortable: bool = True
+    """Whether the page lets its rows be sorted."""
+    sql: str = ""
+    """The statement behind the table, for `warehouse.query`; empty: that of the figure above it, or none."""
     differs: frozenset[int] = frozenset()
     """Indices of the rows that are marked because the runs differ unexpectedly."""
 
@@ -40,7 +46,7 @@ def results(runs: Sequence[RunFacts]) -> Table:
         "pass@1 %",
         "95 % interval",
         "re-run SE",
-        "graded only %",
+        "once complete %",
         "not run",
         "not graded",
     )
@@ -51,21 +57,23 @@ def results(runs: Sequence[RunFacts]) -> Table:
             (
                 limited_label(run),
                 s.dataset,
-                f"{s.n} × {s.k}",
-                fixed(s.pass_at_1, 2, 100) if run.is_graded else NOTHING,
-                span(s.low_95, s.high_95, 1, 100) if run.is_graded else NOTHING,
-                fixed(run.rerun_standard_error, 2, 100) if run.is_graded else NOTHING,
-                fixed(s.graded_pass_at_1, 2, 100),
+                f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.n * s.k})" if s.is_unfinished else ""),
+                fixed(s.result.estimate if s.result else None, 2, 100),
+                span(s.result.low, s.result.high, 1, 100) if s.result else NOTHING,
+                fixed(run.rerun_standard_error, 2, 100),
+                span(s.pass_at_1, s.highest_pass_at_1, 2, 100) if s.result and s.is_unfinished else NOTHING,
                 str(s.num_not_run),
                 str(s.num_ungraded),
             )
         )
     caption = (
-        "pass@1: mean over n problems of the share of their k samples that are correct. Samples that were not run or "
-        f'not graded count as not correct; "graded only" leaves them out. {INTERVAL} Re-run SE: standard error over '
+        "pass@1: mean over n problems of the share of their k samples that are correct, as in summaries and "
+        "comparisons. Samples that were not run or not graded are left out; how many are there is in brackets, and "
+        '"once complete" is what pass@1 becomes if all missing samples are wrong, or all are right. '
+        f"{INTERVAL} Re-run SE: standard error over "
         f"re-runs of the same problems, in percentage points. Grader: {_graders(runs)}."
     )
-    return Table("results", "Results", columns, rows, caption)
+    return Table("results", "Results", columns, rows, caption, range(len(runs)))
 
 
 def efficiency(runs: Sequence[RunFacts]) -> Table:
@@ -74,7 +82,7 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
         "run",
         "fallback %",
         "95 % interval",
-        "verdicts",
+        "decisions",
         "emitted by the draft %",
         "emitted",
         "spent",
@@ -90,7 +98,7 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
                 limited_label(run),
                 fixed(fallback.value if fallback else None, 1, 100),
                 _share_interval(fallback),
-                str(run.summary.num_verdicts) if run.summary.num_verdicts else NOTHING,
+                str(run.summary.num_decisions) if run.summary.num_decisions else NOTHING,
                 fixed(draft, 1, 100),
                 _sum(t.emitted_per_sample for t in tokens.values()),
                 _sum(t.spent_per_sample for t in tokens.values()),
@@ -98,12 +106,12 @@ def efficiency(runs: Sequence[RunFacts]) -> Table:
             )
         )
     caption = (
-        "Fallback: share of the verdicts that rejected every candidate, with a 95 % t interval over problems. Tokens "
-        "are per finished sample. Emitted: tokens of the accepted chain. Spent: all output tokens of all calls, "
-        "including rejected candidates and verdicts. Critical path: tokens that a user waits for, which counts only "
-        "the longest of parallel candidates."
+        "Fallback: share of the decisions (verdicts, or the method's own) that rejected every candidate, with a 95 % "
+        "interval over problems. Tokens are per finished sample. Emitted: tokens of the accepted chain. Spent: all "
+        "output tokens of all calls, including rejected candidates and verdicts. Critical path: tokens that a user "
+        "waits for, which counts only the longest of parallel candidates."
     )
-    return Table("efficiency", "Fallback and tokens", columns, rows, caption)
+    return Table("efficiency", "Fallback and tokens", columns, rows, caption, range(len(runs)))
 
 
 def latency(runs: Sequence[RunFacts]) -> Table:
@@ -137,30 +145,34 @@ def latency(runs: Sequence[RunFacts]) -> Table:
         )
     caption = (
         "Wall time per sample, over samples that finished in one attempt without an error. Mean: mean over problems "
-        "of the mean over their samples, with a 95 % t interval. Median and percentile: over samples. Several samples "
+        "of the mean over their samples, with a 95 % interval. Median and percentile: over samples. Several samples "
         "in flight share the engines, so a sample's time includes waiting for the others: only compare runs with the "
         "same number in flight on the same devices. tokens/s: emitted tokens of a worker divided by its wall time."
     )
-    return Table("latency", "Latency", columns, rows, caption)
+    return Table("latency", "Latency", columns, rows, caption, range(len(runs)))
 
 
 def speed_ups(runs: Sequence[RunFacts]) -> Table | None:
     """Return the table of speed-ups over the target alone; None without a comparable run of it in the report."""
     names = {run.summary.run_id: run.label for run in runs}
+    timed = [
+        (place, run, ratio)
+        for place, run in enumerate(runs)
+        for ratio in run.summary.speed_ups
+        if ratio.baseline_run_id in names
+    ]
     rows = [
         (
             limited_label(run),
             names[ratio.baseline_run_id],
             str(ratio.n),
             fixed(ratio.speed_up, 2),
-            span(ratio.low_95, ratio.high_95, 2),
+            span(ratio.low_95, ratio.high_95, 2) + ("" if ratio.run_factor else " within these runs"),
             fixed(ratio.rate_ratio, 2),
             fixed(ratio.chain_length_ratio, 2),
             "yes" if ratio.same_versions else "NO",
         )
-        for run in runs
-        for ratio in run.summary.speed_ups
-        if ratio.baseline_run_id in names
+        for _, run, ratio in timed
     ]
     if not rows:
         return None
@@ -176,11 +188,13 @@ def speed_ups(runs: Sequence[RunFacts]) -> Table | None:
     )
     caption = (
         "Latency of the target alone divided by the latency of the run: geometric mean over the problems that both "
-        "finished, with a 95 % t interval on logarithms. Above 1 the run is faster. Speed-up = rate ratio / chain "
-        "length ratio. Only runs with the same target, problems, sampling, engine, devices and number in flight are "
-        "compared."
+        "finished, with a 95 % interval (bounded mean of logarithms). It covers how much times differ from one run to "
+        "the next if enough runs were repeated under the same conditions, and otherwise holds within these runs only: "
+        "identical work has come out 17 % apart. Above 1 the run is faster. Speed-up = rate ratio / chain length "
+        "ratio. Only runs with the same target, sampling, engine, devices and number in flight are compared."
     )
-    return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, by_run=False)
+    places = [place for place, _, _ in timed]
+    return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
 
 
 def costs(runs: Sequence[RunFacts]) -> Table:
@@ -216,7 +230,8 @@ def costs(runs: Sequence[RunFacts]) -> Table:
         "last call). A start that runs share counts in full for the first of them. Not included: attempts that "
         "finished no sample, because they leave no record, and time in the scheduler's queue."
     )
-    return Table("cost", "Cost", columns, rows, caption, by_run=False)
+    places = [place for place, run in enumerate(runs) for _ in run.costs]
+    return Table("cost", "Cost", columns, rows, caption, places)
 
 
 def flip_counts(runs: Sequence[RunFacts], flips: Sequence[Flips]) -> Table:
@@ -232,11 +247,11 @@ def flip_counts(runs: Sequence[RunFacts], flips: Sequence[Flips]) -> Table:
     ]
     caption = (
         "A problem is right under a run if more than half of its graded samples are correct, and wrong if fewer than "
-        "half are; exactly half is neither. These are counts, not a test: python -m warehouse.compare tests "
-        "differences between runs."
+        "half are; exactly half is neither. These are counts, not a test: the differences from the baseline are tested."
     )
     columns = ("first / second", "problems in both", "right under the first only", "right under the second only")
-    return Table("flips", "Flips", columns, rows, caption, by_run=False)
+    statement = copyable(FLIPS, [run.summary.run_id for run in runs])
+    return Table("flips", "Flips", columns, rows, caption, sql=statement)
 
 
 def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
@@ -248,7 +263,7 @@ def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
     return [
         line if len(labels) == len(runs) else f"{line} ({', '.join(labels)})"
         for line, labels in labels_by_warning.items()
-    ]
+    ] + other_problems(runs)
 
 
 def limited_label(run: RunFacts) -> str:

@@ -143,6 +143,14 @@ def _key(row: dict[str, Any]) -> Key:
 def _step(row: dict[str, Any]) -> dict[str, Any]:
     step = {name: row[name] for name in ("author", "role", "num_tokens", "finish", "elapsed_seconds")}
     step |= {"text": cut(row["text"]), "candidates": []}
+    if row["decision_kind"] is not None:
+        step["decision"] = {
+            "kind": row["decision_kind"],
+            "value": _rounded(row["decision_value"]),
+            "threshold": _rounded(row["decision_threshold"]),
+            "accepts_below": row["decision_accepts_below"],
+            "accepted": row["decision_accepted"],
+        }
     if row["verdict_kind"] is not None:
         step["verdict"] = {
             "kind": row["verdict_kind"],

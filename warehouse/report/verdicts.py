@@ -23,7 +23,8 @@ def table(runs: Sequence[RunFacts]) -> Table:
         "Every planned sample has exactly one verdict, and the verdicts sum to problems × samples: no problem leaves "
         f"the denominator.{ungraded(runs)}"
     )
-    return Table("verdicts", "Verdicts", ("run", *(kind.replace("_", " ") for kind in kinds), "sum"), rows, caption)
+    columns = ("run", *(kind.replace("_", " ") for kind in kinds), "sum")
+    return Table("verdicts", "Verdicts", columns, rows, caption, range(len(runs)))
 
 
 def ungraded(runs: Sequence[RunFacts]) -> str:

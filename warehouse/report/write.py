@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.outcomes import check_details, resolve
 from warehouse.database import WAIT_SECONDS
 from warehouse.graders import reader_for_grader
 from warehouse.report import text
+from warehouse.report.charts.svg import Chart
+from warehouse.report.differences import read_differences
 from warehouse.report.facts import RunFacts, flips, report_facts
-from warehouse.report.figures import all_tables
+from warehouse.report.figures import all_figures, all_tables, sections
 from warehouse.report.tables import report_warnings
 
 Format = Literal["html", "md", "latex"]
@@ -28,6 +31,8 @@ class Report:
     content: str
     coverage: str
     """Which traces the page contains, or the number of tables, in one line."""
+    charts: Mapping[str, Chart]
+    """By the name of the chart's file without its ending."""
 
     def write(self, path: Path) -> str:
         """Write the report to a file and return one line that describes the file. Raises OSError."""
@@ -42,27 +47,34 @@ def make_report(
     *,
     title: str | None = None,
     max_megabytes: float = MAX_MEGABYTES,
+    settings: Settings | None = None,
+    baseline: str | None = None,
     grader: str | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Report:
     """Make a report on runs of a database.
 
     runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
-    leaves out traces that do not fit. Raises WarehouseError and DatabaseError.
+    leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
+    Raises WarehouseError and DatabaseError.
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
         check_details(connection, run_ids)
         facts = report_facts(connection, run_ids)
         pair_flips, title = flips(facts), title or _title(facts)
+        baseline_id = resolve(connection, baseline) if baseline else None
+        compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
+        contents = sections(facts, pair_flips, compared)
+        charts = {name: chart for figure in all_figures(contents) for name, chart in figure.charts.items()}
         if output_format != "html":
-            tables = all_tables(facts, pair_flips)
+            tables = all_tables(contents)
             content = text.write(title, report_warnings(facts), tables, output_format)
-            return Report(content, f"{len(tables)} tables")
+            return Report(content, f"{len(tables)} tables", charts)
         from warehouse.report.html import coverage, page
 
-        content, chunks = page(connection, facts, pair_flips, title, int(max_megabytes * _MEGABYTE))
-        return Report(content, coverage(chunks))
+        content, chunks = page(connection, facts, pair_flips, contents, title, int(max_megabytes * _MEGABYTE))
+        return Report(content, coverage(chunks), charts)
 
 
 def _title(facts: Sequence[RunFacts]) -> str:

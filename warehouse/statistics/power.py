@@ -1,26 +1,24 @@
-"""Minimum detectable effect: the smallest true difference that a paired test detects with a specified power.
+"""Minimum detectable effect: the smallest true difference that a paired comparison detects with a specified power.
 
-Source: Miller (arXiv 2411.00640), section 5; power of the t test by the noncentral t distribution.
+Source: Miller (arXiv 2411.00640), section 5, with the interval's own half-width in place of a t quantile.
 """
 
 from __future__ import annotations
 
-from scipy import optimize, stats
+from scipy import special
+
+from warehouse.statistics.intervals import Interval
 
 POWER = 0.8
 
 
-def minimum_detectable_effect(standard_error: float, degrees: int, alpha: float = 0.05, power: float = POWER) -> float:
-    """Return the smallest true difference that a two-sided paired t test detects, with the right sign, with `power`.
+def minimum_detectable_effect(difference: Interval, n: int, power: float = POWER) -> float | None:
+    """Return the smallest true difference whose interval excludes 0 with `power`; None without an interval or spread.
 
-    standard_error: that of the mean difference, in the unit of the result. degrees: its degrees of freedom, at least 1.
+    difference: over n problems. The interval of a difference this large is taken to be as wide as this one on its wider
+    side, and the estimate to vary with its standard error.
     """
-    critical = float(stats.t.ppf(1 - alpha / 2, degrees))
-
-    def surplus(effect: float) -> float:
-        return float(stats.nct.sf(critical, degrees, effect)) - power
-
-    high = critical + 1
-    while surplus(high) < 0:
-        high *= 2
-    return float(optimize.brentq(surplus, 0.0, high)) * standard_error
+    if difference.low is None or difference.high is None or not difference.standard_error:
+        return None
+    half_width = max(difference.estimate - difference.low, difference.high - difference.estimate)
+    return half_width + float(special.stdtrit(n - 1, power)) * difference.standard_error

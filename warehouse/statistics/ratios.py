@@ -1,8 +1,7 @@
-"""Ratios of times, paired by problem, with a bootstrap over problems: their geometric mean, and the ratio of the means.
+"""Ratios of times, paired by problem, with their intervals over problems: the geometric mean, and the ratio of means.
 
-Times are skewed and the quantity of interest is a ratio, so everything is computed on logarithms. The bootstrap is the
-studentized one (Efron and Tibshirani, An Introduction to the Bootstrap, section 12.5), because a percentile bootstrap
-is too narrow with few problems.
+Times are skewed and the quantity of interest is a ratio, so everything is computed on logarithms. These intervals hold
+within the two runs; `run_factor.between_runs` adds what differs from one run to the next.
 
 The geometric mean answers how much faster a problem is, the ratio of means how much less time all problems take
 together; published speed-ups are ratios of means.
@@ -15,36 +14,34 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from warehouse.statistics.intervals import Floats, Interval, mean_t
+from warehouse.statistics.bounded import bounded_mean
+from warehouse.statistics.intervals import Floats, Interval
 
 RESAMPLES = 9_999
+OUTLYING_RATIO = 5.0
+"""How far above or below the mean ratio an unseen problem may lie: it loops in one run and not in the other."""
 _CELLS_AT_ONCE = 4_000_000
+_LEAST_SPREAD = 1e-7
+"""Standard errors below this are the rounding of products."""
 
 
-def geometric_mean_ratio(
-    first: Floats, second: Floats, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
+def geometric_mean_ratio(first: Floats, second: Floats, level: float = 0.95) -> Interval:
     """Return the geometric mean of first/second over problems with its interval; first, second (n,), in the same unit.
 
-    Fewer than 5 problems are too few to resample, and ratios that differ only by rounding have no spread to resample:
-    both get the t interval on logarithms. `standard_error` is that of the logarithm. Raises ValueError if a time is not
-    positive.
+    The interval is that of a bounded mean on logarithms (bounded.py): a few outlying problems, which loop in one of the
+    two runs only, move the mean and may all be missing from a small set. It holds for problems whose ratio lies up to
+    OUTLYING_RATIO times above or below the mean, and for those that were seen. `standard_error` is that of the
+    logarithm. Raises ValueError if a time is not positive.
     """
     if np.any(first <= 0) or np.any(second <= 0):
         raise ValueError("a ratio of times needs positive times")
     logs = np.log(first / second)
-    plain = mean_t(logs, level)
-    mean, error = plain.estimate, plain.standard_error
-    ratio = float(np.exp(mean))
-    if error is None or plain.low is None or plain.high is None:
-        return Interval(ratio, None, None, None, plain.kind)
-    low, high, kind = plain.low, plain.high, "t on logarithms"
-    if len(logs) >= 5 and error > 0:
-        pivots = _pivots(logs, resamples, np.random.default_rng(seed))
-        if len(pivots):
-            upper, lower = np.quantile(pivots, [(1 + level) / 2, (1 - level) / 2])
-            low, high, kind = mean - float(upper) * error, mean - float(lower) * error, "studentized bootstrap"
-    return Interval(ratio, float(np.exp(low)), float(np.exp(high)), error, kind)
+    mean, reach = float(np.mean(logs)), float(np.log(OUTLYING_RATIO))
+    found = bounded_mean(logs, min(mean - reach, float(logs.min())), max(mean + reach, float(logs.max())), level)
+    if found.low is None or found.high is None:
+        return Interval(float(np.exp(mean)), None, None, None, found.kind)
+    low, high = float(np.exp(found.low)), float(np.exp(found.high))
+    return Interval(float(np.exp(mean)), low, high, found.standard_error, "bounded mean of logarithms")
 
 
 @dataclass(frozen=True)
@@ -70,9 +67,10 @@ def ratio_of_means(
     The standard error, which is that of the logarithm, is the delta method's (Cochran, Sampling Techniques, 1977,
     section 6.4). The interval is the symmetric studentized bootstrap (Hall, On symmetric bootstrap confidence
     intervals, Journal of the Royal Statistical Society B 50, 1988) on logarithms over whole problems: with few problems
-    of log-normal times it misses less often than the equal-tailed one, at the same width. Fewer than 5 problems, or
-    values that differ only by rounding, get Student's t with n − 1 degrees of freedom. Raises ValueError if a value is
-    not positive.
+    of log-normal times it misses less often than the equal-tailed one, at the same width. It ends where the ratio of no
+    problem lies, seen or up to OUTLYING_RATIO times above or below the mean. Fewer than 5 problems
+    get Student's t with n − 1 degrees of freedom. Values that are proportional but for rounding, which show no spread,
+    get the interval of their geometric mean (`geometric_mean_ratio`). Raises ValueError if a value is not positive.
     """
     sums = np.stack([first.x, first.y, second.x, second.y], axis=1)  # (n, 4)
     if np.any(sums < 0) or np.any(sums.sum(axis=0) <= 0):
@@ -82,14 +80,34 @@ def ratio_of_means(
     ratio = float(np.exp(log))
     if n < 2:
         return Interval(ratio, None, None, None, "none: one problem")
+    if error < _LEAST_SPREAD:
+        alike = geometric_mean_ratio(np.full(n, ratio), np.ones(n), level)
+        return Interval(ratio, alike.low, alike.high, error, alike.kind)
     quantile = float(special.stdtrit(n - 1, (1 + level) / 2))
     low, high, kind = log - quantile * error, log + quantile * error, "t on logarithms"
-    if n >= 5 and error > 1e-12:
-        pivots = _ratio_pivots(sums, log, resamples, np.random.default_rng(seed))
+    if n >= 5:
+        pivots = _ratio_pivots(sums, resamples, np.random.default_rng(seed))
         if len(pivots):
             quantile = float(np.quantile(np.abs(pivots), level))
             low, high, kind = log - quantile * error, log + quantile * error, "symmetric studentized bootstrap"
-    return Interval(ratio, float(np.exp(low)), float(np.exp(high)), error, kind)
+    lowest, highest = _possible(sums, log)
+    return Interval(ratio, float(np.exp(max(low, lowest))), float(np.exp(min(high, highest))), error, kind)
+
+
+def _possible(sums: Floats, log: float) -> tuple[float, float]:
+    """Return between which logarithms the ratio can lie, as it lies between the smallest and the largest of a problem.
+
+    A few problems that take far longer than all others, in one run only, have resamples without them, and the
+    bootstrap's interval then ends anywhere.
+    """
+    reach = float(np.log(OUTLYING_RATIO))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(sums)
+        times, counts = logs[:, 0] - logs[:, 2], logs[:, 3] - logs[:, 1]
+    lowest, highest = float(times.min() + counts.min()), float(times.max() + counts.max())
+    if not np.isfinite(lowest) or not np.isfinite(highest):
+        return -np.inf, np.inf
+    return min(lowest, log - reach), max(highest, log + reach)
 
 
 def _log_ratio(sums: Floats) -> tuple[Floats, Floats]:
@@ -103,25 +121,30 @@ def _log_ratio(sums: Floats) -> tuple[Floats, Floats]:
     return log, error
 
 
-def _ratio_pivots(sums: Floats, log: float, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return (logarithm of a resample − log)/its standard error for each resample that has any spread."""
+def _ratio_pivots(sums: Floats, resamples: int, rng: np.random.Generator) -> Floats:
+    """Return (logarithm of a resample − that of all problems)/its standard error for each resample that has any spread.
+
+    A resample is a number of copies of every problem, and its means and covariances are products of these numbers with
+    the deviations from the means of all problems and their products.
+    """
     n, pivots = len(sums), []
+    deviations = sums / sums.mean(axis=0) - 1
+    first, second = np.triu_indices(4)
+    moments = np.concatenate([deviations, deviations[:, first] * deviations[:, second]], axis=1) / n
+    signs = np.array([1.0, -1.0, -1.0, 1.0])
+    folded = np.where(first == second, 1.0, 2.0) * signs[first] * signs[second]
     batch = max(1, _CELLS_AT_ONCE // (4 * n))
     for start in range(0, resamples, batch):
-        drawn = sums[rng.integers(0, n, size=(min(batch, resamples - start), n))]
-        logs, errors = _log_ratio(drawn)
-        has_spread = np.isfinite(logs) & (errors > 1e-12)
-        pivots.append((logs[has_spread] - log) / errors[has_spread])
-    return np.concatenate(pivots)
-
-
-def _pivots(values: Floats, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return (mean of a resample − mean)/its standard error for each resample that has any spread."""
-    n, mean, pivots = len(values), float(values.mean()), []
-    batch = max(1, _CELLS_AT_ONCE // n)
-    for start in range(0, resamples, batch):
-        drawn = values[rng.integers(0, n, size=(min(batch, resamples - start), n))]
-        errors = drawn.std(axis=1, ddof=1) / n**0.5
-        has_spread = errors > 1e-12
-        pivots.append((drawn.mean(axis=1)[has_spread] - mean) / errors[has_spread])
+        drawn = rng.integers(0, n, size=(min(batch, resamples - start), n))
+        rows = np.arange(len(drawn))[:, None] * n
+        copies = np.bincount((drawn + rows).ravel(), minlength=drawn.size).reshape(drawn.shape)
+        found = copies @ moments
+        shifts, products = found[:, :4], found[:, 4:]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = 1 + shifts
+            logs = np.log(means) @ signs
+            covariances = (products - shifts[:, first] * shifts[:, second]) / (means[:, first] * means[:, second])
+            errors = np.sqrt(np.maximum(covariances @ folded, 0.0) / (n - 1))
+        has_spread = np.isfinite(logs) & np.isfinite(errors) & (errors > _LEAST_SPREAD)
+        pivots.append(logs[has_spread] / errors[has_spread])
     return np.concatenate(pivots)

@@ -22,7 +22,8 @@ def pass_at_k(correct: Counts, samples: Counts, k: int) -> Floats:
     """
     if k < 1 or np.any(samples < k):
         raise ValueError(f"pass@{k} needs 1 ≤ k ≤ samples per problem, and a problem has {int(samples.min())}")
-    return np.array([1 - comb(n - c, k) / comb(n, k) for c, n in zip(correct.tolist(), samples.tolist(), strict=True)])
+    outcomes, place = np.unique(np.stack([correct, samples], axis=1), axis=0, return_inverse=True)
+    return np.array([1 - comb(n - c, k) / comb(n, k) for c, n in outcomes.tolist()])[place.ravel()]
 
 
 def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: int) -> float:
@@ -35,6 +36,10 @@ def maj_at_k(votes: Sequence[int], is_right: Sequence[bool], abstained: int, k: 
     total = sum(votes) + abstained
     if not 1 <= k <= total:
         raise ValueError(f"maj@{k} needs 1 ≤ k ≤ samples, and there are {total}")
+    if k == total:  # all samples vote
+        most = max(votes, default=0)
+        winners = [right for count, right in zip(votes, is_right, strict=True) if count == most]
+        return sum(winners) / len(winners) if winners else 0.0
     chance = 0.0
     for index, (count, right) in enumerate(zip(votes, is_right, strict=True)):
         if right:

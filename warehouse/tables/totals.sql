@@ -106,6 +106,7 @@ CREATE TABLE step_total (
     num_steps BIGINT NOT NULL,
     num_tokens BIGINT NOT NULL,
     num_verdicts BIGINT NOT NULL,
+    num_decisions BIGINT NOT NULL,
     num_refused BIGINT NOT NULL,
     option_mass DOUBLE,
     num_wait BIGINT NOT NULL,
@@ -119,26 +120,57 @@ COMMENT ON COLUMN step_total.role IS 'As in step';
 COMMENT ON COLUMN step_total.num_steps IS 'Steps';
 COMMENT ON COLUMN step_total.num_tokens IS 'Emitted tokens';
 COMMENT ON COLUMN step_total.num_verdicts IS 'Steps with a verdict';
-COMMENT ON COLUMN step_total.num_refused IS 'Steps whose verdict refused all candidates';
+COMMENT ON COLUMN step_total.num_decisions IS 'Steps with a decision, by a verdict or otherwise';
+COMMENT ON COLUMN step_total.num_refused IS 'Decisions that refused all candidates';
 COMMENT ON COLUMN step_total.option_mass IS 'Sum of verdict_mass; NULL without verdicts';
 COMMENT ON COLUMN step_total.num_wait IS 'Sum of step.num_wait';
 COMMENT ON COLUMN step_total.num_but IS 'Sum of step.num_but';
 COMMENT ON COLUMN step_total.num_hmm IS 'Sum of step.num_hmm';
 
+CREATE TABLE decision_total (
+    run_id VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    num_decisions BIGINT NOT NULL,
+    num_refused BIGINT NOT NULL,
+    num_values BIGINT NOT NULL,
+    lowest_value DOUBLE,
+    median_value DOUBLE,
+    highest_value DOUBLE,
+    lowest_threshold DOUBLE,
+    highest_threshold DOUBLE,
+    accepts_below BOOLEAN NOT NULL
+);
+COMMENT ON TABLE decision_total IS 'Decisions of a run by kind. Key: run_id, kind';
+COMMENT ON COLUMN decision_total.run_id IS 'The run';
+COMMENT ON COLUMN decision_total.kind IS 'What decided, as in step.decision_kind';
+COMMENT ON COLUMN decision_total.num_decisions IS 'Steps with a decision of this kind';
+COMMENT ON COLUMN decision_total.num_refused IS 'Those that refused all candidates';
+COMMENT ON COLUMN decision_total.num_values IS 'Those with a number';
+COMMENT ON COLUMN decision_total.lowest_value IS 'Lowest number that was decided by';
+COMMENT ON COLUMN decision_total.median_value IS 'Median of the numbers';
+COMMENT ON COLUMN decision_total.highest_value IS 'Highest number';
+COMMENT ON COLUMN decision_total.lowest_threshold IS 'Lowest threshold that was used; NULL: none';
+COMMENT ON COLUMN decision_total.highest_threshold IS 'Highest threshold that was used';
+COMMENT ON COLUMN decision_total.accepts_below IS 'Whether low numbers are accepted';
+
 CREATE TABLE refusal_total (
     run_id VARCHAR NOT NULL,
-    verdict_kind VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    verdict_kind VARCHAR,
     is_begun BOOLEAN NOT NULL,
     num_verdicts BIGINT NOT NULL,
+    num_decisions BIGINT NOT NULL,
     num_refused BIGINT NOT NULL,
     num_repeated BIGINT NOT NULL
 );
-COMMENT ON TABLE refusal_total IS 'Verdicts of a run by whether the chain had begun the step before it was proposed. Key: run_id, verdict_kind, is_begun';
+COMMENT ON TABLE refusal_total IS 'Decisions of a run by whether the chain had begun the step before it was proposed. Key: run_id, kind, is_begun';
 COMMENT ON COLUMN refusal_total.run_id IS 'The run';
-COMMENT ON COLUMN refusal_total.verdict_kind IS 'choice or score';
+COMMENT ON COLUMN refusal_total.kind IS 'What decided, as in step.decision_kind';
+COMMENT ON COLUMN refusal_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
 COMMENT ON COLUMN refusal_total.is_begun IS 'Whether the step before ended without a blank line, as after guidance of a fixed number of tokens or after a step that its limit cut';
-COMMENT ON COLUMN refusal_total.num_verdicts IS 'Steps with a verdict';
-COMMENT ON COLUMN refusal_total.num_refused IS 'Steps whose verdict rejected all candidates';
+COMMENT ON COLUMN refusal_total.num_verdicts IS 'Decisions by a verdict';
+COMMENT ON COLUMN refusal_total.num_decisions IS 'Steps with a decision';
+COMMENT ON COLUMN refusal_total.num_refused IS 'Decisions that rejected all candidates';
 COMMENT ON COLUMN refusal_total.num_repeated IS 'Those of them in which the target wrote exactly a text that it had rejected, up to outer blanks';
 
 CREATE TABLE sample_answer (
@@ -179,19 +211,45 @@ COMMENT ON COLUMN sample_verdicts.own_threshold IS 'The run''s threshold; NULL w
 COMMENT ON COLUMN sample_verdicts.greedy_change IS 'For thresholds 0, 1, … 9 and the run''s own: index of the first step that the most probable digit would have decided otherwise; NULL: none';
 COMMENT ON COLUMN sample_verdicts.average_change IS 'For thresholds 0, 0.5, … 9 and the run''s own: likewise for the probability-weighted mean of the digits';
 
+CREATE TABLE sample_decisions (
+    run_id VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    num_steps INTEGER NOT NULL,
+    num_decisions INTEGER NOT NULL,
+    accepts_below BOOLEAN NOT NULL,
+    mean_value DOUBLE NOT NULL,
+    worst_value DOUBLE NOT NULL,
+    thresholds DOUBLE[] NOT NULL,
+    changes INTEGER[] NOT NULL
+);
+COMMENT ON TABLE sample_decisions IS 'Decisions with a number that no verdict gave, of one sample by kind, and where another threshold would have decided otherwise. Key: run_id, sample_id, kind';
+COMMENT ON COLUMN sample_decisions.run_id IS 'The run';
+COMMENT ON COLUMN sample_decisions.sample_id IS 'The sample';
+COMMENT ON COLUMN sample_decisions.kind IS 'What decided, as in step.decision_kind';
+COMMENT ON COLUMN sample_decisions.num_steps IS 'Steps of the sample, with and without a decision';
+COMMENT ON COLUMN sample_decisions.num_decisions IS 'Decisions of this kind with a number';
+COMMENT ON COLUMN sample_decisions.accepts_below IS 'Whether low numbers are accepted';
+COMMENT ON COLUMN sample_decisions.mean_value IS 'Mean of step.decision_value';
+COMMENT ON COLUMN sample_decisions.worst_value IS 'The least acceptable of these: the lowest, or the highest where low numbers are accepted';
+COMMENT ON COLUMN sample_decisions.thresholds IS 'The quantiles 0, 0.05, … 1 of the numbers of the whole run, and the thresholds that the run used, up to ten';
+COMMENT ON COLUMN sample_decisions.changes IS 'For each of thresholds: index of the first step that it would have decided otherwise; NULL: none';
+
 CREATE TABLE position_total (
     run_id VARCHAR NOT NULL,
     step_index INTEGER NOT NULL,
     tenth INTEGER NOT NULL,
     num_verdicts BIGINT NOT NULL,
+    num_decisions BIGINT NOT NULL,
     num_accepted BIGINT NOT NULL
 );
-COMMENT ON TABLE position_total IS 'Verdicts of a run by their place in the chain. Key: run_id, step_index, tenth';
+COMMENT ON TABLE position_total IS 'Decisions of a run by their place in the chain. Key: run_id, step_index, tenth';
 COMMENT ON COLUMN position_total.run_id IS 'The run';
 COMMENT ON COLUMN position_total.step_index IS 'Place in the chain, from 0';
 COMMENT ON COLUMN position_total.tenth IS 'Tenth of the chain, 1 to 10';
-COMMENT ON COLUMN position_total.num_verdicts IS 'Verdicts';
-COMMENT ON COLUMN position_total.num_accepted IS 'Verdicts that accepted a candidate';
+COMMENT ON COLUMN position_total.num_verdicts IS 'Decisions by a verdict';
+COMMENT ON COLUMN position_total.num_decisions IS 'Steps with a decision';
+COMMENT ON COLUMN position_total.num_accepted IS 'Decisions that accepted a candidate';
 
 CREATE TABLE option_total (
     run_id VARCHAR NOT NULL,
@@ -213,28 +271,35 @@ CREATE TABLE rating_total (
     run_id VARCHAR NOT NULL,
     grader_version VARCHAR NOT NULL,
     is_correct BOOLEAN NOT NULL,
-    verdict_kind VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    verdict_kind VARCHAR,
     accepted BOOLEAN NOT NULL,
+    accepts_below BOOLEAN NOT NULL,
     tenth INTEGER NOT NULL,
     rating DOUBLE NOT NULL,
     expected_rating DOUBLE NOT NULL,
-    num_verdicts BIGINT NOT NULL
+    num_verdicts BIGINT NOT NULL,
+    num_decisions BIGINT NOT NULL
 );
-COMMENT ON TABLE rating_total IS 'Verdicts of a run by what they said and whether the sample ended correct, for every grader version; ungraded samples and verdicts without any probability on their options left out. Key: all but num_verdicts';
+COMMENT ON TABLE rating_total IS 'Decisions of a run by their number and whether the sample ended correct, for every grader version; ungraded samples, and decisions without a number, left out. Key: all but num_verdicts and num_decisions';
 COMMENT ON COLUMN rating_total.run_id IS 'The run';
 COMMENT ON COLUMN rating_total.grader_version IS 'Whose grade is_correct is';
 COMMENT ON COLUMN rating_total.is_correct IS 'Whether the sample''s final answer is correct';
-COMMENT ON COLUMN rating_total.verdict_kind IS 'choice or score';
+COMMENT ON COLUMN rating_total.kind IS 'What decided, as in step.decision_kind';
+COMMENT ON COLUMN rating_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
 COMMENT ON COLUMN rating_total.accepted IS 'Whether a candidate was accepted';
+COMMENT ON COLUMN rating_total.accepts_below IS 'Whether low numbers are accepted';
 COMMENT ON COLUMN rating_total.tenth IS 'Tenth of the chain, 1 to 10';
-COMMENT ON COLUMN rating_total.rating IS 'score: verdict_score; choice: verdict_acceptance_probability. Two decimals';
-COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score; choice: as rating. Two decimals';
-COMMENT ON COLUMN rating_total.num_verdicts IS 'Verdicts';
+COMMENT ON COLUMN rating_total.rating IS 'decision_value: of score and choice with two decimals, of any other kind with three significant digits';
+COMMENT ON COLUMN rating_total.expected_rating IS 'score: verdict_expected_score, with two decimals; any other kind: as rating';
+COMMENT ON COLUMN rating_total.num_verdicts IS 'Decisions by a verdict';
+COMMENT ON COLUMN rating_total.num_decisions IS 'Decisions';
 
 CREATE TABLE auroc_total (
     run_id VARCHAR NOT NULL,
     grader_version VARCHAR NOT NULL,
-    verdict_kind VARCHAR NOT NULL,
+    kind VARCHAR NOT NULL,
+    verdict_kind VARCHAR,
     unit VARCHAR NOT NULL,
     num_problems BIGINT NOT NULL,
     num_correct BIGINT NOT NULL,
@@ -243,11 +308,12 @@ CREATE TABLE auroc_total (
     standard_error DOUBLE,
     degrees DOUBLE
 );
-COMMENT ON TABLE auroc_total IS 'How well ratings separate correct from incorrect answers, for every grader version; see the view judge_auroc. Key: run_id, grader_version, verdict_kind, unit';
+COMMENT ON TABLE auroc_total IS 'How well ratings separate correct from incorrect answers, for every grader version; see the view judge_auroc. Key: run_id, grader_version, kind, unit';
 COMMENT ON COLUMN auroc_total.run_id IS 'The run';
 COMMENT ON COLUMN auroc_total.grader_version IS 'Whose grades they are';
-COMMENT ON COLUMN auroc_total.verdict_kind IS 'choice or score';
-COMMENT ON COLUMN auroc_total.unit IS 'What is rated: verdicts, expected ratings, or samples by their mean or their lowest score';
+COMMENT ON COLUMN auroc_total.kind IS 'What decided, as in step.decision_kind';
+COMMENT ON COLUMN auroc_total.verdict_kind IS 'choice or score; NULL: no verdict decided';
+COMMENT ON COLUMN auroc_total.unit IS 'What is rated: verdicts, expected ratings, or samples by their mean or their lowest score; of other kinds decisions, or samples by the mean or the worst number';
 COMMENT ON COLUMN auroc_total.num_problems IS 'Problems with a rating of a graded sample';
 COMMENT ON COLUMN auroc_total.num_correct IS 'Ratings whose sample ended correct';
 COMMENT ON COLUMN auroc_total.num_incorrect IS 'The other ratings';
@@ -260,6 +326,7 @@ CREATE TABLE replay_total (
     grader_version VARCHAR,
     score VARCHAR NOT NULL,
     threshold DOUBLE NOT NULL,
+    is_own BOOLEAN NOT NULL,
     num_problems BIGINT NOT NULL,
     num_exact_problems BIGINT NOT NULL,
     num_samples BIGINT NOT NULL,
@@ -270,14 +337,15 @@ CREATE TABLE replay_total (
     accuracy_at_most DOUBLE,
     accuracy_of_run DOUBLE
 );
-COMMENT ON TABLE replay_total IS 'Score verdicts of a run under another rule, for every grader version and for none; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
+COMMENT ON TABLE replay_total IS 'Score verdicts, and decisions by other numbers, of a run under another rule, for every grader version and for none; see the view threshold_replay. Key: run_id, grader_version, score, threshold';
 COMMENT ON COLUMN replay_total.run_id IS 'The run';
 COMMENT ON COLUMN replay_total.grader_version IS 'Whose grades the accuracies are of; NULL: nobody''s';
-COMMENT ON COLUMN replay_total.score IS 'greedy or average';
-COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score';
-COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has a score verdict';
+COMMENT ON COLUMN replay_total.score IS 'What is compared with the threshold: greedy or average (the scores of verdicts), or the kind of the decision';
+COMMENT ON COLUMN replay_total.threshold IS 'Lowest accepted score; of a decision that accepts low numbers the highest accepted one';
+COMMENT ON COLUMN replay_total.is_own IS 'Whether the run itself decided so';
+COMMENT ON COLUMN replay_total.num_problems IS 'Problems with a sample that has such a score or number';
 COMMENT ON COLUMN replay_total.num_exact_problems IS 'Problems of which no sample changes';
-COMMENT ON COLUMN replay_total.num_samples IS 'Samples with a score verdict';
+COMMENT ON COLUMN replay_total.num_samples IS 'Samples with such a score or number';
 COMMENT ON COLUMN replay_total.num_changed_samples IS 'Samples with a changed decision';
 COMMENT ON COLUMN replay_total.num_steps IS 'Steps of the samples';
 COMMENT ON COLUMN replay_total.num_exact_steps IS 'Steps before the first changed decision';

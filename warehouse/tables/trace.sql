@@ -64,9 +64,14 @@ CREATE TABLE step (
     verdict_score DOUBLE,
     verdict_expected_score DOUBLE,
     verdict_acceptance_probability DOUBLE,
-    verdict_accepted BOOLEAN
+    verdict_accepted BOOLEAN,
+    decision_kind VARCHAR,
+    decision_value DOUBLE,
+    decision_threshold DOUBLE,
+    decision_accepts_below BOOLEAN,
+    decision_accepted BOOLEAN
 );
-COMMENT ON TABLE step IS 'One accepted piece of a chain of thought, with the verdict that led to it. Key: run_id, sample_id, step_index';
+COMMENT ON TABLE step IS 'One accepted piece of a chain of thought, with the verdict and the decision that led to it. Key: run_id, sample_id, step_index';
 COMMENT ON COLUMN step.run_id IS 'The run';
 COMMENT ON COLUMN step.sample_id IS 'The sample';
 COMMENT ON COLUMN step.step_index IS 'Place in the chain, from 0';
@@ -94,6 +99,11 @@ COMMENT ON COLUMN step.verdict_score IS 'Score that was compared with the thresh
 COMMENT ON COLUMN step.verdict_expected_score IS 'Probability-weighted mean of the digits; NULL for a choice';
 COMMENT ON COLUMN step.verdict_acceptance_probability IS 'Probability of all candidates together, against reject; NULL for a score';
 COMMENT ON COLUMN step.verdict_accepted IS 'Whether a candidate was accepted; false: all were refused';
+COMMENT ON COLUMN step.decision_kind IS 'What decided about the draft''s proposal: choice or score (a verdict), the method''s own word (confidence, agreement, reward, …), or unstated: candidates were accepted or refused without a record of how; NULL: nothing was decided';
+COMMENT ON COLUMN step.decision_value IS 'Number that was decided by: of a choice the probability of all candidates together, of a score the score; NULL: there is none';
+COMMENT ON COLUMN step.decision_threshold IS 'What the number was compared with; NULL where it was not compared';
+COMMENT ON COLUMN step.decision_accepts_below IS 'Whether numbers up to the threshold are accepted, as of an entropy; false: from the threshold on';
+COMMENT ON COLUMN step.decision_accepted IS 'Whether a proposal of the draft was accepted; false: all were refused';
 
 CREATE TABLE candidate (
     run_id VARCHAR NOT NULL,

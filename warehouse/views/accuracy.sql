@@ -50,13 +50,15 @@ SELECT run_id, problem_id, problem.level, problem.subject, num_samples, num_corr
 FROM score JOIN problem USING (run_id, problem_id);
 COMMENT ON VIEW problem_score IS 'Mean over the samples of a problem. score: everything that is not correct counts as 0, including samples that were not run; graded_score: over graded samples only';
 
+CREATE OR REPLACE VIEW counted_estimate AS
+SELECT estimate.* FROM estimate JOIN counted_version AS counted
+    ON estimate.run_id = counted.run_id AND estimate.grader_version IS NOT DISTINCT FROM counted.grader_version
+WHERE estimate.baseline_run_id IS NULL;
+COMMENT ON VIEW counted_estimate IS 'The estimates of a run by the grader version that counts (see grader_versions)';
+
 CREATE OR REPLACE VIEW pass_at_1 AS
 WITH score AS (
-    SELECT run_id, count(*) AS n, max(num_samples) AS k,
-        avg(score) AS pass_at_1,
-        stddev_samp(score) / sqrt(count(*)) AS standard_error,
-        sqrt(sum(score * (1 - score) / nullif(num_samples - 1, 0))) / count(*) AS rerun_standard_error,
-        avg(graded_score) AS graded_pass_at_1,
+    SELECT run_id,
         sum(num_samples)::BIGINT AS num_samples,
         sum(num_correct)::BIGINT AS num_correct,
         sum(num_not_run)::BIGINT AS num_not_run,
@@ -66,19 +68,28 @@ WITH score AS (
     SELECT run_id, any_value(grader_version) FILTER (counts) AS grader_version, count(*) AS num_grader_versions
     FROM grader_versions GROUP BY run_id
 )
-SELECT run_id, run.method, run.dataset, n, k, pass_at_1, standard_error,
-    greatest(0, pass_at_1 - t_quantile(n - 1) * standard_error) AS low_95,
-    least(1, pass_at_1 + t_quantile(n - 1) * standard_error) AS high_95,
-    rerun_standard_error, graded_pass_at_1, num_samples, num_correct, num_not_run, num_ungraded,
-    version.grader_version, coalesce(version.num_grader_versions, 0) AS num_grader_versions, run.limited
-FROM score LEFT JOIN version USING (run_id) JOIN run USING (run_id);
-COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means with its standard error over problems and 95 % t interval. Samples that were not run count as not correct and are counted in num_not_run; graded_pass_at_1 leaves them out. rerun_standard_error: standard error over re-runs of the same problems. Grades are those of grader_version, one of num_grader_versions that graded the run';
+SELECT run_id, run.method, run.dataset, own.n, own.k, own.estimate AS pass_at_1, own.standard_error,
+    own.low_95, own.high_95, own.rerun_standard_error, graded.estimate AS graded_pass_at_1,
+    score.num_samples, num_correct, num_not_run, num_ungraded,
+    version.grader_version, coalesce(version.num_grader_versions, 0) AS num_grader_versions, run.limited,
+    own.interval_kind, graded.low_95 AS graded_low_95, graded.high_95 AS graded_high_95
+FROM (FROM counted_estimate WHERE metric = 'pass_at_1') AS own
+LEFT JOIN (FROM counted_estimate WHERE metric = 'graded_pass_at_1') AS graded USING (run_id)
+JOIN score USING (run_id) LEFT JOIN version USING (run_id) JOIN run USING (run_id);
+COMMENT ON VIEW pass_at_1 IS 'Mean of the problem means with its standard error over problems and 95 % interval, which is the one of summaries, comparisons and reports (interval_kind names it). Missing samples count as not correct and are counted in num_not_run and num_ungraded: pass_at_1 is then a lower bound, which has no standard error and no interval; graded_pass_at_1 leaves them out and has one. rerun_standard_error: standard error over re-runs of the same problems. Grades are those of grader_version, one of num_grader_versions that graded the run';
 
 CREATE OR REPLACE VIEW accuracy_by_level AS
-SELECT run_id, level, count(*) AS n, avg(score) AS accuracy,
-    stddev_samp(score) / sqrt(count(*)) AS standard_error,
-    greatest(0, avg(score) - t_quantile(count(*) - 1) * stddev_samp(score) / sqrt(count(*))) AS low_95,
-    least(1, avg(score) + t_quantile(count(*) - 1) * stddev_samp(score) / sqrt(count(*))) AS high_95,
-    sum(num_not_run)::BIGINT AS num_not_run
-FROM problem_score GROUP BY run_id, level;
-COMMENT ON VIEW accuracy_by_level IS 'pass@1 by the benchmark''s difficulty level, with 95 % t interval over problems';
+WITH score AS (
+    SELECT run_id, level, sum(num_not_run)::BIGINT AS num_not_run, sum(num_ungraded)::BIGINT AS num_ungraded
+    FROM problem_score GROUP BY run_id, level
+), level_estimate AS (
+    FROM counted_estimate WHERE group_kind = 'level'
+)
+SELECT own.run_id, own.group_value AS level, own.n, own.estimate AS accuracy, own.standard_error, own.low_95,
+    own.high_95, score.num_not_run, score.num_ungraded, graded.estimate AS graded_accuracy, own.interval_kind,
+    graded.low_95 AS graded_low_95, graded.high_95 AS graded_high_95
+FROM (FROM level_estimate WHERE metric = 'accuracy') AS own
+JOIN score ON score.run_id = own.run_id AND score.level IS NOT DISTINCT FROM own.group_value
+LEFT JOIN (FROM level_estimate WHERE metric = 'graded_accuracy') AS graded
+    ON graded.run_id = own.run_id AND graded.group_value IS NOT DISTINCT FROM own.group_value;
+COMMENT ON VIEW accuracy_by_level IS 'pass@1 by the benchmark''s difficulty level, with its 95 % interval over problems (interval_kind names it). Where samples of a level are missing, accuracy counts them as not correct and has no interval; graded_accuracy leaves them out and has one';

@@ -7,15 +7,16 @@ WITH shown AS (
         count(*) FILTER (verdict = 'correct') / count(*) AS score, any_value(grader_version) AS grader_version
     FROM sample_grade WHERE graded GROUP BY run_id, problem_id
 ), marked AS (
-    SELECT shown.*, run.dataset, run.dataset_hash, run.method FROM shown JOIN run USING (run_id) WHERE score <> 0.5
+    SELECT shown.*, run.dataset, run.method, problem.content_hash
+    FROM shown JOIN run USING (run_id) JOIN problem USING (run_id, problem_id) WHERE score <> 0.5
 )
 SELECT good.dataset, good.problem_id, good.run_id AS right_run_id, bad.run_id AS wrong_run_id,
     good.method AS right_method, bad.method AS wrong_method, good.score AS right_score, bad.score AS wrong_score,
     good.right_index AS right_sample_index, bad.wrong_index AS wrong_sample_index,
     good.grader_version IS NOT DISTINCT FROM bad.grader_version AS same_grader
 FROM (FROM marked WHERE score > 0.5) AS good JOIN (FROM marked WHERE score < 0.5) AS bad
-    ON good.dataset_hash = bad.dataset_hash AND good.problem_id = bad.problem_id;
-COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs over the same problems, with the first right and the first wrong sample. same_grader: the same grader version graded both. See flip_traces(right_run_id, wrong_run_id) for the traces';
+    ON good.problem_id = bad.problem_id AND good.content_hash = bad.content_hash;
+COMMENT ON VIEW flips IS 'Problems that most graded samples of one run answer correctly and most of another do not, for every two runs that share problems of equal content (a limited run and a whole one, too), with the first right and the first wrong sample. same_grader: the same grader version graded both. See flip_traces(right_run_id, wrong_run_id) for the traces, and flip_sample to join rows of traces: those of a run that are joined by its id alone belong to all its problems';
 
 CREATE OR REPLACE MACRO flip_traces(right_run, wrong_run) AS TABLE
 WITH pair AS (
@@ -23,7 +24,7 @@ WITH pair AS (
 ), trace AS (
     SELECT run_id, problem_id, sample_index, string_agg('[' || role || ' by ' || author || '] ' || text, '' ORDER BY step_index)
             AS text,
-        min(step_index) FILTER (author = 'draft' AND verdict_accepted) AS first_accepted_draft,
+        min(step_index) FILTER (author = 'draft' AND decision_accepted) AS first_accepted_draft,
         any_value(extracted) AS extracted, any_value(verdict) AS verdict
     FROM step JOIN sample_grade USING (run_id, sample_id)
     SEMI JOIN (

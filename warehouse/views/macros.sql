@@ -21,6 +21,13 @@ COMMENT ON MACRO t_quantile IS '97.5 % quantile of Student''s t: half a two-side
 CREATE OR REPLACE MACRO exact_sum(x) AS sum(try_cast(x AS DECIMAL(18, 9)))::DOUBLE;
 COMMENT ON MACRO exact_sum IS 'Sum to nine decimals that does not depend on the order of the rows';
 
+CREATE OR REPLACE MACRO if_finite(x) AS CASE WHEN isfinite(x) THEN x END;
+COMMENT ON MACRO if_finite IS 'The number; NULL where it is infinite or none';
+
+CREATE OR REPLACE MACRO rounded(x) AS
+    CASE WHEN x = 0 THEN 0::DOUBLE ELSE round(x, (2 - floor(log10(abs(x))))::INTEGER) END;
+COMMENT ON MACRO rounded IS 'A number with three significant digits';
+
 CREATE OR REPLACE MACRO first_changed(step_index, accepted, score, threshold) AS
     min(CASE WHEN (score >= threshold) <> accepted THEN step_index END);
 COMMENT ON MACRO first_changed IS 'Index of the first step that a score compared with a threshold would have decided otherwise';
@@ -55,11 +62,12 @@ WITH counted AS (
         below + above - (share_of_correct + share_of_incorrect) * auroc AS influence
     FROM contribution
 )
-SELECT run_id, grader_version, verdict_kind, unit, count(*) AS num_problems,
-    any_value(num_correct)::BIGINT AS num_correct, any_value(num_incorrect)::BIGINT AS num_incorrect,
+SELECT run_id, grader_version, verdict_kind AS kind,
+    CASE WHEN influence.verdict_kind IN ('choice', 'score') THEN influence.verdict_kind END AS verdict_kind, unit,
+    count(*) AS num_problems, any_value(num_correct)::BIGINT AS num_correct, any_value(num_incorrect)::BIGINT AS num_incorrect,
     any_value(auroc) AS auroc,
     sqrt(sum(influence ** 2 ORDER BY problem_id) * count(*) / nullif(count(*) - 1, 0)) AS standard_error,
     floor(sum(influence ** 2 ORDER BY problem_id) ** 2 / nullif(sum(influence ** 4 ORDER BY problem_id), 0) - 1)
         AS degrees
-FROM influence GROUP BY run_id, grader_version, verdict_kind, unit;
-COMMENT ON MACRO TABLE clustered_auroc IS 'Area under the ROC curve of a table of ratings (run_id, grader_version, verdict_kind, unit, problem_id, value, num_correct, num_incorrect), with the standard error and the degrees of freedom that problems as clusters give it';
+FROM influence GROUP BY run_id, grader_version, influence.verdict_kind, unit;
+COMMENT ON MACRO TABLE clustered_auroc IS 'Area under the ROC curve of a table of ratings (run_id, grader_version, verdict_kind, unit, problem_id, value, num_correct, num_incorrect; verdict_kind: any kind of decision), with the standard error and the degrees of freedom that problems as clusters give it';

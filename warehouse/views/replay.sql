@@ -1,4 +1,4 @@
--- SpecReason's decisions under another threshold or score, from the stored distributions (section 5.3 sweeps them).
+-- Decisions under another threshold or score, from what is stored of them (SpecReason, section 5.3, sweeps thresholds).
 
 CREATE OR REPLACE VIEW sample_change AS
 WITH change AS (
@@ -14,13 +14,14 @@ WITH change AS (
 )
 SELECT run_id, sample_id, num_steps, score, threshold::DOUBLE AS threshold, step_index FROM change
 WHERE NOT is_own OR threshold NOT BETWEEN 0 AND 9
-    OR threshold <> CASE score WHEN 'greedy' THEN round(threshold) ELSE round(2 * threshold) / 2 END;
-COMMENT ON VIEW sample_change IS 'For every sample with score verdicts, by score and threshold, the index of the first step that would have been decided otherwise (NULL: none). Thresholds: whole for the most probable digit, halves for the average, and the run''s own';
+    OR threshold <> CASE score WHEN 'greedy' THEN round(threshold) ELSE round(2 * threshold) / 2 END
+UNION ALL
+SELECT run_id, sample_id, num_steps, kind, unnest(thresholds), unnest(changes) FROM sample_decisions;
+COMMENT ON VIEW sample_change IS 'For every sample with score verdicts, or with decisions by another number, by score and threshold, the index of the first step that would have been decided otherwise (NULL: none). Thresholds of scores: whole for the most probable digit, halves for the average, and the run''s own; of other numbers: quantiles of those of the run, and the run''s own';
 
 CREATE OR REPLACE VIEW threshold_replay AS
 SELECT run.run_id, replay.score, replay.threshold,
-    coalesce(try_cast(json_extract_string(run.params, '$.threshold') AS DOUBLE) = replay.threshold
-        AND json_extract_string(run.params, '$.score') = replay.score, false) AS is_own,
+    replay.is_own,
     replay.num_problems, replay.num_samples, num_changed_samples,
     num_exact_problems / replay.num_problems AS share_of_problems_exact,
     1 - num_changed_samples / replay.num_samples AS share_of_samples_exact,
@@ -29,7 +30,7 @@ SELECT run.run_id, replay.score, replay.threshold,
 FROM replay_total AS replay JOIN run USING (run_id)
 JOIN counted_version AS counted USING (run_id)
 WHERE replay.grader_version IS NOT DISTINCT FROM counted.grader_version;
-COMMENT ON VIEW threshold_replay IS 'SpecReason at another threshold, or with the other score, from the stored distributions alone (whole thresholds for greedy, halves for average, and the run''s own): exact up to the first changed decision of a sample. share_of_problems_exact: no sample of the problem changes at all. accuracy_at_least and _at_most: all changed samples wrong, or right. The shares are over samples with a score verdict, the accuracies over those of them that are graded (NULL: none is); is_own: how the run itself decided';
+COMMENT ON VIEW threshold_replay IS 'A run at another threshold, or SpecReason with the other score, from the stored decisions and distributions alone (whole thresholds for greedy, halves for average; for any other kind of decision the quantiles of its numbers; and the run''s own): exact up to the first changed decision of a sample. share_of_problems_exact: no sample of the problem changes at all. accuracy_at_least and _at_most: all changed samples wrong, or right. The shares are over samples with such a score or number, the accuracies over those of them that are graded (NULL: none is); is_own: how the run itself decided';
 
 CREATE OR REPLACE VIEW threshold_changes AS
 SELECT run_id, score, threshold, step_index, count(*) AS num_samples

@@ -1,16 +1,32 @@
 -- How often the target accepted drafts, and which model wrote the steps. Rates are over steps, not over problems.
 
 CREATE OR REPLACE VIEW fallback_rate AS
-SELECT run_id, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
-    sum(num_refused) / nullif(sum(num_verdicts), 0) AS fallback_rate,
-    coalesce(sum(num_steps - num_verdicts) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
-    sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass
-FROM step_total GROUP BY run_id;
-COMMENT ON VIEW fallback_rate IS 'Share of the steps with a verdict whose candidates were all rejected. num_refused_unasked: SCoT''s rethinking without a verdict, because no draft chain was complete; not included in the rate';
+WITH rate AS (
+    SELECT run_id, low_95, high_95 FROM estimate WHERE metric = 'fallback_rate'
+)
+SELECT run_id, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
+    sum(num_refused)::BIGINT AS num_refused, sum(num_refused) / nullif(sum(num_decisions), 0) AS fallback_rate,
+    coalesce(sum(num_steps - num_decisions) FILTER (role = 'rethink'), 0)::BIGINT AS num_refused_unasked,
+    sum(option_mass) / nullif(sum(num_verdicts), 0) AS mean_option_mass,
+    any_value(rate.low_95) AS low_95, any_value(rate.high_95) AS high_95
+FROM step_total LEFT JOIN rate USING (run_id) GROUP BY run_id;
+COMMENT ON VIEW fallback_rate IS 'Share of the decisions, by verdicts or otherwise, that rejected all candidates, with its 95 % interval over problems. num_verdicts: steps with a verdict. num_refused_unasked: SCoT''s rethinking without a verdict, because no draft chain was complete; not included in the rate. Kinds of decisions: decision_kinds';
+
+CREATE OR REPLACE VIEW decision AS
+SELECT run_id, sample_id, step_index, decision_kind AS kind, decision_value AS value, decision_threshold AS threshold,
+    decision_accepts_below AS accepts_below, decision_accepted AS accepted
+FROM step WHERE decision_kind IS NOT NULL;
+COMMENT ON VIEW decision IS 'How each step came to be taken or its candidates to be refused: by what, at which number, against which threshold. One row per step that something decided about, whether a verdict or the method''s own means; choice and score are verdicts, whose details are in step. Key: run_id, sample_id, step_index';
+
+CREATE OR REPLACE VIEW decision_kinds AS
+SELECT run_id, kind, num_decisions, num_refused, num_refused / num_decisions AS fallback_rate, num_values,
+    lowest_value, median_value, highest_value, lowest_threshold, highest_threshold, accepts_below
+FROM decision_total;
+COMMENT ON VIEW decision_kinds IS 'Decisions of a run by kind: how many, how many rejected all candidates, and the numbers and thresholds that they were made by. Over steps, not over problems';
 
 CREATE OR REPLACE VIEW refusals AS
-SELECT run_id, verdict_kind, CASE WHEN is_begun THEN 'begun step' ELSE 'new step' END AS place,
-    num_verdicts, num_refused, num_refused / num_verdicts AS refusal_rate,
+SELECT run_id, kind, verdict_kind, CASE WHEN is_begun THEN 'begun step' ELSE 'new step' END AS place,
+    num_decisions, num_verdicts, num_refused, num_refused / num_decisions AS refusal_rate,
     num_repeated, num_repeated / nullif(num_refused, 0) AS share_repeated
 FROM refusal_total;
 COMMENT ON VIEW refusals IS 'Rejections by place: of a new step, or of one that the chain had begun (after guidance, or after a step that its limit cut). num_repeated: after the rejection the target wrote exactly a text that it had rejected. A judge that is asked correctly rarely does so: a high share_repeated, or a refusal_rate that is much higher for begun steps, means that the question is at fault';
@@ -19,23 +35,23 @@ CREATE OR REPLACE VIEW fallback_rate_by_setting AS
 SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind,
     coalesce(json_extract(run.params, '$.drafts')::INTEGER, 1) AS drafts,
     count(*) AS num_runs, count(DISTINCT run.params) AS num_parameter_sets, bool_or(run.limited) AS limited,
-    sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_refused)::BIGINT AS num_refused,
-    sum(num_refused) / sum(num_verdicts) AS fallback_rate
-FROM run JOIN fallback_rate USING (run_id) WHERE num_verdicts > 0 GROUP BY ALL;
-COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all verdicts of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: these runs differ in other hyper-parameters; limited: one of the runs leaves out problems';
+    sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
+    sum(num_refused)::BIGINT AS num_refused, sum(num_refused) / sum(num_decisions) AS fallback_rate
+FROM run JOIN fallback_rate USING (run_id) WHERE num_decisions > 0 GROUP BY ALL;
+COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all decisions of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: these runs differ in other hyper-parameters; limited: one of the runs leaves out problems';
 
 CREATE OR REPLACE VIEW fallback_by_position AS
-SELECT run_id, tenth, sum(num_verdicts)::BIGINT AS num_verdicts,
-    sum(num_verdicts - num_accepted)::BIGINT AS num_refused,
-    sum(num_verdicts - num_accepted) / sum(num_verdicts) AS fallback_rate
+SELECT run_id, tenth, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
+    sum(num_decisions - num_accepted)::BIGINT AS num_refused,
+    sum(num_decisions - num_accepted) / sum(num_decisions) AS fallback_rate
 FROM position_total GROUP BY run_id, tenth;
 COMMENT ON VIEW fallback_by_position IS 'Fallback rate by tenth of the chain (1: start, 10: end), so that chains of different length are comparable';
 
 CREATE OR REPLACE VIEW acceptance_by_position AS
-SELECT run_id, step_index, sum(num_verdicts)::BIGINT AS num_verdicts, sum(num_accepted)::BIGINT AS num_accepted,
-    sum(num_accepted) / sum(num_verdicts) AS acceptance_rate
+SELECT run_id, step_index, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
+    sum(num_accepted)::BIGINT AS num_accepted, sum(num_accepted) / sum(num_decisions) AS acceptance_rate
 FROM position_total GROUP BY run_id, step_index;
-COMMENT ON VIEW acceptance_by_position IS 'Share of verdicts that accepted a candidate, by step index; only longer chains have later steps';
+COMMENT ON VIEW acceptance_by_position IS 'Share of decisions that accepted a candidate, by step index; only longer chains have later steps';
 
 CREATE OR REPLACE VIEW steps_by_author AS
 WITH author AS (

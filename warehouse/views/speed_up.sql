@@ -1,21 +1,34 @@
 -- Speed relative to the target alone, with the rules for which runs are comparable.
 
 CREATE OR REPLACE VIEW problem_speed AS
-SELECT run_id, problem_id, count(*) AS num_samples, avg(latency_seconds) AS latency_seconds,
-    avg(emitted_tokens) AS emitted_tokens
+SELECT run_id, problem_id, count(*) AS num_samples, exact_sum(latency_seconds) / count(*) AS latency_seconds,
+    sum(emitted_tokens) / count(*) AS emitted_tokens
 FROM timed_sample GROUP BY ALL
-HAVING avg(latency_seconds) > 0 AND avg(emitted_tokens) > 0;
+HAVING exact_sum(latency_seconds) > 0 AND bool_and(isfinite(latency_seconds)) AND sum(emitted_tokens) > 0;
 COMMENT ON VIEW problem_speed IS 'Mean latency and emitted tokens of the samples of a problem';
+
+-- Runs with the same hash of their problems have the same problems, so that sets are compared and not every two runs.
+CREATE OR REPLACE VIEW shared_problems AS
+WITH problem_set AS (
+    SELECT dataset_hash, num_problems, min(run_id) AS run_id FROM run GROUP BY ALL
+), member AS (
+    SELECT dataset_hash, num_problems, problem_id, content_hash FROM problem_set JOIN problem USING (run_id)
+)
+SELECT own.dataset_hash, own.num_problems, other.dataset_hash AS other_dataset_hash,
+    other.num_problems AS num_other_problems, count(*) AS num_shared_problems
+FROM member AS own JOIN member AS other USING (problem_id, content_hash)
+GROUP BY ALL;
+COMMENT ON VIEW shared_problems IS 'How many problems of equal id and content two sets of problems have in common, for every two sets that runs were over; a limited run''s set is a part of the whole one. Sets without a common problem have no row';
 
 CREATE OR REPLACE VIEW comparable_baseline AS
 SELECT run.run_id, baseline.run_id AS baseline_run_id,
-    run_condition.regime, run_condition.versions IS NOT DISTINCT FROM base_condition.versions AS same_versions
+    run_condition.regime, run_condition.versions IS NOT DISTINCT FROM base_condition.versions AS same_versions,
+    shared.num_shared_problems
 FROM run
 JOIN run AS baseline ON
     baseline.method = 'vanilla' AND json_extract_string(baseline.params, '$.model') = 'target'
     AND NOT (run.method = 'vanilla' AND json_extract_string(run.params, '$.model') = 'target')
     AND run.target_fingerprint = baseline.target_fingerprint
-    AND run.dataset_hash = baseline.dataset_hash
     AND run.concurrency = baseline.concurrency
     AND run.temperature = baseline.temperature
     AND run.top_p = baseline.top_p
@@ -23,36 +36,28 @@ JOIN run AS baseline ON
     AND run.engine_kind = baseline.engine_kind
     AND run.engine_dtype = baseline.engine_dtype
     AND run.engine_target_tensor_parallel = baseline.engine_target_tensor_parallel
+    -- The runs of a night are tagged with its date (a re-run's tag has a suffix); other nights' machines were as they were.
+    AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')
+        = regexp_extract(coalesce(baseline.tag, ''), '^\d{4}-\d{2}-\d{2}')
+JOIN shared_problems AS shared ON shared.dataset_hash = run.dataset_hash AND shared.num_problems = run.num_problems
+    AND shared.other_dataset_hash = baseline.dataset_hash AND shared.num_other_problems = baseline.num_problems
 JOIN run_conditions AS run_condition ON run_condition.run_id = run.run_id
 JOIN run_conditions AS base_condition ON base_condition.run_id = baseline.run_id
 WHERE run_condition.device_kinds = base_condition.device_kinds
     AND run_condition.samples_in_flight = base_condition.samples_in_flight;
-COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the speed of a run may be compared: same target, problems, concurrency, sampling, engine and devices, and as many samples in flight where a worker has fewer than the concurrency. same_versions: also the same packages';
+COMMENT ON VIEW comparable_baseline IS 'Runs of the target alone with which the speed of a run may be compared on the problems that both have, by content: same target, concurrency, sampling, engine and devices, and as many samples in flight where a worker has fewer than the concurrency; a run of a night only with those of the same night. same_versions: also the same packages. num_shared_problems: of equal id and content, fewer than either run has where one is limited';
 
 CREATE OR REPLACE VIEW speed_up AS
-WITH ratio AS (
-    SELECT pair.*,
-        ln(base.latency_seconds / own.latency_seconds) AS log_speed_up,
-        ln(own.emitted_tokens / own.latency_seconds) - ln(base.emitted_tokens / base.latency_seconds) AS log_rate,
-        ln(own.emitted_tokens / base.emitted_tokens) AS log_length,
-        avg(base.latency_seconds) OVER same_pair / avg(own.latency_seconds) OVER same_pair AS ratio_of_means,
-        base.latency_seconds / avg(base.latency_seconds) OVER same_pair
-            - own.latency_seconds / avg(own.latency_seconds) OVER same_pair AS influence
-    FROM comparable_baseline AS pair
-    JOIN problem_speed AS own ON own.run_id = pair.run_id
-    JOIN problem_speed AS base ON base.run_id = pair.baseline_run_id AND base.problem_id = own.problem_id
-    WINDOW same_pair AS (PARTITION BY pair.run_id, pair.baseline_run_id)
-), mean AS (
-    SELECT run_id, baseline_run_id, regime, same_versions, count(*) AS n,
-        avg(log_speed_up) AS speed, stddev_samp(log_speed_up) / sqrt(count(*)) AS error,
-        avg(log_rate) AS rate, avg(log_length) AS length,
-        any_value(ratio_of_means) AS ratio_of_means, stddev_samp(influence) / sqrt(count(*)) AS ratio_error
-    FROM ratio GROUP BY ALL
+WITH metric AS (
+    FROM estimate WHERE baseline_run_id IS NOT NULL
 )
-SELECT run_id, baseline_run_id, regime, n, exp(speed) AS speed_up,
-    exp(speed - t_quantile(n - 1) * error) AS low_95, exp(speed + t_quantile(n - 1) * error) AS high_95,
-    exp(rate) AS rate_ratio, exp(length) AS chain_length_ratio, same_versions, ratio_of_means,
-    ratio_of_means * exp(-t_quantile(n - 1) * ratio_error) AS ratio_of_means_low_95,
-    ratio_of_means * exp(t_quantile(n - 1) * ratio_error) AS ratio_of_means_high_95
-FROM mean;
-COMMENT ON VIEW speed_up IS 'Latency of the target alone divided by the latency of the run, paired by problem: geometric mean over n problems with 95 % t interval on logarithms. speed_up = rate_ratio / chain_length_ratio (emitted tokens per second and tokens per chain). ratio_of_means: mean latency of the target alone divided by that of the run over the same problems, as published speed-ups are, with 95 % t interval on logarithms by the delta method (Cochran, Sampling Techniques, 1977, section 6.4); that interval is too narrow with few problems (simulated coverage 90 % with 10, 92 % with 30, 94 % with 100), and compare --stopwatches has the wider one of a bootstrap';
+SELECT run_id, baseline_run_id, condition.regime, speed.n, speed.estimate AS speed_up, speed.low_95, speed.high_95,
+    rate.estimate AS rate_ratio, length.estimate AS chain_length_ratio, condition.same_versions,
+    means.estimate AS ratio_of_means, means.low_95 AS ratio_of_means_low_95, means.high_95 AS ratio_of_means_high_95,
+    speed.run_factor, speed.interval_kind, means.interval_kind AS ratio_of_means_interval_kind
+FROM comparable_baseline AS condition
+JOIN (FROM metric WHERE metric = 'speed_up') AS speed USING (run_id, baseline_run_id)
+JOIN (FROM metric WHERE metric = 'rate_ratio') AS rate USING (run_id, baseline_run_id)
+JOIN (FROM metric WHERE metric = 'chain_length_ratio') AS length USING (run_id, baseline_run_id)
+JOIN (FROM metric WHERE metric = 'ratio_of_means') AS means USING (run_id, baseline_run_id);
+COMMENT ON VIEW speed_up IS 'Latency of the target alone divided by the latency of the run, paired by problem: geometric mean over n problems with its 95 % interval, which is the one of summaries, comparisons and reports. It covers what differs from one run to the next where run_factor is known, and otherwise holds within these two runs only. speed_up = rate_ratio / chain_length_ratio (emitted tokens per second and tokens per chain). ratio_of_means: mean latency of the target alone divided by that of the run over the same problems, as published speed-ups are, with its 95 % interval. A sample that one of the runs has not finished is left out of the other as well';

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from harness.problems.problem import Problem
-from harness.trace import Call, Candidate, Step, Trace, Verdict
+from harness.trace import Call, Candidate, Decision, Step, Trace, Verdict
 from jobs.run import trace_files
 from tests.jobs.run.test_journal import a_call, a_step
 
@@ -23,6 +23,7 @@ from tests.jobs.run.test_journal import a_call, a_step
         (Step, trace_files.STEP),
         (Candidate, trace_files.CANDIDATE),
         (Verdict, trace_files.VERDICT),
+        (Decision, trace_files.DECISION),
         (Call, trace_files.CALL),
     ],
 )

@@ -123,7 +123,8 @@ def test_json_has_every_definition_with_its_source(tmp_path: Path, pair: list[st
 
 
 def test_without_the_option_nothing_is_added(tmp_path: Path, pair: list[str]) -> None:
-    assert set(json.loads(compare(tmp_path, *pair, "--format", "json").stdout)) == {"warnings", "differences", "rows"}
+    keys = {"warnings", "baselines", "differences", "rows"}
+    assert set(json.loads(compare(tmp_path, *pair, "--format", "json").stdout)) == keys
     assert "SplitReason" not in compare(tmp_path, *pair).stdout
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.trace import Decision
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
 from tests.warehouse.report.browser import browser
@@ -33,8 +35,9 @@ def report(database: Path, *arguments: str) -> Result:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A page about runs of a database."""
+    """A page about runs of a database, which is written once for all tests that ask for the same."""
 
+    @cache
     def write(database: Path, *arguments: str) -> Path:
         page = tmp_path_factory.mktemp("page") / "report.html"
         result = report(database, *arguments, "-o", str(page))
@@ -76,3 +79,21 @@ def flipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         runs.write_grades(folder, dict(zip((u.sample_id for u in units), words, strict=True)))
         load_run(folder, database)
     return database, [runs.SPEC.run_id, runs.VANILLA.run_id]
+
+
+@pytest.fixture(scope="session")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run that decides by other means than verdicts, of kinds that no method may call so: markup, and an entropy."""
+    where = tmp_path_factory.mktemp("decided")
+    folder = runs.create(where, replace(runs.SPEC, method="own", params={}))
+    traces = [runs.speculative(unit, refused=i % 2 == 1) for i, unit in enumerate(runs.planned(folder))]
+    for i, trace in enumerate(traces):
+        trace.steps[1].verdict = None
+        trace.steps[1].decision = Decision.at_most("entropy", 0.75 if i % 2 else 0.25, 0.5)
+    kind = traces[0].steps[1].decision
+    assert kind is not None
+    kind.kind = HOSTILE
+    runs.write_part(folder, traces)
+    runs.write_grades(folder, {trace.sample_id: "correct" for trace in traces})
+    load_run(folder, where / "w.duckdb")
+    return where / "w.duckdb", folder.path.name

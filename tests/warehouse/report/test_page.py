@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.requirements import skip_by_design
 from tests.warehouse.conftest import Loaded
 from tests.warehouse.report.browser import Browser
 
@@ -151,6 +154,23 @@ def test_a_hostile_trace_stays_text(browser: Browser, written: Written, hostile:
     assert browser.complaints() == []
 
 
+def test_decisions_by_other_means_than_verdicts_are_shown_counted_and_filtered(
+    browser: Browser, written: Written, decided: tuple[Path, str]
+) -> None:
+    database, run_id = decided
+    browser.open(written(database, run_id))
+    assert "50.0% of 6" in browser.text("#speculation").replace("\u202f", "").replace(" %", "%")
+    assert "accepted: </script>" in browser.text('[data-step="1"]')
+    assert browser.script("return window.pwned") is None
+    browser.choose("fallback", "half")
+    browser.until(lambda: "✘ drafts rejected: entropy 0.75 > 0.5" in browser.text('[data-step="1"]'))
+    assert "1 of 1 decisions rejected" in browser.text(".facts")
+    assert len(listed(browser)) == 3
+    browser.choose("fallback", "none")
+    assert len(listed(browser)) == 3
+    assert browser.complaints() == []
+
+
 def test_formulas_are_drawn_and_money_is_not(browser: Browser, written: Written, hostile: tuple[Path, Any]) -> None:
     database, folder = hostile
     browser.open(written(database, folder.path.name))
@@ -172,3 +192,147 @@ def test_formulas_are_drawn_and_money_is_not(browser: Browser, written: Written,
     browser.until(lambda: not browser.all(".pane .katex"))
     assert "\\frac{1}{2}" in browser.text('[data-step="1"] > .prose')
     assert browser.complaints() == []
+
+
+def test_the_address_names_the_trace_and_back_and_forward_follow_it(opened: Browser) -> None:
+    def is_shown(name: str) -> bool:
+        return opened.text('#list [aria-current="true"] .what') == name
+
+    opened.click("#next")
+    opened.until(lambda: is_shown("toy/0 · 1"))
+    address = str(opened.script("return location.href"))
+    assert "trace=toy-" in address
+    assert "problem=toy%2F0&sample=1" in address
+    opened.choose("second", "1")
+    opened.click("#next")
+    opened.until(lambda: is_shown("toy/1 · 0"))
+    beside = str(opened.script("return location.href"))
+    opened.driver.back()
+    opened.until(lambda: is_shown("toy/0 · 1"))
+    opened.driver.forward()
+    opened.until(lambda: is_shown("toy/1 · 0") and len(opened.all(".pane")) == 2)
+    for link, name, panes in ((address, "toy/0 · 1", 1), (beside, "toy/1 · 0", 2)):
+        opened.driver.get("about:blank")
+        opened.driver.get(link)
+        opened.until(lambda: opened.script("return document.documentElement.dataset.ready") == "true")
+        assert (is_shown(name), len(opened.all(".pane"))) == (True, panes)
+
+
+def test_an_address_of_no_sample_opens_the_first_one(opened: Browser) -> None:
+    page = str(opened.script("return location.href")).partition("#")[0]
+    opened.driver.get("about:blank")
+    opened.driver.get(f"{page}#trace=<script>&problem=%00&sample=9e9&with=x")
+    opened.until(lambda: opened.script("return document.documentElement.dataset.ready") == "true")
+    assert opened.text('#list [aria-current="true"] .what') == "toy/0 · 0"
+
+
+def test_the_text_of_traces_is_searched_and_the_place_is_shown(opened: Browser) -> None:
+    opened.choose("words", "perhaps 3")
+    opened.until(lambda: "in 5 of the 5 traces of speccot" in opened.text("#searched"))
+    assert "…" not in opened.text("#list .snippet")
+    assert opened.text("#list .snippet").count("Perhaps 3.") == 5
+    marked = "return [...CSS.highlights.get('found')].map(String)"
+    opened.until(lambda: opened.script(marked) == ["Perhaps 3"])
+    opened.choose("words", "draft prompt")
+    opened.until(lambda: "in 0 of the 5 traces" in opened.text("#searched"))
+    assert "No samples match these filters." in opened.text("#problem")
+    opened.choose("words", "too long")
+    opened.until(lambda: listed(opened) == ["toy/1 · 1"])
+
+
+def test_filters_are_reset_by_a_button_and_other_runs_drop_a_difference(
+    browser: Browser, written: Written, flipped: tuple[Path, list[str]]
+) -> None:
+    browser.open(written(flipped[0], *flipped[1]))
+    assert browser.element("#unfilter").get_attribute("disabled") is not None
+    browser.click('button.flip[data-side="2"]')
+    browser.until(lambda: len(browser.all(".pane")) == 2)
+    assert len(listed(browser)) < 6
+    browser.choose("first", "1")
+    assert len(listed(browser)) == 6
+    browser.choose("search", "no such words")
+    assert listed(browser) == []
+    browser.click("#unfilter")
+    assert len(listed(browser)) == 6
+    assert browser.complaints() == []
+
+
+def test_a_table_is_sorted_by_a_column_and_goes_back(opened: Browser) -> None:
+    def names() -> list[str]:
+        return [str(e.get_attribute("textContent")).strip() for e in opened.all("table.results tbody th")]
+
+    def press(column: str) -> str | None:
+        [head] = [h for h in opened.all("table.results thead th") if h.text.startswith(column)]
+        opened.script("arguments[0].focus()", head.find_element("css selector", "button"))
+        opened.driver.switch_to.active_element.send_keys("\ue007")  # the key Enter
+        return head.get_attribute("aria-sort")
+
+    before = names()
+    assert (press("re-run SE"), names()) == ("ascending", before[::-1])
+    assert (press("re-run SE"), names()) == ("descending", before[::-1]), "a cell without a value stays last"
+    assert (press("re-run SE"), names()) == (None, before)
+    assert (press("not run"), names()) == ("ascending", before[::-1])
+    assert (press("run"), [h.get_attribute("aria-sort") for h in opened.all("table.results [aria-sort]")]) == (
+        "ascending",
+        ["ascending"],
+    )
+
+
+def test_a_phone_shows_readable_charts_and_no_page_wider_than_itself(opened: Browser) -> None:
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    opened.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        sizes = opened.script(
+            "return [...document.querySelectorAll('svg.chart text')].filter((t) => t.getBoundingClientRect().height)"
+            ".map((t) => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.getBoundingClientRect().width"
+            " / t.ownerSVGElement.viewBox.baseVal.width)"
+        )
+        assert isinstance(sizes, list)
+        assert min(sizes) > 10
+        assert opened.script("return document.documentElement.scrollWidth") == 390
+    finally:
+        opened.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_mark_beside_a_trace_is_the_one_of_the_legend(opened: Browser) -> None:
+    opened.choose("second", "1")
+    opened.until(lambda: len(opened.all(".pane")) == 2)
+    shapes = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerHTML)"
+    legend = opened.script(shapes, "header .key svg")
+    assert opened.script(shapes, ".pane h3 svg") == legend
+    assert opened.script(shapes, "table.results tbody svg") == legend
+
+
+def test_what_scrolls_takes_the_focus_headings_are_in_order_and_columns_have_names(opened: Browser) -> None:
+    opened.script("document.querySelectorAll('details').forEach((fold) => { fold.open = true })")
+    unfocusable = opened.script(
+        "return [...document.querySelectorAll('body *')].filter((e) => ['auto', 'scroll'].some((o) =>"
+        " [getComputedStyle(e).overflowX, getComputedStyle(e).overflowY].includes(o))"
+        " && (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1)"
+        " && e.tabIndex < 0 && !e.querySelector('button, a, input, select')).map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert unfocusable == []
+    levels = opened.script(
+        "return [...document.querySelectorAll('h1, h2, h3, h4, h5')].map((h) => Number(h.tagName[1]))"
+    )
+    assert isinstance(levels, list)
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert [h for h in opened.all("thead th") if not str(h.get_attribute("textContent")).strip()] == []
+
+
+def test_axe_has_no_serious_finding(opened: Browser) -> None:
+    """AXE names the file axe.min.js of the npm package axe-core."""
+    if "AXE" not in os.environ:
+        skip_by_design("AXE names no axe.min.js")
+    source = Path(os.environ["AXE"]).read_text(encoding="utf-8")
+    opened.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": source})
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        opened.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        code = (
+            "const done = arguments[0]; axe.run().then((r) => done([r.passes.length, r.violations.map((v) => v.id)]))"
+        )
+        num_passes, violations = opened.driver.execute_async_script(code)
+        assert num_passes > 20
+        assert violations == []

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -27,6 +28,7 @@ from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.report.__main__ import main
 from warehouse.report.facts import RunFacts, flips, report_facts
+from warehouse.statistics.bounded import accuracy
 
 Written = Callable[..., Path]
 T_TWO_DEGREES = 4.302652730
@@ -57,7 +59,7 @@ def test_the_latency_interval_is_the_t_interval_over_problem_means(loaded: Loade
     assert facts.latency.high == pytest.approx(30 + half)
 
 
-def test_the_fallback_interval_is_the_ratio_estimators_over_problems(tmp_path: Path) -> None:
+def test_the_fallback_interval_is_over_problems(tmp_path: Path) -> None:
     """Refused verdicts of the three problems: 1 of 2, 0 of 2, 2 of 2."""
     folder = runs.create(tmp_path)
     refused = [True, False, True, False, False, True]
@@ -69,10 +71,11 @@ def test_the_fallback_interval_is_the_ratio_estimators_over_problems(tmp_path: P
     [facts] = facts_of(tmp_path / "w.duckdb", folder.path.name)
     assert facts.fallback is not None
     assert facts.fallback.value == pytest.approx(0.5)
-    # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1 with its ordinary standard error.
-    assert facts.fallback.half_width == pytest.approx(T_TWO_DEGREES * 0.5 / 3**0.5, rel=1e-6)
+    # Equal numbers of verdicts: the ratio is the mean of 0.5, 0 and 1, with the interval of an accuracy.
+    expected = accuracy(np.array([0.5, 0.0, 1.0]))
+    assert (facts.fallback.low, facts.fallback.high) == pytest.approx((expected.low, expected.high))
     [step] = facts.acceptance["step"]
-    assert (step.position, step.num_verdicts) == (1, 6)
+    assert (step.position, step.num_decisions) == (1, 6)
     assert step.rate.value == pytest.approx(0.5)
 
 
@@ -199,7 +202,9 @@ def test_a_run_without_grades_has_no_accuracy(loaded: Loaded, tmp_path: Path, wr
     runs.write_part(folder, [runs.speculative(unit) for unit in runs.planned(folder)])
     load_run(folder, database)
     assert re.search(
-        r"^\| speccot +\| +toy \| +3 × 2 \| +– \| +– \| +– \| +– \|", report(database, folder.path.name).stdout, re.M
+        r"^\| speccot +\| +toy \| +3 × 2 \(0 of 6\) \| +– \| +– \| +– \| +– \|",
+        report(database, folder.path.name).stdout,
+        re.M,
     )
     page = written(database, folder.path.name).read_text()
     assert "NOT GRADED: 6 of 6" in page
@@ -231,11 +236,13 @@ def test_hostile_text_reaches_the_page_neither_as_markup_nor_as_script(
 def test_markdown_and_latex_contain_the_tables_with_markup_escaped(hostile: tuple[Path, Any]) -> None:
     database, folder = hostile
     markdown = report(database, folder.path.name).stdout
-    assert re.search(r"^\| speccot +\| +toy \| +3 × 2 \| +50\.00 \|", markdown, re.MULTILINE)
+    assert re.search(
+        r"^\| speccot +\| +toy \| +3 × 2 \(3 of 6\) \| +[0-9.]+ \| +[0-9.]+ to [0-9.]+ \|", markdown, re.MULTILINE
+    )
     assert "&lt;script&gt;" in markdown
     assert "<script>" not in markdown
     latex = report(database, folder.path.name, "--format", "latex").stdout
-    assert r"speccot & toy & 3 \(\times\) 2 & 50.00" in re.sub(" +", " ", latex)
+    assert r"speccot & toy & 3 \(\times\) 2 (3 of 6) & " in re.sub(" +", " ", latex)
     assert r"pass@1 \%" in latex
     assert latex.count(r"\toprule") == latex.count(r"\end{tabular}") == latex.count(r"\begin{table}") > 4
     assert r"drafts 2, note \textless{}script\textgreater{}window.pwned" in latex

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.warehouse.simulate_accuracy import covers, draw, truth
+from tests.warehouse.simulate_accuracy import table as accuracy_table
 from tests.warehouse.simulate_intervals import SHARES, ratio_covers, ratio_of_means_covers, share, table
 
 REPETITIONS = 400
 CASES = {
-    **{what: case for what, case in SHARES.items() if "not used" not in what},
+    **SHARES,
+    "accuracy covers": (lambda rng, n, k, level: covers(draw(rng, level, n, k), truth(level)), 0.95),
     "ratio covers": (ratio_covers, 0.95),
     "ratio of means covers": (ratio_of_means_covers, 0.95),
 }
@@ -26,3 +29,9 @@ def test_the_table_has_a_line_for_everything_counted() -> None:
     lines = list(table(4, [(5, 2)]))
     assert len(lines) == 2 + len(SHARES) + 2
     assert {line.count("|") for line in lines} == {3}
+
+
+def test_the_table_of_accuracies_has_a_line_for_every_set_and_number_of_samples() -> None:
+    lines = list(accuracy_table(2, [5], [1, 2]))
+    assert len(lines) == 2 + 4 * 2
+    assert {line.count("|") for line in lines} == {4}

@@ -1,4 +1,4 @@
-"""Tests, corrections and power against scipy, statsmodels and counting every case."""
+"""Tests and corrections against scipy, statsmodels and counting every case."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.contingency_tables import StratifiedTable
 from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.power import TTestPower
 
-from warehouse.statistics import paired
 from warehouse.statistics.multiple import holm
 from warehouse.statistics.paired import sign_flip, stratified
-from warehouse.statistics.power import minimum_detectable_effect
 
 SIXTEENTHS = st.lists(st.integers(-16, 16), min_size=2, max_size=10)
 
@@ -39,18 +36,8 @@ def test_with_one_sample_the_sign_flip_is_mcnemars_mid_p_test(gained: int, lost:
     assert sign_flip(differences, 1) == pytest.approx(min(1.0, expected))
 
 
-def test_drawn_flips_agree_with_the_exact_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paired, "RANDOM_FLIPS", 9_999)
-    differences = np.random.default_rng(1).normal(0.1, 0.3, 30).round(3)
-    exact = sign_flip(differences, 1000)
-    drawn = sign_flip(differences)
-    assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 9_999) ** 0.5)
-    assert sign_flip(differences) == drawn
-
-
 def test_no_difference_at_all_has_p_one() -> None:
     assert sign_flip(np.zeros(10), 16) == 1.0
-    assert sign_flip(np.zeros(10)) == 1.0
 
 
 def test_a_difference_off_the_grid_is_refused() -> None:
@@ -102,13 +89,3 @@ def test_holm_is_statsmodels(p_values: list[float]) -> None:
 
 def test_nothing_tested_needs_no_correction() -> None:
     assert holm([]) == []
-
-
-@pytest.mark.parametrize("n", [5, 30, 400])
-def test_the_detectable_effect_is_statsmodels(n: int) -> None:
-    expected = TTestPower().solve_power(nobs=n, alpha=0.05, power=0.8)
-    assert minimum_detectable_effect(1 / n**0.5, n - 1) == pytest.approx(expected, rel=1e-4)
-
-
-def test_few_degrees_of_freedom_only_see_large_effects() -> None:
-    assert minimum_detectable_effect(1.0, 1) > minimum_detectable_effect(1.0, 3) > minimum_detectable_effect(1.0, 30)

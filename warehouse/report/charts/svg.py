@@ -5,12 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from markupsafe import Markup, escape
+
+from warehouse.formatting import MINUS
 
 Attribute = str | float | int
 WIDTH = 1040
 """Width of a chart in its own units; the page scales it."""
+NARROW_WIDTH = 330
+"""Width of a chart for a phone, whose units are then about as large as the pixels that text is measured in."""
+SHAPES = ("circle", "square", "diamond", "triangle")
+"""Shapes of marks; 32 runs have different marks."""
+_GLYPH = 6.9
+"""Mean width of a letter of a label, slightly too large."""
+
+
+class Chart(Protocol):
+    """The data of a chart, which is drawn for a wide and for a narrow page."""
+
+    @property
+    def description(self) -> str:
+        """What the chart shows, for assistive technology."""
+
+    def draw(self, *, is_narrow: bool) -> Markup:
+        """Return the drawing."""
 
 
 def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
@@ -24,14 +44,15 @@ def tag(name: str, *children: Markup | str, **attributes: Attribute) -> Markup:
 
 def chart(height: float, description: str, *children: Markup, width: float = WIDTH) -> Markup:
     """Return a complete drawing; assistive technology reads the description instead."""
+    is_narrow = width <= NARROW_WIDTH
     return tag(
         "svg",
         *children,
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
         aria_label=description,
-        class_="chart",
-        style=f"max-width:{width:g}px",
+        class_="chart narrow" if is_narrow else "chart broad",
+        style=f"max-width:{1.5 * width if is_narrow else width:g}px",
     )
 
 
@@ -45,6 +66,17 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
 
 
+def text_width(content: str) -> float:
+    """Return about how wide a label is."""
+    return _GLYPH * len(content)
+
+
+def fitted(content: str, width: float) -> str:
+    """Return a label, cut where it is wider than this."""
+    room = max(1, int(width / _GLYPH))
+    return content if len(content) <= room else f"{content[: room - 1].rstrip()}…"
+
+
 def label_width(labels: Iterable[str]) -> float:
     """Return the width of the row labels to the left of an axis."""
     return min(420.0, 30 + 7.4 * max(map(len, labels), default=0))
@@ -56,8 +88,8 @@ def series(index: int) -> str:
 
 
 def shape(index: int) -> str:
-    """Return the shape of the mark that distinguishes series without color."""
-    return ("circle", "square", "diamond", "triangle")[index % 4]
+    """Return the shape of the mark that distinguishes series without color; runs of one color differ in it."""
+    return SHAPES[(index + index // 8) % len(SHAPES)]
 
 
 def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
@@ -112,7 +144,7 @@ def scale_from_zero(values: Sequence[float], start: float, end: float) -> Scale:
 
 def short(value: float) -> str:
     """Return a number for an axis, without insignificant digits."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", MINUS)
 
 
 def _round_step(rough: float) -> float:

@@ -16,14 +16,14 @@ function scores(samples) {
 }
 
 const REJECTED = {
-  none: (row) => row.num_verdicts > 0 && row.num_rejected === 0,
+  none: (row) => row.num_decisions > 0 && row.num_rejected === 0,
   some: (row) => row.num_rejected > 0,
-  half: (row) => row.num_verdicts > 0 && 2 * row.num_rejected >= row.num_verdicts,
+  half: (row) => row.num_decisions > 0 && 2 * row.num_rejected >= row.num_decisions,
 };
 const ORDERS = {
   longest: (a, b) => b.emitted_tokens - a.emitted_tokens,
   slowest: (a, b) => (b.latency_seconds ?? -1) - (a.latency_seconds ?? -1),
-  rejected: (a, b) => b.num_rejected / (b.num_verdicts || 1) - a.num_rejected / (a.num_verdicts || 1),
+  rejected: (a, b) => b.num_rejected / (b.num_decisions || 1) - a.num_rejected / (a.num_decisions || 1),
 };
 
 function listed(state, runs, problems) {
@@ -44,6 +44,7 @@ function listed(state, runs, problems) {
     && (!state.fallback || REJECTED[state.fallback](row))
     && row.emitted_tokens >= low && row.emitted_tokens <= high
     && (!state.traced || row.chunk >= 0)
+    && (!state.matching || state.matching.has(row))
     && (!state.between || (second && between(state.between, row, first, second))));
   return state.order ? passing.sort(ORDERS[state.order]) : passing;
 }
@@ -73,10 +74,11 @@ function partner(row, second, difference) {
   return same.find((other) => other.sample_index === row.sample_index) ?? same[0] ?? null;
 }
 
-function listItem(row, problem, isCurrent, open) {
-  const rejected = row.num_verdicts ? `${row.num_rejected}/${row.num_verdicts} rejected` : '';
+function listItem(row, problem, isCurrent, open, snippet) {
+  const rejected = row.num_decisions ? `${row.num_rejected}/${row.num_decisions} rejected` : '';
   return el('li', {}, el('button', { type: 'button', 'aria-current': isCurrent ? 'true' : 'false', onclick: open },
     el('span', { class: `mark verdict-${row.verdict}`, title: row.verdict }, VERDICT_MARKS[row.verdict] ?? '?'),
     el('span', { class: 'what' }, `${problem.problem_id} · ${row.sample_index}`),
-    el('span', { class: 'quiet' }, [`${count(row.emitted_tokens)} tokens`, rejected, seconds(row.latency_seconds)].filter(Boolean).join(' · '))));
+    el('span', { class: 'quiet' }, [`${count(row.emitted_tokens)} tokens`, rejected, seconds(row.latency_seconds)].filter(Boolean).join(' · ')),
+    snippet === undefined ? null : el('span', { class: 'snippet' }, harmless(snippet))));
 }

@@ -2,50 +2,105 @@
 
 const form = document.getElementById('filters');
 const $ = (id) => document.getElementById(id);
+const TYPING_PAUSE_MS = 300;
+const FILTERS = ['search', 'words', 'verdict', 'fallback', 'shortest', 'longest', 'between', 'order', 'traced'];
 let runs = [];
 let problems = [];
 let shown = [];
 let limit = PAGE;
 let current = { row: null, beside: null };
+let matching = null; // rows whose traces contain the words, with a snippet of each; null: no words
+let typing = 0;
 
 function state() {
   const values = Object.fromEntries(new FormData(form));
-  return { ...values, traced: form.elements.traced.checked, math: form.elements.math.checked };
+  values.between ??= ''; // a disabled field has no value
+  return { ...values, traced: form.elements.traced.checked, math: form.elements.math.checked, matching };
 }
 
 // Updates the list after a change of the filters; the open sample stays open if it passes them.
 function relist({ again = false } = {}) {
   shown = listed(state(), runs, problems);
   limit = PAGE;
+  $('unfilter').disabled = !isFiltered();
   const stays = shown.includes(current.row);
-  if (stays && !again) return paint();
+  if (stays && !again) {
+    paint();
+    return read();
+  }
   const samePlace = (row) => row.problem === current.row?.problem && row.sample_index === current.row?.sample_index;
-  return shown.length ? choose(shown.find(samePlace) ?? shown[0]) : clear();
+  return shown.length ? choose(shown.find(samePlace) ?? shown[0], null, 'replaced') : clear();
+}
+
+function isFiltered() {
+  return FILTERS.some((name) => {
+    const field = form.elements[name];
+    return field.type === 'checkbox' ? field.checked !== field.defaultChecked : field.value !== '';
+  });
+}
+
+function resetFilters() {
+  for (const name of FILTERS) {
+    const field = form.elements[name];
+    if (field.type === 'checkbox') field.checked = field.defaultChecked;
+    else field.value = '';
+  }
+  search();
 }
 
 function paint() {
   const page = shown.slice(0, limit);
-  $('list').replaceChildren(...page.map((row) =>
-    listItem(row, problems[row.problem], row === current.row, () => choose(row))));
+  $('list').replaceChildren(...page.map((row) => listItem(
+    row, problems[row.problem], row === current.row, () => choose(row, null, 'added'), matching?.get(row))));
   const all = runs[state().first].samples.length;
   $('count').textContent = `${count(shown.length)} of ${count(all)} samples`;
   $('more').hidden = shown.length <= limit;
 }
 
 function clear() {
-  paint();
   current = { row: null, beside: null };
-  $('problem').replaceChildren('No samples match these filters.');
+  paint();
+  $('problem').replaceChildren(el('p', {}, 'No samples match these filters. '),
+    el('button', { type: 'button', onclick: () => { resetFilters(); relist(); } }, 'reset filters'));
   $('panes').replaceChildren();
+  $('address').hidden = true;
 }
 
-async function choose(row, beside = null) {
-  const { second, between: difference } = state();
+// Shows a sample. address: whether the page's address is 'added' to the history, 'replaced' in it, or stays ('kept').
+async function choose(row, beside, address) {
+  const { first, second, between: difference } = state();
   current = { row, beside: second === '' ? null : beside ?? partner(row, runs[second], difference) };
   if (shown.indexOf(row) >= limit) limit = shown.indexOf(row) + PAGE;
+  const link = linkTo(runs[first], row, runs[second], current.beside);
+  $('address').hidden = false;
+  $('address').querySelector('a').setAttribute('href', link);
+  if (address === 'added' && link !== location.hash) history.pushState(null, '', link);
+  if (address === 'replaced') history.replaceState(null, '', link);
   paint();
   reveal(document.querySelector('#list [aria-current="true"]'));
   await read();
+}
+
+// Shows what the page's address names. Filters that would hide it from the list are reset.
+async function follow() {
+  const link = linked(location.hash, runs);
+  if (!link) return false;
+  const second = link.second ? String(link.second.place) : '';
+  const isShown = link.first.row === current.row && (link.second?.row ?? null) === current.beside;
+  if (isShown && form.elements.first.value === String(link.first.place)) return true;
+  form.elements.first.value = String(link.first.place);
+  form.elements.second.value = second;
+  runsChanged();
+  await search();
+  shown = listed(state(), runs, problems);
+  if (!shown.includes(link.first.row)) {
+    resetFilters();
+    form.elements.traced.checked = link.first.row.chunk >= 0;
+    shown = listed(state(), runs, problems);
+  }
+  $('unfilter').disabled = !isFiltered();
+  await choose(link.first.row, link.second?.row ?? null, 'kept');
+  return true;
 }
 
 // Scrolls only the list: scrollIntoView would also scroll the page, which opens at its top.
@@ -57,7 +112,7 @@ function reveal(item) {
 }
 
 async function read() {
-  const { first, second, math } = state();
+  const { first, second, math, words } = state();
   const { row, beside } = current;
   if (!row) return;
   const pairs = [[Number(first), row], ...(beside ? [[Number(second), beside]] : [])];
@@ -66,9 +121,10 @@ async function read() {
   $('problem').replaceChildren(...problemText(problems[row.problem], math));
   $('panes').replaceChildren(...pairs.map(([run, sample], i) => {
     const siblings = runs[run].samples.filter((other) => other.problem === row.problem);
-    const open = i === 0 ? (other) => choose(other, beside) : (other) => choose(row, other);
+    const open = i === 0 ? (other) => choose(other, beside, 'added') : (other) => choose(row, other, 'added');
     return pane(i, runs[run], sample, siblings, traces[i], math, open);
   }));
+  markFound(words.trim(), $('panes'));
 }
 
 function problemText(problem, math) {
@@ -80,20 +136,47 @@ function problemText(problem, math) {
   ].filter(Boolean);
 }
 
+// Finds the samples of the first run whose traces contain the words; a newer search ends an older one.
+async function search() {
+  const own = ++typing;
+  const text = form.elements.words.value.trim();
+  const run = runs[form.elements.first.value];
+  matching = null;
+  $('searched').textContent = '';
+  if (!text) return true;
+  const progress = (done, all) => {
+    if (own === typing) $('searched').textContent = `searching: ${done} of ${all} parts of this file`;
+    return own === typing;
+  };
+  const rows = await found(text, run, progress);
+  if (rows === null) return false;
+  const all = run.samples.filter((row) => row.chunk >= 0).length;
+  matching = rows;
+  $('searched').textContent = `in ${count(rows.size)} of the ${count(all)} traces of ${run.label} in this file`;
+  return true;
+}
+
+async function searchAndList(options) {
+  if (await search()) await relist(options);
+}
+
 function go(by) {
   const place = shown.indexOf(current.row) + by;
-  if (place >= 0 && place < shown.length) choose(shown[place]);
+  if (place >= 0 && place < shown.length) choose(shown[place], null, 'added');
 }
 
 function options(select, entries) {
   select.replaceChildren(...entries.map(([value, label]) => el('option', { value }, label)));
 }
 
-function verdictOptions() {
-  const verdicts = [...new Set(runs[state().first].samples.map((row) => row.verdict))].sort();
+// What depends on the chosen runs. A difference between two other runs filters no longer.
+function runsChanged() {
+  const verdicts = [...new Set(runs[form.elements.first.value].samples.map((row) => row.verdict))].sort();
   const before = form.elements.verdict.value;
   options(form.elements.verdict, [['', 'any'], ...verdicts.map((v) => [v, v])]);
   form.elements.verdict.value = verdicts.includes(before) ? before : '';
+  form.elements.between.value = '';
+  form.elements.between.disabled = form.elements.second.value === '';
 }
 
 function flip(button) {
@@ -101,10 +184,46 @@ function flip(button) {
   form.reset();
   Object.assign(form.elements.first, { value: first });
   Object.assign(form.elements.second, { value: second });
-  verdictOptions();
+  runsChanged();
   form.elements.between.value = side;
-  relist({ again: true });
+  search();
+  shown = listed(state(), runs, problems);
+  limit = PAGE;
+  $('unfilter').disabled = false;
+  choose(shown[0], null, 'added');
   $('traces').scrollIntoView();
+}
+
+function changed(event) {
+  const { name } = event.target;
+  if (name === 'math') return read();
+  const again = ['first', 'second', 'between'].includes(name);
+  if (name === 'first' || name === 'second') runsChanged();
+  if (name === 'first' && form.elements.words.value) return searchAndList({ again });
+  if (name !== 'words') return relist({ again });
+  const own = ++typing;
+  return setTimeout(() => own === typing && searchAndList(), TYPING_PAUSE_MS);
+}
+
+function listen() {
+  form.addEventListener('submit', (event) => event.preventDefault());
+  form.addEventListener('input', changed);
+  $('unfilter').addEventListener('click', () => { resetFilters(); relist(); });
+  $('more').addEventListener('click', () => { limit += PAGE; paint(); });
+  $('previous').addEventListener('click', () => go(-1));
+  $('next').addEventListener('click', () => go(1));
+  const copy = $('address').querySelector('button');
+  copy.dataset.label = copy.textContent;
+  copy.addEventListener('click', () => copied(copy, $('address').querySelector('a').href, null));
+  document.addEventListener('keydown', (event) => {
+    if (event.target.closest('input, select, textarea') || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === 'j') go(1);
+    if (event.key === 'k') go(-1);
+  });
+  window.addEventListener('popstate', async () => {
+    if (!await follow() && location.hash === '') choose(shown[0], null, 'kept');
+  });
+  document.querySelectorAll('button.flip').forEach((button) => button.addEventListener('click', () => flip(button)));
 }
 
 async function start() {
@@ -124,24 +243,18 @@ async function start() {
   options(form.elements.second, [['', 'nothing'], ...names]);
   const traced = runs.findIndex((run) => run.samples.some((row) => row.chunk >= 0));
   form.elements.first.value = String(Math.max(traced, 0));
-  verdictOptions();
+  runsChanged();
   $('desk').hidden = false;
-  form.addEventListener('submit', (event) => event.preventDefault());
-  form.addEventListener('input', (event) => {
-    if (event.target.name === 'math') return read();
-    if (event.target.name === 'first') verdictOptions();
-    return relist({ again: ['second', 'between'].includes(event.target.name) });
-  });
-  $('more').addEventListener('click', () => { limit += PAGE; paint(); });
-  $('previous').addEventListener('click', () => go(-1));
-  $('next').addEventListener('click', () => go(1));
-  document.addEventListener('keydown', (event) => {
-    if (event.target.closest('input, select, textarea') || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === 'j') go(1);
-    if (event.key === 'k') go(-1);
-  });
-  document.querySelectorAll('button.flip').forEach((button) => button.addEventListener('click', () => flip(button)));
-  await relist();
+  startSorting();
+  startCopying();
+  listen();
+  if (await follow()) {
+    $('traces').scrollIntoView();
+  } else {
+    shown = listed(state(), runs, problems);
+    $('unfilter').disabled = true;
+    await (shown.length ? choose(shown[0], null, 'kept') : clear());
+  }
   document.documentElement.dataset.ready = 'true';
 }
 

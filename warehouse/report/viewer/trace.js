@@ -6,7 +6,7 @@ const CALL = [
 
 function pane(place, run, row, siblings, trace, isRendered, choose) {
   const head = el('header', {},
-    el('h3', {}, el('i', { class: `swatch series-${run.place % 8}` }), ` ${run.label}`),
+    el('h3', {}, mark(run.place), ` ${run.label}`),
     sampleButtons(row, siblings, choose),
     facts(row, trace));
   const box = el('article', { class: 'pane', 'data-pane': place }, head);
@@ -19,11 +19,16 @@ function pane(place, run, row, siblings, trace, isRendered, choose) {
   }
   if (trace.error) box.append(el('p', { class: 'error' }, harmless(trace.error)));
   box.append(strip(trace, box), prompts(trace));
-  const firstDraft = trace.steps.findIndex((step) => step.verdict?.accepted && step.author === 'draft');
+  const firstDraft = trace.steps.findIndex((step) => step.decision?.accepted && step.author === 'draft');
   trace.steps.forEach((step, i) => box.append(stepCard(step, i, trace, isRendered, i === firstDraft)));
   const late = trace.calls.filter((call) => call[0] >= trace.steps.length);
   if (late.length) box.append(el('div', { class: 'late' }, 'after the last step', calls(late)));
   return box;
+}
+
+// The mark of a run, as in the page's legend.
+function mark(place) {
+  return document.querySelectorAll('header .key svg')[place].cloneNode(true);
 }
 
 function sampleButtons(row, siblings, choose) {
@@ -37,7 +42,7 @@ function sampleButtons(row, siblings, choose) {
 }
 
 function facts(row, trace) {
-  const rejected = row.num_verdicts ? `${row.num_rejected} of ${row.num_verdicts} verdicts rejected` : 'no verdicts';
+  const rejected = row.num_decisions ? `${row.num_rejected} of ${row.num_decisions} decisions rejected` : 'no decisions';
   return el('p', { class: 'facts' },
     el('b', { class: `badge verdict-${row.verdict}` }, `${VERDICT_MARKS[row.verdict] ?? ''} ${row.verdict}`),
     trace ? el('span', {}, 'answer ', el('code', {}, trace.extracted === null ? 'none' : harmless(trace.extracted))) : null,
@@ -54,7 +59,7 @@ function strip(trace, box) {
   return el('div', { class: 'strip', role: 'group', 'aria-label': 'steps by length' }, ...trace.steps.map((step, i) => {
     const label = `step ${i}: ${step.role} by ${step.author}, ${step.num_tokens} tokens`;
     const piece = el('button', {
-      type: 'button', class: `author ${step.author}${step.verdict && !step.verdict.accepted ? ' rejected' : ''}`,
+      type: 'button', class: `author ${step.author}${step.decision && !step.decision.accepted ? ' rejected' : ''}`,
       title: label, 'aria-label': label,
       onclick: () => box.querySelector(`[data-step="${i}"]`).scrollIntoView({ block: 'center' }),
     });
@@ -65,7 +70,7 @@ function strip(trace, box) {
 
 function prompts(trace) {
   return fold('prompts', ...['draft', 'target'].filter((role) => trace[`${role}_prompt`]).flatMap((role) => [
-    el('h5', {}, `prompt of the ${role}`), el('pre', {}, harmless(trace[`${role}_prompt`])),
+    el('h4', {}, `prompt of the ${role}`), el('pre', { tabindex: 0 }, harmless(trace[`${role}_prompt`])),
   ]));
 }
 
@@ -77,7 +82,7 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
       el('span', { class: 'quiet' }, `at ${seconds(step.elapsed_seconds)}`),
       step.finish === 'length' ? el('span', { class: 'flag' }, 'cut at the limit') : null,
       isFirstDraft ? el('span', { class: 'flag' }, 'first accepted draft step') : null,
-      step.verdict ? el('span', { class: step.verdict.accepted ? 'accepted' : 'rejected' }, outcome(step.verdict)) : null),
+      step.decision ? el('span', { class: step.decision.accepted ? 'accepted' : 'rejected' }, outcome(step.decision)) : null),
     prose(step.text, isRendered),
     step.verdict ? verdict(step) : null,
     step.candidates.length ? candidates(step, isRendered) : null,
@@ -86,7 +91,18 @@ function stepCard(step, i, trace, isRendered, isFirstDraft) {
 
 function outcome(decision) {
   const label = decision.accepted ? '✔ accepted' : '✘ drafts rejected';
-  return decision.score === null ? label : `${label}, score ${decision.score.toFixed(2)}`;
+  if (decision.kind === 'score' && decision.value !== null) return `${label}, score ${decision.value.toFixed(2)}`;
+  if (decision.kind === 'choice') return label;
+  return `${label}: ${harmless(decision.kind)}${comparison(decision)}`;
+}
+
+// The number of a decision beside its threshold, with a sign only where it agrees with the outcome.
+function comparison({ value, threshold, accepts_below: isBelow, accepted }) {
+  if (value === null) return '';
+  if (threshold === null) return ` ${value}`;
+  const agrees = (isBelow ? value <= threshold : value >= threshold) === accepted;
+  const sign = (isBelow === accepted) ? (accepted ? '≤' : '<') : (accepted ? '≥' : '>');
+  return agrees ? ` ${value} ${sign} ${threshold}` : ` ${value} (threshold ${threshold})`;
 }
 
 function verdict(step) {
@@ -99,7 +115,7 @@ function verdict(step) {
       el('b', {}, harmless(option)), el('span', { class: 'meter' }, fill), el('span', { class: 'share' }, percent(share)));
   });
   return fold(`verdict: ${decision.kind} of ${decision.options.length}, options have ${percent(decision.mass)} of the probability`,
-    el('div', { class: 'options' }, ...bars), el('h5', {}, 'question'), el('pre', {}, harmless(decision.question ?? '')));
+    el('div', { class: 'options' }, ...bars), el('h5', {}, 'question'), el('pre', { tabindex: 0 }, harmless(decision.question ?? '')));
 }
 
 function candidates(step, isRendered) {
@@ -121,8 +137,8 @@ function calls(list) {
     const c = Object.fromEntries(CALL.map((name, i) => [name, call[i]]));
     return [c.purpose, c.model, c.n, `${c.prompt} (${c.cached})`, c.output, c.at, c.queued, c.first, c.end, c.in_flight];
   };
-  return el('div', { class: 'scroll' }, el('table', { class: 'calls' },
-    el('thead', {}, el('tr', {}, ...columns.map((name) => el('th', {}, name)))),
+  return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'calls' }, el('table', { class: 'calls' },
+    el('thead', {}, el('tr', {}, ...columns.map((name) => el('th', { scope: 'col' }, name)))),
     el('tbody', {}, ...list.map((call) => el('tr', {}, ...row(call).map((cell) => el('td', {}, String(cell ?? '–'))))))));
 }
 

@@ -1,0 +1,135 @@
+"""Decisions in journals and trace files: kept where a method records one, and no byte of them where none does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from harness.candidates import as_candidates
+from harness.chain import Chain, Limits
+from harness.engine import Completion
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.recording import Model
+from harness.trace import Decision, Step, Trace
+from jobs.run import trace_files
+from jobs.run.journal import read_journal
+from jobs.run.journal_writer import JournalWriter
+from jobs.run.state import compact
+from jobs.watch.progress import Follower
+from tests.harness.scripts import PROBLEM, new_trace
+from tests.jobs import runs
+from tests.jobs.run.test_journal import ATTEMPT, a_call, a_step
+
+CONFIDENT = Decision.at_least("confidence", 0.4, 0.65)
+DECIDED = Step("target", "fallback", "one\n\n", 3, (1, 2, 3), "stop", elapsed_seconds=1.5, decision=CONFIDENT)
+FIELDS = [
+    *("author", "role", "text", "num_tokens", "token_ids", "finish"),
+    *("candidates", "verdict", "elapsed_seconds"),
+]  # fmt: skip
+"""Fields of a step before there were decisions: what an older version accepts."""
+
+
+def journal(path: Path, *steps: Step) -> list[dict[str, object]]:
+    """The events of a journal in which a sample goes on after the first of these steps."""
+    writer = JournalWriter(path, ATTEMPT)
+    trace = Trace("s1", "demo/0", 0, seed=1, steps=[steps[0]])
+    writer.start(trace)
+    for step in steps[1:]:
+        trace.steps.append(step)
+        writer.step(trace, step)
+    writer.close()
+    return [json.loads(line) for line in path.read_bytes().splitlines()][1:]
+
+
+def test_steps_without_a_decision_are_written_as_before_there_were_any(tmp_path: Path) -> None:
+    start, step = journal(tmp_path / "j.jsonl", a_step("one\n\n"), a_step("two\n\n"))
+    [carried_over] = start["trace"]["steps"]  # type: ignore[index]
+    assert list(carried_over) == FIELDS
+    assert list(step["step"]) == FIELDS  # type: ignore[call-overload]
+    assert list(start["trace"]) == list(asdict(Trace("s1", "demo/0", 0, seed=1)))  # type: ignore[call-overload]
+
+
+def test_a_decision_comes_back_from_the_journal_also_where_its_step_was_carried_over(tmp_path: Path) -> None:
+    journal(tmp_path / "j.jsonl", DECIDED, a_step("two\n\n"), DECIDED)
+    [trace] = read_journal(tmp_path / "j.jsonl").unfinished.values()
+    assert [step.decision for step in trace.steps] == [CONFIDENT, None, CONFIDENT]
+
+
+def test_a_journal_with_an_invalid_decision_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    broken = Step("draft", "draft", "one", 1, (1,), "stop", decision=Decision("a", None, None, accepted=True))
+    assert broken.decision is not None
+    broken.decision.kind = "<b>" * 50
+    journal(path, a_step("one\n\n"), broken)
+    read = read_journal(path)
+    assert read.bad_lines == 1
+    assert "kind of a decision" in read.problem
+
+
+@pytest.mark.parametrize("has_decision", [False, True])
+def test_a_trace_file_has_the_column_only_where_a_method_decides_by_itself(tmp_path: Path, has_decision: bool) -> None:
+    step = DECIDED if has_decision else a_step("one\n\n")
+    trace = Trace("s1", "demo/0", 0, 1, steps=[step], calls=[a_call()], stop_reason="answered")
+    path = tmp_path / "p.parquet"
+    trace_files.write_table(path, trace_files.schema_of([trace]), [asdict(trace)])
+    [[read]] = [row["steps"] for row in trace_files.read_rows(path)]
+    assert list(read) == ([*FIELDS, "decision"] if has_decision else FIELDS)
+    assert read.get("decision") == (asdict(CONFIDENT) if has_decision else None)
+
+
+def test_progress_counts_decisions(tmp_path: Path) -> None:
+    run = runs.plan(tmp_path)
+    path = run.journal_dir / "a.jsonl"
+    journal(path, a_step("one\n\n"), a_step("two\n\n"), DECIDED)
+    progress = Follower(run).progress
+    assert (progress.judged, progress.accepted) == (2, 1)
+
+
+def test_the_trace_files_of_a_run_are_those_of_its_journals(tmp_path: Path) -> None:
+    run = runs.plan(tmp_path)
+    unit = run.shards()[0][0]
+    trace = Trace(unit.sample_id, unit.problem_id, unit.sample_index, seed=1)
+    attempt = replace(ATTEMPT, run_id=run.path.name)
+    writer = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+    writer.start(trace)
+    trace.steps.append(DECIDED)
+    writer.step(trace, DECIDED)
+    trace.stop_reason = "answered"
+    writer.end(trace)
+    writer.close()
+    compact(run)
+    [file] = run.trace_files()
+    [row] = trace_files.read_rows(file)
+    assert row["steps"][0]["decision"] == asdict(CONFIDENT)
+
+
+@pytest.mark.parametrize("kind", ["", "Reward", "1st", "a" * 41, "a\n", "<b>"])
+def test_a_kind_is_a_short_plain_word(kind: str) -> None:
+    with pytest.raises(ValueError, match="kind of a decision"):
+        Decision(kind, None, None, accepted=True)
+
+
+def test_a_number_at_the_threshold_is_accepted_from_either_side() -> None:
+    assert Decision.at_least("reward", 0.5, 0.5).accepted
+    assert Decision.at_most("entropy", 0.5, 0.5).accepted
+    assert not Decision.at_least("reward", 0.4, 0.5).accepted
+    assert not Decision.at_most("entropy", 0.6, 0.5).accepted
+
+
+def test_the_kind_of_a_verdict_needs_the_verdict() -> None:
+    engine = ScriptedEngine(lambda prompt, sampling: ["x"] * sampling.n, lambda prompt, labels: [1.0] * len(labels))
+    trace = new_trace()
+    draft, target = Model(engine, "draft", trace), Model(engine, "target", trace)
+    chain = Chain(PROBLEM, [draft, target], trace, Limits(0.6, 0.95, 1000))
+    proposed = Completion(tuple(ByteTokenizer().encode("x\n\n")), "x\n\n", "stop", 3)
+    decision = Decision("score", 7.0, 5.0, accepted=True)
+    with pytest.raises(ValueError, match="needs a verdict"):
+        chain.accept(draft, "draft", proposed, as_candidates([proposed]), decision=decision)
+    verdict = a_step("x").verdict
+    assert verdict is not None
+    verdict.kind = "score"
+    chain.accept(draft, "draft", proposed, as_candidates([proposed]), verdict, decision=decision)
+    assert trace.steps[0].decision == decision

@@ -1,0 +1,157 @@
+"""Commands under code that was edited since a run began stop, unless they are told to go on with both codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.code_hash import running_code
+from harness.launch import main as launch_command
+from jobs.run import submissions, trace_files
+from jobs.run.codes import CodeChanged
+from jobs.run.folder import RunFolder
+from jobs.submission import dispatch, snapshot, submit
+from jobs.submission.together import Request, dispatch_together
+from jobs.work.worker import run_shard
+from tests.jobs.edited_code import Edit, hashes, jobs
+from tests.jobs.runs import finished_ids, plan, planned_ids
+from tests.jobs.slurm.fake import FakeSlurm
+
+
+@pytest.fixture
+def sbatch(slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the runs that were submitted to a cluster with an empty queue."""
+    slurm.prints(squeue="", scontrol="MaxArraySize = 4", sacct="")
+    taken: list[str] = []
+
+    def array(run: RunFolder, *_: object) -> str:
+        taken.append(run.path.name)
+        return str(len(taken))
+
+    monkeypatch.setattr(submit, "submit_array", array)
+    monkeypatch.setattr(submit, "submit_shared_array", array)
+    monkeypatch.setattr(submit, "submit_finalizer", lambda *_: "9")
+    monkeypatch.setattr(snapshot, "take", lambda run: "code-0.zip")
+    return taken
+
+
+def test_resume_stops_under_other_code_and_goes_on_where_it_is_accepted(
+    tmp_path: Path, edit: Edit, sbatch: list[str]
+) -> None:
+    run = plan(tmp_path, shards=2)
+    dispatch.dispatch(run, {})
+    run_shard(str(run.path), 0)
+    edit("harness/chain.py")
+    for command in ("resume", "retry-failed"):
+        result = jobs(command, run.path)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert "--accept-code-change" in result.stderr
+        assert len(sbatch) == 1
+    assert not run.retries_path.exists()
+    result = jobs("resume", run.path, "--accept-code-change")
+    assert result.exit_code == 0, result.output
+    assert "CODE CHANGED" in result.stderr
+    assert len(sbatch) == 2
+    assert jobs("resume", run.path).exit_code == 0, "it is accepted from now on"
+
+
+def test_a_launch_after_an_edit_does_not_pass_over_jobs_that_still_wait(
+    tmp_path: Path, edit: Edit, sbatch: list[str], slurm: FakeSlurm
+) -> None:
+    run, other = plan(tmp_path, shards=2), plan(tmp_path, drafts=3, shards=2)
+    third = plan(tmp_path, drafts=2, shards=2)
+    dispatch.dispatch(run, {})
+    name = submissions.read(run)[0].name
+    slurm.prints(squeue="\n".join(f"{name}|{index}|7|7|PENDING||Resources" for index in range(2)))
+    edit("harness/chain.py")
+    result = jobs("resume", run.path)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "is running or queued with code" in result.stderr
+    assert f"cancel them (python -m jobs cancel {run.path})" in result.stderr
+    with pytest.raises(CodeChanged):
+        dispatch_together([Request(of, {}) for of in (run, other, third)])
+    assert jobs("resume", run.path, "--accept-code-change").exit_code == 0
+    slurm.prints(squeue="")  # canceled
+    assert jobs("resume", run.path).exit_code == 0
+    assert len(hashes(run)) == 1, "of the first code nothing was done"
+    assert len(sbatch) == 2
+
+
+def test_runs_that_share_jobs_stop_under_other_code(tmp_path: Path, edit: Edit, sbatch: list[str]) -> None:
+    runs = [plan(tmp_path, drafts=drafts, shards=2) for drafts in (2, 3)]
+    dispatch_together([Request(run, {}) for run in runs])
+    run_shard(str(runs[1].path), 0)
+    edit("harness/chain.py")
+    with pytest.raises(CodeChanged, match=runs[1].path.name):
+        dispatch_together([Request(run, {}) for run in runs])
+    assert len(sbatch) == 1
+    dispatch_together([Request(run, {}, accept_code_change=True) for run in runs])
+    assert len(sbatch) == 2
+
+
+def launch(folder: Path, *further: str) -> Result:
+    arguments = ["--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
+    return CliRunner().invoke(
+        launch_command, [*arguments, "--cluster", "debug", "--shards", "2", "--output", str(folder), *further]
+    )
+
+
+def test_the_same_command_after_an_edit_says_whose_numbers_it_prints(tmp_path: Path, edit: Edit) -> None:
+    before = running_code()
+    assert launch(tmp_path).exit_code == 0
+    now = edit("harness/methods/speccot.py")
+    result = launch(tmp_path)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 0, result.output
+    assert "All 4 samples are already finished." in said
+    assert f"CODE CHANGED: these samples were made by code {before.hash}" in said
+    assert f"not by code {now.hash}" in said
+    assert "launch with --tag NAME" in said
+    assert "CODE CHANGED" not in jobs("finalize", next(tmp_path.glob("demo-*"))).output
+    again = launch(tmp_path, "--tag", "edited")
+    assert again.exit_code == 0
+    assert "CODE CHANGED" not in again.output
+    assert len(list(tmp_path.glob("demo-*"))) == 2
+
+
+def test_the_same_command_after_an_edit_does_not_go_on_unasked(tmp_path: Path, edit: Edit) -> None:
+    assert launch(tmp_path).exit_code == 0
+    [path] = tmp_path.glob("demo-*")
+    run = RunFolder(path)
+    [trace_file] = run.trace_files()
+    rows, metadata = trace_files.read_rows(trace_file), trace_files.read_metadata(trace_file)
+    trace_files.write_table(trace_file, trace_files.TRACES, rows[:1], metadata)
+    edit("harness/methods/speccot.py")
+    for further in ([], ["--dry-run"], ["--shards", "1"]):
+        result = launch(tmp_path, *further)
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert "--accept-code-change" in result.stderr
+    assert run.num_shards() == 2, "nothing is written"
+    accepted = launch(tmp_path, "--accept-code-change")
+    assert accepted.exit_code == 0, accepted.output
+    assert "CODE CHANGED" in accepted.output
+    assert "MIXED CODE" in accepted.output
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_a_night_under_other_code_offers_what_that_command_has(tmp_path: Path, edit: Edit) -> None:
+    suite = tmp_path / "small.toml"
+    suite.write_text(
+        f'output = "{tmp_path}/runs"\ncluster = "debug"\nengine = "scripted"\ndataset = "demo"\nlimit = 2\n'
+        "samples = 1\n[[run]]\nmethod = 'vanilla'\n"
+    )
+    night = ("nightly", "--suite", suite, "--date", "2026-01-01")
+    assert jobs(*night).exit_code == 4, "no night before it"
+    edit("harness/chain.py")
+    finished = jobs(*night).output
+    assert "For runs of this code, launch a night with another --date." in finished
+    [part] = (tmp_path / "runs").glob("*/parts/*.parquet")
+    (part.parent.parent / "journal" / f"{part.stem}.jsonl").touch()  # of a worker that was killed before its first step
+    part.unlink()
+    result = jobs(*night)
+    assert result.exit_code == 2
+    assert "launch a night with another --date; to go on with both in one run" in result.stderr
+    assert result.stderr.endswith("add --accept-code-change\n")
+    assert "--tag" not in finished + result.stderr

@@ -1,0 +1,132 @@
+"""The default baseline is the target alone, one per dataset; which run it is, and why, is printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.warehouse import cells, runs
+from tests.warehouse.test_compare import compare, load, records
+
+GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
+BAD = (3, 2, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
+DRAFT = replace(cells.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None)
+OTHER_TARGET = replace(cells.VANILLA, target=replace(runs.TARGET, name="huge", fingerprint="huge@r1"))
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    where = tmp_path_factory.mktemp("baselines")
+    made = {
+        "method": cells.finished(where, cells.SPEC, BAD),
+        "draft alone": cells.finished(where, DRAFT, BAD),
+        "target": cells.finished(where, cells.VANILLA, GOOD),
+        "target again": cells.finished(where, replace(cells.VANILLA, seed=3), GOOD),
+        "limited target": cells.finished(where, replace(cells.VANILLA, seed=4), GOOD[:6]),
+        "unfinished target": cells.finished(where, replace(cells.VANILLA, seed=5), GOOD, missing=3),
+        "other target": cells.finished(where, OTHER_TARGET, GOOD),
+        "empty target": cells.finished(where, replace(cells.VANILLA, seed=6), GOOD, missing=48),
+        "two samples": cells.finished(where, replace(cells.SPEC, samples=2), tuple(min(2, right) for right in BAD)),
+        "last problems": cells.finished(where, replace(cells.SPEC, seed=8), BAD[6:], skipped=6),
+        "first problems": cells.finished(where, replace(cells.SPEC, seed=9), BAD[:6]),
+    }
+    names = dict(zip(made, load(where, *made.values()), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "PROBLEMS", [replace(p, id=f"more/{p.id}", dataset="more") for p in cells.PROBLEMS])
+        more = {
+            "more, method": cells.finished(where, replace(cells.SPEC, dataset="more"), BAD),
+            "more, target": cells.finished(where, replace(cells.VANILLA, dataset="more"), GOOD),
+        }
+        names |= dict(zip(more, load(where, *more.values()), strict=True))
+    return where, names
+
+
+def document(where: Path, *arguments: str) -> dict[str, Any]:
+    result = compare(where, *arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "baseline", "why"),
+    [
+        (("method", "target"), "target", "it is the target alone"),
+        (("draft alone", "method", "target"), "target", "it is the target alone"),
+        (("method", "draft alone"), "method", "it is the first run, and none is the target alone"),
+        (("target again", "target"), "target again", "of 2 runs of the target alone it was named first"),
+        (("method", "target again", "target"), "target again", "of 2 runs of the target alone it was named first"),
+        (("method", "other target", "target"), "target", "it has the target of the most other runs"),
+        (("method", "limited target", "target"), "target", "it has the most problems in common with the other runs"),
+        (("method", "unfinished target", "target"), "target", "it lacks the smallest share of samples"),
+        (("method", "empty target", "target"), "target", "it is the target alone"),
+    ],
+)
+def test_the_baseline_is_the_target_alone(
+    warehouse: tuple[Path, dict[str, str]], arguments: tuple[str, ...], baseline: str, why: str
+) -> None:
+    where, names = warehouse
+    chosen = [names[name] for name in arguments]
+    found = document(where, *chosen)
+    [entry] = found["baselines"]
+    assert (entry["dataset"], entry["run_id"]) == ("sums", names[baseline])
+    assert why in entry["why"]
+    assert [row["baseline_run_id"] for row in found["rows"]] == [
+        None,
+        *[names[baseline]] * (len(found["rows"]) - 1),
+    ], "the baseline is first"
+
+
+@pytest.mark.parametrize("shape", ["table", "markdown", "latex"])
+def test_every_format_for_people_names_the_baseline(warehouse: tuple[Path, dict[str, str]], shape: str) -> None:
+    where, names = warehouse
+    text = compare(where, names["method"], names["target"], "--format", shape).stdout.replace("\\", "")
+    assert text.count(f"Baseline of sums: {names['target']}, because it is the target alone.") == 1
+
+
+def test_every_dataset_has_its_own_target_alone(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, names = warehouse
+    order = ["method", "more, method", "target", "more, target"]
+    found = document(where, *(names[name] for name in order))
+    assert {entry["dataset"]: entry["run_id"] for entry in found["baselines"]} == {
+        "sums": names["target"],
+        "more": names["more, target"],
+    }
+    shown = [(row["run_id"], row["baseline_run_id"]) for row in found["rows"]]
+    assert shown == [
+        (names["target"], None),
+        (names["method"], names["target"]),
+        (names["more, target"], None),
+        (names["more, method"], names["more, target"]),
+    ]
+
+
+def test_a_named_baseline_counts_more(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, names = warehouse
+    found = document(where, names["target"], names["method"], "--baseline", names["method"])
+    assert [(entry["run_id"], entry["why"]) for entry in found["baselines"]] == [(names["method"], "it was named")]
+
+
+def test_a_majority_is_by_default_over_as_many_samples_as_every_run_has(
+    warehouse: tuple[Path, dict[str, str]],
+) -> None:
+    where, names = warehouse
+    rows = records(compare(where, names["target"], names["two samples"], "--maj", "--format", "json"))
+    assert [row["metric"] for row in rows] == ["pass@1[avg-of-4]", "maj@2", "pass@1[avg-of-2]", "maj@2"]
+
+
+def test_runs_without_a_common_problem_are_named(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, names = warehouse
+    first, last, target = names["first problems"], names["last problems"], names["target"]
+    warnings = document(where, target, first, last)["warnings"]
+    assert (
+        f"OTHER PROBLEMS: {first} and {last} have no problem in common: each is compared with the baseline, and not "
+        in ("\n".join(warnings))
+    )
+    for run in (first, last):
+        assert f"{run}: compared on its 6 problems only; {target} has 12 problems." in warnings
+    assert compare(where, first, last).exit_code == 2

@@ -1,0 +1,177 @@
+"""Differences in the report are those of compare, every figure's SQL gives what it shows, and figures are files."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.problems.problem import Problem, dataset_hash
+from jobs.run.folder import RunFolder
+from jobs.run.spec import units
+from tests.warehouse import runs
+from tests.warehouse.conftest import Loaded
+from tests.warehouse.report.conftest import report
+from warehouse import compare, query
+from warehouse.comparison.contrasts import Settings
+from warehouse.database import reader
+from warehouse.load import load_run
+from warehouse.report.charts import svg
+from warehouse.report.charts.bars import StackedBars
+from warehouse.report.charts.lines import Lines
+from warehouse.report.charts.paper import write_charts
+from warehouse.report.charts.points import Dots, Scatter
+from warehouse.report.differences import read_differences
+from warehouse.report.facts import flips, report_facts
+from warehouse.report.figures import all_figures, sections
+from warehouse.report.section import Figure
+
+Written = Callable[..., Path]
+
+
+def figures_of(database: Path, *run_ids: str) -> list[Figure]:
+    with reader(database) as connection:
+        facts = report_facts(connection, run_ids)
+        compared = read_differences(connection, run_ids, Settings())
+        return all_figures(sections(facts, flips(facts), compared))
+
+
+def asked(database: Path, sql: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(query.main, ["--database", str(database), "--format", "json", sql])
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout))
+
+
+def test_differences_in_the_report_are_those_of_compare(flipped: tuple[Path, list[str]], written: Written) -> None:
+    database, run_ids = flipped
+    compared = CliRunner().invoke(
+        compare.main, [*run_ids, "--database", str(database), "--margin", "5", "--format", "json"]
+    )
+    [row] = [row for row in json.loads(compared.stdout)["rows"] if row["difference"] is not None]
+    page = written(database, *run_ids, "--margin", "5").read_text()
+    [table] = re.findall(r'<table class="differences.*?</table>', page, re.DOTALL)
+    cells = [html.unescape(cell).strip() for cell in re.findall(r"<td>(.*?)</td>", table)]
+    difference, interval, p = cells[2], cells[3], cells[4]
+    assert difference.replace("−", "-") == f"{100 * row['difference']:+.2f}"
+    low, high = (f"{100 * row[key]:.1f}" for key in ("difference_low_95", "difference_high_95"))
+    assert interval.replace("−", "-") == f"{low} to {high}"
+    assert float(p) == pytest.approx(row["p"], abs=5e-4)
+    assert cells[1] == str(row["num_common_problems"])
+    assert "the interval lies above −5 points" in page
+    assert table.count("not shown") + table.count("n too small") == 1
+
+
+def test_a_run_over_other_problems_is_compared_with_nothing_and_hides_no_other_difference(
+    tmp_path: Path, written: Written
+) -> None:
+    database, run_ids = tmp_path / "w.duckdb", []
+    others = [Problem("toy/8", "toy", "8?", "8"), Problem("toy/9", "toy", "9?", "9")]
+    for spec, problems in (
+        (runs.SPEC, runs.PROBLEMS),
+        (runs.VANILLA, runs.PROBLEMS),
+        (replace(runs.SPEC, dataset_hash=dataset_hash(others), num_problems=2, dataset_size=2), others),
+    ):
+        folder = RunFolder(tmp_path / spec.run_id)
+        planned = units(spec, problems)
+        folder.create(spec, problems, [planned])
+        runs.write_part(folder, [runs.speculative(unit) for unit in planned])
+        runs.write_grades(folder, {unit.sample_id: "correct" for unit in planned[1:]} | {planned[0].sample_id: "wrong"})
+        load_run(folder, database)
+        run_ids.append(folder.path.name)
+    page = written(database, *run_ids).read_text()
+    [table] = re.findall(r'<table class="differences.*?</table>', page, re.DOTALL)
+    assert table.count('scope="row"') == 1
+    assert "fewer than two runs are left to compare" in page or "at least two" in page
+
+
+def test_the_sql_behind_every_figure_gives_what_it_shows(loaded: Loaded) -> None:
+    ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
+    figures = {next(iter(figure.charts)): figure for figure in figures_of(loaded.database, *ids)}
+    assert list(figures) == [
+        "accuracy", "differences", "trade-off", "fallback", "tokens", "latency", "acceptance-by-tenth", "verdicts",
+    ]  # fmt: skip
+
+    def shown(name: str, column: str, factor: float = 1.0) -> dict[str, Any]:
+        answers = asked(loaded.database, figures[name].sql)
+        return {row["run_id"]: pytest.approx(factor * row[column]) for row in answers if row[column] is not None}
+
+    def dots(name: str) -> dict[str, float]:
+        chart = figures[name].charts[name]
+        assert isinstance(chart, Dots)
+        return {ids[dot.index]: dot.value for dot in chart.rows}
+
+    assert dots("accuracy") == shown("accuracy", "graded_pass_at_1", 100)
+    chart = figures["accuracy"].charts["accuracy"]
+    assert isinstance(chart, Dots)
+    lows = {ids[dot.index]: dot.low for dot in chart.rows}
+    assert lows == shown("accuracy", "graded_low_95", 100)
+    assert dots("differences") == shown("differences", "difference", 100)
+    assert dots("fallback") == shown("fallback", "value", 100)
+    scatter = figures["trade-off"].charts["trade-off"]
+    assert isinstance(scatter, Scatter)
+    assert {ids[p.index]: p.x for p in scatter.points} == shown("trade-off", "mean_seconds")
+    assert {ids[p.index]: p.y for p in scatter.points} == shown("trade-off", "graded_pass_at_1", 100)
+    rates = asked(loaded.database, figures["acceptance-by-tenth"].sql)
+    assert len(rates) == 2
+    for name, column in (("tokens", "emitted_tokens_per_sample"), ("latency", "seconds_per_sample")):
+        bars = figures[name].charts[name]
+        assert isinstance(bars, StackedBars)
+        drawn = [bar.total for bar in bars.bars if name == "latency" or "emitted" in bar.label]
+        answers = asked(loaded.database, figures[name].sql)
+        assert drawn == [pytest.approx(sum(row[column] for row in answers if row["run_id"] == i)) for i in ids]
+    for axis, chart in figures["acceptance-by-tenth"].charts.items():
+        assert isinstance(chart, Lines)
+        for line in chart.lines:
+            by_position = {row["position"]: row for row in rates if f"acceptance-by-{row['axis']}" == axis}
+            assert [p.value for p in line.places] == [
+                pytest.approx(100 * by_position[p.x]["value"]) for p in line.places
+            ]
+
+
+def test_the_page_has_the_sql_as_text(loaded: Loaded, written: Written) -> None:
+    ids = [loaded.speculative.path.name, loaded.vanilla.path.name]
+    page = written(loaded.database, *ids).read_text()
+    statements = [html.unescape(text) for text in re.findall(r'<pre tabindex="0">(.*?)</pre>', page, re.DOTALL)]
+    for figure in figures_of(loaded.database, *ids):
+        assert figure.sql in statements
+    assert any(text.startswith("python -m warehouse.compare toy-") for text in statements)
+
+
+def test_the_first_32_runs_have_different_marks() -> None:
+    assert len({(svg.series(i), svg.shape(i)) for i in range(32)}) == 32
+
+
+@pytest.mark.needs_tool("matplotlib")
+def test_figures_are_svg_and_pdf_files_as_wide_as_a_column(hostile: tuple[Path, Any], tmp_path: Path) -> None:
+    database, folder = hostile
+    result = report(database, folder.path.name, "--figures", str(tmp_path / "a"))
+    assert (result.exit_code, result.stdout.count("\n")) == (0, 1), result.output
+    names = {file.name for file in (tmp_path / "a").iterdir()}
+    assert {"accuracy.svg", "accuracy.pdf", "tokens.pdf", "acceptance-by-step.svg", "verdicts.svg"} <= names
+    for file in (tmp_path / "a").glob("*.svg"):
+        drawing = file.read_text()
+        [width] = re.findall(r'<svg[^>]* width="([\d.]+)pt"', drawing)
+        assert float(width) == pytest.approx(3.3 * 72, abs=0.5)
+        assert "<script" not in drawing
+    for file in (tmp_path / "a").glob("*.pdf"):
+        assert file.read_bytes().startswith(b"%PDF")
+    [figure, *_] = figures_of(database, folder.path.name)
+    again = write_charts(figure.charts, tmp_path / "b")
+    assert [file.read_bytes() for file in again] == [(tmp_path / "a" / file.name).read_bytes() for file in again]
+
+
+def test_without_matplotlib_one_line_says_how_to_get_it(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    result = report(loaded.database, loaded.vanilla.path.name, "--figures", str(tmp_path / "a"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "pip install 'speculative-reasoning-harness[figures]'" in result.stderr
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,333 @@
+"""Methods that accept by other means than a verdict: their decisions count everywhere, from launch to report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.trace import Candidate, Decision, Step, Trace
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.spec import Unit
+from tests.warehouse import runs
+from tests.warehouse.conftest import Ask, Loaded
+from tests.warehouse.own_methods import confidence_of
+from warehouse.compare import compare_runs, write
+from warehouse.comparison.contrasts import Settings
+from warehouse.database import Connection, reader
+from warehouse.database import rows as rows_of
+from warehouse.load import load_run
+from warehouse.loading.pruning import forget_details
+from warehouse.measures import measure
+from warehouse.nightly.measures import read_totals
+from warehouse.nightly.metrics import FALLBACK
+from warehouse.render import fallback
+from warehouse.report.facts import report_facts
+from warehouse.summary import summaries
+from warehouse.trace import trace_lines
+
+THRESHOLD = 0.65
+
+
+def rows(connection: Connection, sql: str, parameters: dict[str, object]) -> list[dict[str, Any]]:
+    """The rows of a query, of which each test knows the types."""
+    return rows_of(connection, sql, parameters)
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder in which own methods and specreason were launched; what was printed and the run ids by method."""
+    folder = tmp_path_factory.mktemp("own")
+    command = [sys.executable, "-m", "tests.warehouse.own_methods", str(folder), "confident,certain,silent,specreason"]
+    subprocess.run([*command, "--limit", "8", "--samples", "2"], check=True, capture_output=True, timeout=300)
+    with reader(folder / "warehouse.duckdb") as connection:
+        ids = dict(connection.execute("SELECT method, run_id FROM run").fetchall())
+    return folder, ids
+
+
+@pytest.fixture
+def connection(launched: tuple[Path, dict[str, str]]) -> Iterator[Connection]:
+    with reader(launched[0] / "warehouse.duckdb") as connection:
+        yield connection
+
+
+def proposals(connection: Connection, run_id: str) -> list[dict[str, Any]]:
+    """The drafts of a run as they were proposed, each with whether it was taken."""
+    sql = "SELECT sample_id, step_index, text, accepted FROM candidate WHERE run_id = $run_id ORDER BY ALL"
+    return rows(connection, sql, {"run_id": run_id})
+
+
+@pytest.mark.parametrize("method", ["confident", "certain"])
+def test_a_decision_by_other_means_is_a_row_of_decision(
+    launched: tuple[Path, dict[str, str]], connection: Connection, method: str
+) -> None:
+    run_id = launched[1][method]
+    drafts = proposals(connection, run_id)
+    sql = "FROM decision WHERE run_id = $run_id ORDER BY sample_id, step_index"
+    decisions = rows(connection, sql, {"run_id": run_id})
+    values = [confidence_of(draft["text"]) for draft in drafts]
+    is_low = method == "certain"
+    assert [row["kind"] for row in decisions] == ["entropy" if is_low else "confidence"] * len(drafts)
+    assert [row["value"] for row in decisions] == [1 - value if is_low else value for value in values]
+    assert {row["threshold"] for row in decisions} == {1 - THRESHOLD if is_low else THRESHOLD}
+    assert [row["accepted"] for row in decisions] == [draft["accepted"] for draft in drafts]
+    assert {row["accepts_below"] for row in decisions} == {is_low}
+    assert {True, False} == {row["accepted"] for row in decisions}
+
+
+@pytest.mark.parametrize("method", ["confident", "certain", "silent", "specreason"])
+def test_rates_and_positions_count_every_kind_of_decision(
+    launched: tuple[Path, dict[str, str]], connection: Connection, method: str
+) -> None:
+    run_id = launched[1][method]
+    drafts = proposals(connection, run_id)
+    refused = sum(not draft["accepted"] for draft in drafts)
+    parameters: dict[str, object] = {"run_id": run_id}
+    [rate] = rows(connection, "FROM fallback_rate WHERE run_id = $run_id", parameters)
+    assert (rate["num_decisions"], rate["num_refused"]) == (len(drafts), refused)
+    assert rate["num_verdicts"] == (len(drafts) if method == "specreason" else 0)
+    assert rate["fallback_rate"] == pytest.approx(refused / len(drafts))
+    [setting] = rows(connection, "FROM fallback_rate_by_setting WHERE method = $method", {"method": method})
+    assert (setting["num_decisions"], setting["num_refused"]) == (len(drafts), refused)
+    positions = rows(connection, "FROM acceptance_by_position WHERE run_id = $run_id", parameters)
+    accepted = {row["step_index"]: (row["num_decisions"], row["num_accepted"]) for row in positions}
+    assert accepted == {
+        index: (
+            sum(draft["step_index"] == index for draft in drafts),
+            sum(draft["step_index"] == index and draft["accepted"] for draft in drafts),
+        )
+        for index in {draft["step_index"] for draft in drafts}
+    }
+    tenths = rows(connection, "FROM fallback_by_position WHERE run_id = $run_id", parameters)
+    assert (sum(row["num_decisions"] for row in tenths), sum(row["num_refused"] for row in tenths)) == (
+        len(drafts),
+        refused,
+    )
+    places = rows(connection, "FROM refusals WHERE run_id = $run_id", parameters)
+    assert (sum(row["num_decisions"] for row in places), sum(row["num_refused"] for row in places)) == (
+        len(drafts),
+        refused,
+    )
+    assert read_totals(connection)[run_id][FALLBACK.name] == pytest.approx(refused / len(drafts))
+    published = measure(connection, "fallback_rate", run_id)
+    assert published is not None
+    assert published.value == pytest.approx(100 * refused / len(drafts))
+
+
+def test_a_candidate_refused_without_a_record_of_how_counts_as_unstated(
+    launched: tuple[Path, dict[str, str]], connection: Connection
+) -> None:
+    [kind] = rows(connection, "FROM decision_kinds WHERE run_id = $run_id", {"run_id": launched[1]["silent"]})
+    assert (kind["kind"], kind["num_values"], kind["lowest_threshold"]) == ("unstated", 0, None)
+    assert kind["num_refused"] > 0
+
+
+def test_calibration_and_auroc_are_by_the_number_of_the_decision(
+    launched: tuple[Path, dict[str, str]], connection: Connection
+) -> None:
+    run_id = launched[1]["confident"]
+    decisions = rows(connection, "FROM decision WHERE run_id = $run_id", {"run_id": run_id})
+    bins = rows(connection, "FROM judge_calibration WHERE run_id = $run_id ORDER BY rating_from", {"run_id": run_id})
+    assert {row["kind"] for row in bins} == {"confidence"}
+    assert sum(row["num_decisions"] for row in bins) == len(decisions)
+    assert bins[0]["rating_from"] == pytest.approx(min(row["value"] for row in decisions))
+    assert bins[0]["share_accepted"] == 0
+    assert bins[-1]["share_accepted"] == 1
+    later = rows(connection, "FROM judge_calibration_by_position WHERE run_id = $run_id", {"run_id": run_id})
+    assert sum(row["num_decisions"] for row in later) == len(decisions)
+    curve = rows(connection, "FROM judge_reliability WHERE run_id = $run_id", {"run_id": run_id})
+    assert sum(row["num_decisions"] for row in curve) == len(decisions)
+    areas = rows(connection, "FROM judge_auroc WHERE run_id = $run_id", {"run_id": run_id})
+    assert {row["unit"] for row in areas} == {"decisions", "samples, mean number", "samples, worst number"}
+    assert rows(connection, "FROM judge_reliability WHERE run_id = $run_id", {"run_id": launched[1]["certain"]}) == []
+
+
+def test_the_trace_in_the_terminal_shows_the_decision(
+    launched: tuple[Path, dict[str, str]], connection: Connection
+) -> None:
+    shown = {}
+    for method in ("confident", "certain", "silent"):
+        run_id = launched[1][method]
+        samples = rows(connection, "SELECT problem_id, sample_index FROM sample WHERE run_id = $r", {"r": run_id})
+        shown[method] = "\n".join(
+            line.plain
+            for sample in samples
+            for line in trace_lines(connection, run_id, sample["problem_id"], sample["sample_index"])
+        )
+    assert "decision (confidence): accepted, 0.7 ≥ 0.65" in shown["confident"]
+    assert "decision (confidence): rejected, 0." in shown["confident"]
+    assert "decision (entropy): accepted, 0.3 ≤ 0.35" in shown["certain"]
+    assert "decision (unstated): rejected" in shown["silent"]
+
+
+def test_summary_report_and_comparison_count_decisions(
+    launched: tuple[Path, dict[str, str]], connection: Connection
+) -> None:
+    folder, ids = launched
+    order = [ids["specreason"], ids["confident"], ids["silent"]]
+    judged, confident, silent = summaries(connection, order)
+    assert fallback(judged).endswith(f" of {judged.num_verdicts} verdicts")
+    assert fallback(confident).endswith(f" % of {confident.num_decisions} decisions (confidence)")
+    assert fallback(silent).endswith("decisions (unstated)")
+    facts = report_facts(connection, order)
+    for run, summary in zip(facts, (judged, confident, silent), strict=True):
+        assert run.fallback is not None
+        assert run.fallback.value == pytest.approx(summary.fallback_rate)
+        assert sum(a.num_decisions for a in run.acceptance["step"]) == summary.num_decisions
+    comparison = compare_runs(order, folder / "warehouse.duckdb", Settings())
+    table, records = io.StringIO(), io.StringIO()
+    write(comparison, table, "table")
+    assert "Fallback, decisions that refused every draft:" in table.getvalue()
+    assert fallback(confident) in table.getvalue()
+    write(comparison, records, "csv")
+    by_run = {row["run_id"]: row for row in csv.DictReader(io.StringIO(records.getvalue()))}
+    assert by_run[ids["confident"]]["decision_kinds"] == "confidence"
+    assert int(by_run[ids["silent"]]["num_decisions"]) == silent.num_decisions
+
+
+def decided(decision: Decision) -> Step:
+    """A step as a method with a decision of its own records it."""
+    accepted = decision.accepted
+    step = runs.step("draft" if accepted else "target", "draft" if accepted else "fallback", "A step.\n\n", 5)
+    step.candidates = [Candidate("A draft.\n\n", 5, "stop", None, 0, accepted)]
+    step.decision = decision
+    return step
+
+
+def loaded_run(folder: Path, chains: list[list[Decision]], verdicts: list[str]) -> RunFolder:
+    """A run of an own method with these decisions, by sample in the order of problem and sample index."""
+    run = runs.create(folder, replace(runs.SPEC, method="own", params={}))
+    units: list[Unit] = sorted(runs.planned(run), key=lambda unit: (unit.problem_id, unit.sample_index))
+    traces: list[Trace] = []
+    for unit, chain in zip(units, chains, strict=True):
+        trace = runs.vanilla(unit)
+        trace.steps = [decided(decision) for decision in chain]
+        traces.append(trace)
+    runs.write_part(run, traces)
+    runs.write_grades(run, {t.sample_id: verdict for t, verdict in zip(traces, verdicts, strict=True)})
+    load_run(run, folder / "w.duckdb")
+    return run
+
+
+@pytest.mark.parametrize("is_low", [False, True])
+def test_the_replay_of_another_threshold_is_exact_up_to_the_first_changed_decision(
+    tmp_path: Path, is_low: bool
+) -> None:
+    """The numbers of six samples against 0.5, or their negatives, of which low ones are accepted."""
+    chains = [[0.9, 0.8], [0.9, 0.3], [0.6, 0.6], [0.4, 0.9], [0.9], [0.9]]
+    made = [
+        [Decision.at_most("doubt", -v, -0.5) if is_low else Decision.at_least("trust", v, 0.5) for v in chain]
+        for chain in chains
+    ]
+    folder = loaded_run(tmp_path, made, ["correct", "wrong", "correct", "correct", "wrong", "no_answer"])
+    sign = -1 if is_low else 1
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        replayed = {sign * row["threshold"]: row for row in ask("threshold_replay", folder)}
+        changed = ask("threshold_changes", folder)
+        [own] = [row for row in ask("threshold_replay", folder) if row["is_own"]]
+        auroc = {row["unit"]: row["auroc"] for row in ask("judge_auroc", folder)}
+    assert (own["threshold"], own["num_changed_samples"]) == (sign * 0.5, 0)
+    assert own["score"] == ("doubt" if is_low else "trust")
+    assert set(replayed) == {0.3, 0.4, 0.5, 0.6, 0.8, 0.9}
+    # At 0.8 only (0.6, 0.6) changes, at its first step: 8 of 10 steps are known. At 0.4 that of (0.4, 0.9) does.
+    assert (replayed[0.8]["num_changed_samples"], replayed[0.8]["share_of_steps_exact"]) == (1, pytest.approx(0.8))
+    assert replayed[0.8]["accuracy_at_least"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
+    assert replayed[0.8]["accuracy_at_most"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    changes = {(sign * row["threshold"], row["step_index"]): row["num_samples"] for row in changed}
+    assert (changes[(0.8, 0)], changes[(0.4, 0)], changes[(0.3, 1)]) == (1, 1, 1)
+    # Right 0.9 0.8 0.6 0.6 0.4 0.9, wrong 0.9 0.3 0.9 0.9: six above 0.3, and two nines tie with three nines.
+    assert auroc["decisions"] == pytest.approx((6 + 2 * 3 / 2) / 24)
+
+
+def test_numbers_of_any_size_are_kept_apart(tmp_path: Path) -> None:
+    values = [0.00012, 0.00013, 123_456.0, -0.0004, 0.0, float("nan")]
+    chains = [[Decision("reward", value, None, accepted=True)] for value in values]
+    folder = loaded_run(tmp_path, chains, ["correct"] * 6)
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        bins = [row["rating_from"] for row in ask("judge_calibration", folder, "rating_from")]
+        [kind] = ask("decision_kinds", folder)
+        [rate] = ask("fallback_rate", folder)
+        replay = ask("threshold_replay", folder)
+    assert bins == [-0.0004, 0.0, 0.00012, 0.00013, 123_000.0]
+    assert (kind["num_decisions"], kind["num_values"], rate["num_decisions"]) == (6, 5, 6)
+    assert not any(row["is_own"] for row in replay), "the method compared with nothing"
+
+
+def test_a_decision_beside_a_verdict_decides(tmp_path: Path) -> None:
+    folder = runs.create(tmp_path)
+    traces = [runs.speculative(unit) for unit in runs.planned(folder)]
+    for trace in traces:  # the verdict chose a draft, and the reward model vetoed it
+        trace.steps[1].decision = Decision.at_least("reward", 0.2, 0.5)
+    runs.write_part(folder, traces)
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        [[rate], [kind], [place]] = [ask(view, folder) for view in ("fallback_rate", "decision_kinds", "refusals")]
+        options = ask("draft_selection", folder)
+    assert (rate["num_decisions"], rate["num_verdicts"], rate["num_refused"]) == (6, 6, 6)
+    assert (kind["kind"], place["kind"], place["num_verdicts"]) == ("reward", "reward", 0)
+    assert sum(row["num_chosen"] for row in options) == 6, "the verdict is still there with all its options"
+
+
+def test_of_a_verdict_the_decision_has_its_number_and_threshold(tmp_path: Path, loaded: Loaded, ask: Ask) -> None:
+    for row in ask("decision", loaded.speculative):
+        assert row["kind"] == "choice"
+        assert row["value"] == pytest.approx(0.7 / 0.8 if row["accepted"] else 0.3 / 0.8)
+        assert row["threshold"] is None
+    assert ask("decision", loaded.vanilla) == []
+    params: dict[str, float | str] = {"threshold": 8.5, "threshold_slope": -2.0, "score": "greedy"}
+    folder = runs.create(tmp_path, replace(runs.SPEC, method="specreason", params=params))
+    trace = runs.speculative(runs.planned(folder)[0])
+    verdict = trace.steps[1].verdict
+    assert verdict is not None
+    verdict.kind, verdict.options, verdict.score = "score", ("0", "5", "9"), 9.0
+    runs.write_part(folder, [trace])
+    load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        [row] = Ask(connection)("decision", folder)
+    assert (row["kind"], row["value"], row["threshold"], row["accepted"]) == ("score", 9, 6.5, True)
+
+
+def test_what_was_decided_stays_where_the_steps_are_pruned(tmp_path: Path) -> None:
+    folder = loaded_run(tmp_path, [[Decision.at_least("trust", 0.6, 0.5)]] * 6, ["correct"] * 6)
+    views = ("fallback_rate", "decision_kinds", "refusals", "judge_calibration", "threshold_replay")
+
+    def answers() -> list[list[dict[str, Any]]]:
+        with reader(tmp_path / "w.duckdb") as connection:
+            return [Ask(connection)(view, folder) for view in views]
+
+    before = answers()
+    assert all(before)
+    forget_details(tmp_path / "w.duckdb", [folder.path.name])
+    assert answers() == before
+
+
+def test_decisions_of_todays_methods_are_their_verdicts(loaded: Loaded, ask: Ask) -> None:
+    for view in ("fallback_rate", "fallback_by_position", "acceptance_by_position", "judge_calibration", "refusals"):
+        shown = ask(view, loaded.speculative)
+        assert shown
+        assert [row["num_decisions"] for row in shown] == [row["num_verdicts"] for row in shown]
+        assert [row.get("kind") for row in shown] == [row.get("verdict_kind") for row in shown]
+
+
+def test_the_trace_of_a_launch_holds_its_decisions(launched: tuple[Path, dict[str, str]]) -> None:
+    folder, ids = launched
+    [file] = RunFolder(folder / ids["confident"]).trace_files()
+    steps = [step for row in trace_files.read_rows(file) for step in row["steps"] if step["decision"]]
+    assert steps
+    assert {json.dumps(sorted(step["decision"])) for step in steps} == {
+        json.dumps(["accepted", "accepts_below", "kind", "threshold", "value"])
+    }
+    [plain] = RunFolder(folder / ids["specreason"]).trace_files()
+    assert all("decision" not in step for row in trace_files.read_rows(plain) for step in row["steps"])

@@ -1,0 +1,158 @@
+"""Which runs of a warehouse make a night: conditions, order, metrics, and the baseline of a speed-up."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from jobs.run.spec import RunSpec
+from tests.warehouse import cells, runs
+from tests.warehouse.conftest import Ask, Loaded
+from warehouse.database import reader, rows
+from warehouse.load import load_run
+from warehouse.nightly import metrics
+from warehouse.nightly.cells import CellNight
+from warehouse.nightly.history import read_nights
+from warehouse.nightly.measures import read_times, read_totals
+from warehouse.regress import main
+from warehouse.summary import summary
+
+DAY = 86_400.0
+CALM = [3, 4, 4, 4, 2, 3, 4, 4, 4, 3, 4, 3]
+BAD = [1, 1, 2, 1, 0, 1, 2, 1, 1, 1, 2, 1]
+
+
+def add(
+    where: Path, day: int, correct: Sequence[int], suffix: str = "", spec: RunSpec = cells.SPEC, **more: Any
+) -> str:
+    """Load a run of the night of a day; returns its id."""
+    tagged = replace(spec, seed=day, tag=f"2026-01-{day:02}{suffix}")
+    started_at = runs.START + day * DAY + more.pop("late", 0.0)
+    folder = cells.finished(where, tagged, correct, started_at=started_at, **more)
+    load_run(folder, where / "w.duckdb")
+    return folder.path.name
+
+
+def nights_of(where: Path) -> list[list[CellNight]]:
+    with reader(where / "w.duckdb") as connection:
+        return read_nights(connection)
+
+
+def judged(where: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(main, ["--database", str(where / "w.duckdb"), "--format", "json", *arguments])
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_the_processors_model_is_no_environment_of_accuracy(tmp_path: Path) -> None:
+    for day in range(1, 6):
+        add(tmp_path, day, CALM, processor=f"model {day % 2}")
+    add(tmp_path, 6, BAD, processor="model 0")
+    add(tmp_path, 6, BAD, ".confirm", processor="model 1")
+    codes = [judged(tmp_path, "--night", f"2026-01-{day:02}")[0] for day in range(1, 7)]
+    assert codes == [4, 4, 4, 0, 0, 1]
+
+
+def test_a_drop_that_comes_with_a_new_engine_fails_its_first_night(tmp_path: Path) -> None:
+    for day in range(1, 5):
+        add(tmp_path, day, CALM, versions={"vllm": "0.32"})
+    for suffix in ("", ".confirm"):
+        add(tmp_path, 5, BAD, suffix, versions={"vllm": "0.33"})
+    code, verdict = judged(tmp_path)
+    assert code == 1
+    [named, drop, *_] = verdict["cells"][0]["reasons"]
+    assert named == "environment changed: vllm: 0.32 → 0.33; compared with 4 nights before, until 2026-01-04"
+    assert "points against 4 nights before" in drop
+
+
+def test_a_re_run_is_not_the_first_run_whatever_the_clocks_say(tmp_path: Path) -> None:
+    first = add(tmp_path, 1, CALM, late=7200.0)
+    again = add(tmp_path, 1, BAD, ".confirm")
+    [[cell]] = nights_of(tmp_path)
+    assert (cell.first.run_id, [batch.run_id for batch in cell.reruns]) == (first, [again])
+
+
+def test_a_re_run_that_does_not_count_is_named(tmp_path: Path) -> None:
+    add(tmp_path, 1, CALM)
+    elsewhere = add(tmp_path, 1, CALM, ".confirm", device="NVIDIA A100")
+    part = add(tmp_path, 1, CALM, ".confirm2", missing=3)
+    other_clock = add(tmp_path, 1, CALM, ".confirm3", late=3600.0, spec=replace(cells.SPEC, concurrency=99))
+    [[cell]] = nights_of(tmp_path)
+    assert [batch.run_id for batch in cell.reruns] == [part, other_clock]
+    assert cell.not_counted[0] == f"re-run {elsewhere} does not count: it ran on NVIDIA A100, this night on NVIDIA H100"
+    assert cell.not_counted[1].startswith(f"re-run {part} does not count: it is not finished (3 of 48 samples ")
+    assert cell.untimed[0].startswith(f"the times of re-run {other_clock} do not count: its ")
+    assert list(cell.not_counted) == judged(tmp_path)[1]["cells"][0]["reasons"][1:]
+
+
+def test_a_night_pairs_its_runs_with_its_own_target_alone_only(tmp_path: Path) -> None:
+    """Vanilla takes 20 s and 40 s in two nights; the method always 10 s."""
+    methods = []
+    for day, seconds in ((1, 20.0), (2, 40.0)):
+        add(tmp_path, day, CALM, spec=cells.VANILLA, latency=seconds)
+        methods.append(add(tmp_path, day, CALM, latency=10.0))
+    methods.append(add(tmp_path, 2, CALM, ".confirm", latency=10.0))
+    cells.finished(tmp_path, replace(cells.SPEC, seed=9), CALM, latency=10.0)
+    with reader(tmp_path / "w.duckdb") as connection:
+        pairs = rows(connection, "SELECT run_id, round(speed_up, 6) AS speed_up FROM speed_up ORDER BY run_id")
+    assert pairs == [{"run_id": run, "speed_up": ratio} for run, ratio in sorted(zip(methods, (2, 4, 4), strict=True))]
+    assert [len(run.speed_ups) for run in summary(tmp_path / "w.duckdb", methods)] == [1, 1, 1]
+    of_method = [cell for night in nights_of(tmp_path) for cell in night if cell.baseline is not None]
+    found = [math.exp(cell.first.measures[metrics.SPEED_UP.name]) for cell in of_method]
+    assert found == pytest.approx([2, 4])
+    assert {cell.baseline for cell in of_method} == {cell.cell for cell in nights_of(tmp_path)[0] if not cell.baseline}
+
+
+def test_metrics_are_those_of_the_views(loaded: Loaded, ask: Ask) -> None:
+    found = read_totals(ask.connection)[loaded.speculative.path.name]
+    tokens = ask("token_split", loaded.speculative)
+    cache = ask("cache_hit_rate", loaded.speculative)
+    assert found[metrics.FALLBACK.name] == ask("fallback_rate", loaded.speculative)[0]["fallback_rate"]
+    assert found[metrics.DRAFT_SHARE.name] == next(row["emitted_share"] for row in tokens if row["model"] == "draft")
+    for metric, column in (
+        (metrics.SPENT, "spent_tokens_per_sample"),
+        (metrics.CRITICAL_PATH, "critical_path_tokens_per_sample"),
+    ):
+        assert math.exp(found[metric.name]) == pytest.approx(sum(row[column] for row in tokens))
+    hits = sum(row["cached_tokens"] for row in cache) / sum(row["prompt_tokens"] for row in cache)
+    assert found[metrics.CACHE_HITS.name] == pytest.approx(hits)
+    assert metrics.FALLBACK.name not in read_totals(ask.connection)[loaded.vanilla.path.name]
+
+
+def test_a_slower_method_fails_the_night_and_its_baseline_is_run_again_too(tmp_path: Path) -> None:
+    for day in range(1, 8):
+        jitter = 1 + 0.01 * (day % 3)
+        add(tmp_path, day, CALM, spec=cells.VANILLA, latency=20.0)
+        add(tmp_path, day, CALM, latency=10.0 * jitter)
+    base = add(tmp_path, 8, CALM, spec=cells.VANILLA, latency=20.0)
+    slow = add(tmp_path, 8, CALM, latency=20.0)
+    code, verdict = judged(tmp_path)
+    assert (code, sorted(verdict["confirm"])) == (4, sorted([base, slow]))
+    add(tmp_path, 8, CALM, ".confirm", spec=cells.VANILLA, latency=20.0)
+    add(tmp_path, 8, CALM, ".confirm", latency=20.0)
+    code, verdict = judged(tmp_path)
+    assert code == 1
+    [cell] = [cell for cell in verdict["cells"] if cell["run_id"] == slow]
+    assert any(reason.startswith("speed-up: 1.98× → 1× (−50 %)") for reason in cell["reasons"])
+    by_name = {metric["name"]: metric for metric in cell["metrics"]}
+    assert by_name["speed-up"]["verdict"] == "FAIL"
+    assert by_name["speed-up"]["detectable_change"] < 0.5
+
+
+def test_a_problem_whose_latency_is_no_number_has_no_times(tmp_path: Path) -> None:
+    run_id = add(tmp_path, 1, CALM, slower=lambda problem, sample: 1.0)
+    [[cell]] = nights_of(tmp_path)
+    usual = cell.first.measures[metrics.TOKEN_TIME.name]
+    for where, expected in (("sample_id = (SELECT min(sample_id) FROM timed_sample)", usual), ("true", None)):
+        with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
+            connection.execute(f"UPDATE timed_sample SET latency_seconds = 'nan' WHERE {where}")
+        with reader(tmp_path / "w.duckdb") as read:
+            found = read_times(read).get(run_id)
+        assert (found and found.token_time) == (expected and pytest.approx(expected))

@@ -1,0 +1,388 @@
+"""What a night is measured by: segments that open, alternate and are repaired; effects that all cells share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warehouse.nightly.cells import Batch, CellNight
+from warehouse.nightly.judge import CellVerdict, NightVerdict, replay
+from warehouse.nightly.metrics import FALLBACK, METRICS, SPEED_UP, TOKEN_TIME, TRUNCATED
+from warehouse.nightly.words import as_record, remarks
+from warehouse.regress import ordered
+from warehouse.statistics.moderated import moderated
+from warehouse.statistics.night_factor import NO_FACTOR, night_factor
+from warehouse.statistics.paired import _convolved, stratified, stratified_z
+
+FIRST = date(2026, 1, 1)
+K = 16
+CHANCES = np.random.default_rng(7).beta(0.4, 0.4, 40)
+OLD, NEW = {"vllm": "0.32"}, {"vllm": "0.33"}
+
+
+def batch(rng: np.random.Generator, points: float = 0.0, **more: Any) -> Batch:
+    chances = np.clip(CHANCES - points / 100, 0, 1)
+    return Batch("run", rng.binomial(K, chances).astype(np.int64), np.full(len(CHANCES), K), **more)
+
+
+def lower(fewer: int) -> Batch:
+    """The usual counts with so many right answers fewer, spread over the problems that are sometimes right."""
+    correct = np.rint(K * CHANCES).astype(np.int64)
+    unsure = np.flatnonzero((correct >= 3) & (correct <= K - 3))
+    for i in range(abs(fewer)):
+        correct[unsure[i % len(unsure)]] -= int(np.sign(fewer))
+    return Batch("run", correct, np.full(len(CHANCES), K))
+
+
+def night(index: int, first: Batch, cell: str = "a", **more: Any) -> CellNight:
+    return CellNight(cell, FIRST + timedelta(index), first, **more)
+
+
+def calm(rng: np.random.Generator, number: int, **more: Any) -> list[list[CellNight]]:
+    return [[night(i, batch(rng), **more)] for i in range(number)]
+
+
+def dropped(rng: np.random.Generator, index: int, points: float, **more: Any) -> list[CellNight]:
+    """A night with a drop and the re-run that shows it too."""
+    return [night(index, batch(rng, points), reruns=(batch(rng, points),), **more)]
+
+
+def exit_codes(verdicts: Sequence[NightVerdict]) -> list[int]:
+    return [verdict.exit_code for verdict in verdicts]
+
+
+def test_a_drop_that_comes_with_a_new_environment_is_reported_from_its_opening_night_on() -> None:
+    rng = np.random.default_rng(1)
+    before = calm(rng, 6, environment=OLD)
+    unconfirmed = replay([*before, [night(6, batch(rng, 12), environment=NEW)]])[-1]
+    assert (unconfirmed.exit_code, [cell.cell for cell in unconfirmed.to_confirm]) == (4, ["a"])
+    after = [dropped(rng, 6 + i, 12, environment=NEW) for i in range(6)]
+    verdicts = replay([*before, *after])[6:]
+    assert exit_codes(verdicts) == [1] * 6
+    [named, drop] = verdicts[0].cells[0].reasons
+    assert named.startswith("environment changed: vllm: 0.32 → 0.33; compared with 6 nights before")
+    assert "against 6 nights before, until 2026-01-06, confirmed by a re-run; if the change is intended" in drop
+    assert "--since 2026-01-07 " in drop
+    assert "--since 2026-01-07 " in verdicts[-1].cells[0].reasons[1], "the first night of the change, not the last"
+
+
+def test_without_a_segment_of_three_nights_nothing_is_measured() -> None:
+    rng = np.random.default_rng(1)
+    nights = [[night(i, batch(rng), environment={"vllm": str(i)})] for i in range(5)]
+    verdicts = replay(nights)
+    assert exit_codes(verdicts) == [4] * 5
+    assert verdicts[1].cells[0].reasons == ("environment changed: vllm: 0 → 1", "0 of 3 nights of baseline")
+
+
+def test_two_types_of_nodes_that_alternate_have_a_segment_each() -> None:
+    rng = np.random.default_rng(2)
+    nights = [[night(i, batch(rng), environment={"devices": "AB"[i % 2]})] for i in range(12)]
+    verdicts = replay([*nights, dropped(rng, 12, 12, environment={"devices": "A"})])
+    assert exit_codes(verdicts) == [4] * 6 + [0] * 6 + [1]
+    assert [verdict.cells[0].num_baseline for verdict in verdicts[-3:]] == [5, 5, 6]
+
+
+def test_types_of_nodes_that_differ_and_alternate_from_the_start_are_each_accepted_by_any_since() -> None:
+    by_type = lower(0), lower(51)
+    nights = [
+        [night(i, by_type[i % 2], reruns=(by_type[i % 2],), environment={"devices": "AB"[i % 2]})] for i in range(14)
+    ]
+    for since in range(4):
+        verdicts = replay(nights[since:])
+        assert exit_codes(verdicts) == [4] * 6 + [0] * (8 - since)
+        assert verdicts[4].cells[0].reasons[-1] == "2 of 3 nights of baseline"
+    worse = night(14, lower(60), reruns=(lower(60),), environment={"devices": "A"})
+    assert exit_codes(replay([*nights, [worse]]))[-1] == 1, "51 of 640 fewer is healthy on the other type only"
+
+
+def test_an_upgrade_on_one_type_of_node_is_measured_by_the_nights_on_that_type() -> None:
+    rng = np.random.default_rng(2)
+    nights = [[night(i, batch(rng), environment={"devices": "AB"[i % 2], **OLD})] for i in range(8)]
+    upgraded = replay([*nights, dropped(rng, 8, 12, environment={"devices": "A", **NEW})])[-1]
+    assert upgraded.cells[0].reasons[0] == (
+        "environment changed: vllm: 0.32 → 0.33; compared with 4 nights before, until 2026-01-07"
+    )
+
+
+def test_a_fault_of_one_of_few_cells_that_comes_and_goes_is_no_effect_that_all_share() -> None:
+    for others in (0, 1):
+        rng = np.random.default_rng(1)
+        nights = []
+        for i in range(24):
+            points = 12.0 if i >= 7 and i % 3 == 0 else 0.0
+            calm_cells = [night(i, batch(rng), f"b{cell}") for cell in range(others)]
+            nights.append([*dropped(rng, i, points), *calm_cells])
+        verdicts = replay(nights)
+        assert [verdict.cells[0].verdict for verdict in verdicts[9::3]] == ["FAIL"] * 5
+        assert verdicts[-1].factors == {}
+
+
+def test_after_a_repair_no_night_is_an_alarm() -> None:
+    rng = np.random.default_rng(3)
+    bad = [dropped(rng, 8 + i, 12) for i in range(2)]
+    healthy = [[night(10 + i, batch(rng), reruns=(batch(rng),))] for i in range(8)]
+    assert exit_codes(replay([*calm(rng, 8), *bad, *healthy])[8:]) == [1, 1] + [0] * 8
+
+
+def test_a_drop_that_no_night_confirms_stays_out_of_the_baseline() -> None:
+    rng = np.random.default_rng(4)
+    nights = [*calm(rng, 8), *([night(8 + i, batch(rng, 5))] for i in range(20))]
+    verdicts = replay(nights)
+    assert {verdict.verdict for verdict in verdicts[8:]} <= {"INCONCLUSIVE", "WARN", "PASS"}
+    first, last = (verdicts[index].cells[0].baseline_score for index in (8, -1))
+    assert first is not None
+    assert last == pytest.approx(first, abs=0.006)
+    assert verdicts[-1].cells[0].num_baseline < 14
+
+
+def test_a_suspicion_that_a_re_run_refutes_enters_the_baseline_with_both_runs() -> None:
+    before, after = [[night(i, lower(0))] for i in range(8)], [night(9, lower(0))]
+    [*_, alone, _] = replay([*before, [night(8, lower(20))], after])
+    assert (alone.exit_code, alone.cells[0].needs_rerun) == (4, True)
+    [*_, refuted, last] = replay([*before, [night(8, lower(20), reruns=(lower(-20),))], after])
+    assert (refuted.verdict, last.cells[0].num_baseline) == ("PASS", 9)
+    assert refuted.cells[0].reasons == ("+0.0 points with the re-run: the re-run refutes the suspicion",)
+    assert last.cells[0].baseline_score == pytest.approx(lower(0).score)
+    [*_, unsure, last] = replay([*before, [night(8, lower(20), reruns=(lower(12),))], after])
+    assert (unsure.verdict, last.cells[0].num_baseline) == ("PASS", 8)
+    [why] = unsure.cells[0].reasons
+    assert why.endswith("neither confirms nor refutes it: the night stays out of the baseline")
+
+
+def test_three_nights_together_show_what_none_of_them_does() -> None:
+    before = [[night(i, lower(0))] for i in range(12)]
+
+    def verdicts(fewer: int) -> list[str]:
+        after = [[night(12 + i, lower(fewer), reruns=(lower(fewer),))] for i in range(3)]
+        return [verdict.verdict for verdict in replay([*before, *after])[12:]]
+
+    fewest_in_three = next(fewer for fewer in range(60) if verdicts(fewer)[2] == "FAIL")
+    assert verdicts(fewest_in_three)[0] == "PASS"
+    assert verdicts(2 * fewest_in_three) == ["FAIL"] * 3
+    after = [[night(12 + i, lower(fewest_in_three), reruns=(lower(fewest_in_three),))] for i in range(3)]
+    *_, first, _, last = replay([*before, *after])
+    assert not any("nights together" in reason for reason in first.cells[0].reasons)
+    assert " over 3 nights together against 1" in last.cells[0].reasons[0]
+
+
+def test_a_re_run_that_is_not_finished_is_named_and_so_is_one_under_other_conditions() -> None:
+    before = [[night(i, lower(0))] for i in range(8)]
+    part = replace(lower(40), run_id="again", num_missing=3)
+    elsewhere = "re-run other does not count: it ran on A100, this night on H200"
+    verdict = replay([*before, [night(8, lower(40), reruns=(part,), uncounted=(elsewhere,))]])[-1]
+    suspicious, *why = verdict.cells[0].reasons
+    assert (verdict.exit_code, "is suspicious" in suspicious, why[0]) == (4, True, elsewhere)
+    assert why[1].startswith("re-run again does not count: it is not finished (3 of 640 samples are not run or not")
+    assert "python -m jobs resume again" in why[1]
+
+
+def test_a_cell_that_stops_running_says_on_which_night_it_is_forgotten() -> None:
+    rng = np.random.default_rng(1)
+    nights = [[night(0, batch(rng)), night(0, batch(rng), "b")], *([night(i, batch(rng))] for i in range(1, 9))]
+    missing = [[cell.reasons[0] for cell in verdict.cells if cell.cell == "b"] for verdict in replay(nights)[1:]]
+    assert [len(reasons) for reasons in missing] == [1] * 7 + [0]
+    assert "--date 2026-01-02 " in missing[0][0]
+    assert ["forgotten" in reasons[0] for reasons in missing[:7]] == [False] * 6 + [True]
+
+
+def all_cells(rng: np.random.Generator, index: int, points: float) -> list[CellNight]:
+    return [night(index, batch(rng, points), f"cell{cell}") for cell in range(6)]
+
+
+def test_an_effect_that_all_cells_share_is_named_and_allowed_for() -> None:
+    rng = np.random.default_rng(6)
+    nights = [all_cells(rng, i, 4 * rng.standard_normal()) for i in range(25)]
+    verdict = replay(nights)[-1]
+    assert verdict.factors["pass@1"].standard_deviation == pytest.approx(0.04, abs=0.02)
+    assert any("pass@1 of all cells together differs" in line for line in remarks(verdict))
+    quiet = replay([all_cells(rng, i, 0) for i in range(12)])[-1]
+    detectable = [cell.detectable_drop for cell in (verdict.cells[0], quiet.cells[0])]
+    assert quiet.factors == {}
+    assert detectable[0] is not None
+    assert detectable[1] is not None
+    assert detectable[0] > 2 * detectable[1]
+
+
+def test_a_drop_of_all_cells_is_no_night_effect() -> None:
+    rng = np.random.default_rng(7)
+    before = [all_cells(rng, i, 0) for i in range(8)]
+    after = [[replace(n, reruns=(batch(rng, 8),)) for n in all_cells(rng, 8 + i, 8)] for i in range(8)]
+    verdicts = replay([*before, *after])[8:]
+    assert exit_codes(verdicts) == [1] * 8
+    assert verdicts[-1].factors == {}
+
+
+LEVELS = {FALLBACK.name: 0.3, TRUNCATED.name: 0.1, TOKEN_TIME.name: -4.0, SPEED_UP.name: 0.5}
+SPREADS = {FALLBACK.name: 0.01, TRUNCATED.name: 0.005, TOKEN_TIME.name: 0.03, SPEED_UP.name: 0.04}
+
+
+def measured(rng: np.random.Generator, change: Mapping[str, float] | None = None) -> Batch:
+    values = {name: level + SPREADS[name] * rng.standard_normal() for name, level in LEVELS.items()}
+    return batch(rng, measures={name: value + (change or {}).get(name, 0.0) for name, value in values.items()})
+
+
+def measured_nights(rng: np.random.Generator, number: int, first: int = 0, **more: Any) -> list[list[CellNight]]:
+    cells = [f"cell{cell}" for cell in range(6)]
+    return [[night(first + i, measured(rng), cell, **more) for cell in cells] for i in range(number)]
+
+
+def changed_night(rng: np.random.Generator, index: int, change: Mapping[str, float], **more: Any) -> list[CellNight]:
+    [cells] = measured_nights(rng, 1, index, **more)
+    return [replace(cells[0], first=measured(rng, change), reruns=(measured(rng, change),)), *cells[1:]]
+
+
+def last_cell(nights: Sequence[Sequence[CellNight]]) -> CellVerdict:
+    return replay(nights)[-1].cells[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict", "phrase"),
+    [
+        ({FALLBACK.name: 0.1}, "FAIL", "fallback rate: 30."),
+        ({FALLBACK.name: -0.1}, "WARN", "fallback rate: "),
+        ({SPEED_UP.name: float(np.log(0.75))}, "FAIL", "speed-up: 1.6"),
+        ({SPEED_UP.name: 0.4}, "PASS", None),
+        ({TOKEN_TIME.name: 0.3}, "FAIL", "time per token: 0.01"),
+        ({TRUNCATED.name: 0.05}, "FAIL", "samples cut off: "),
+        ({}, "PASS", None),
+    ],
+    ids=str,
+)
+def test_what_speculation_is_for_is_screened_and_confirmed(
+    change: dict[str, float], verdict: str, phrase: str | None
+) -> None:
+    rng = np.random.default_rng(8)
+    before = measured_nights(rng, 7)
+    cell = last_cell([*before, changed_night(rng, 7, change)])
+    assert cell.verdict == verdict, cell.reasons
+    if phrase is not None:
+        assert cell.reasons[0].startswith(phrase)
+        assert cell.reasons[0].endswith("against 7 nights, confirmed by a re-run")
+        assert [as_record(metric)["verdict"] for metric in cell.metrics].count(verdict) == 1
+
+
+def without(nights: Sequence[CellNight], *names: str, **more: Any) -> list[CellNight]:
+    """The night with its first cell measured by fewer metrics."""
+    kept = {name: value for name, value in nights[0].first.measures.items() if name not in names}
+    return [replace(nights[0], first=replace(nights[0].first, measures=kept), **more), *nights[1:]]
+
+
+def test_a_metric_that_is_absent_tonight_warns_unless_the_conditions_changed() -> None:
+    rng = np.random.default_rng(8)
+    *before, tonight = measured_nights(rng, 8, environment=OLD)
+    cell = last_cell([*before, without(tonight, FALLBACK.name, SPEED_UP.name, baseline="cell3")])
+    assert cell.verdict == "WARN"
+    assert cell.reasons == (
+        "no fallback rate tonight, which 7 nights before had under the same conditions: look at run run",
+        "no speed-up tonight, which 7 nights before had under the same conditions: look at run run",
+    )
+    [alone] = last_cell([*before, without(tonight, SPEED_UP.name)]).reasons
+    assert alone.endswith("the target alone has no complete run in this night that is comparable")
+    assert last_cell([*before, without(tonight, FALLBACK.name, environment=NEW)]).verdict == "PASS"
+    never = [without(cells, FALLBACK.name) for cells in (*before, tonight)]
+    assert last_cell(never).verdict == "PASS"
+
+
+def test_what_a_gate_names_is_named_once_and_needs_no_re_run() -> None:
+    rng = np.random.default_rng(8)
+    before = measured_nights(rng, 7)
+    [tonight] = measured_nights(rng, 1, 7)
+    cut_off = replace(measured(rng, {TRUNCATED.name: 0.3}), verdicts={"truncated": 200})
+    cell = last_cell([*before, [replace(tonight[0], first=cut_off), *tonight[1:]]])
+    assert (cell.verdict, cell.needs_rerun) == ("FAIL", False)
+    assert [reason.startswith("samples cut off: ") for reason in cell.reasons] == [True]
+
+
+def test_cells_that_failed_come_first_and_the_others_by_dataset_and_method() -> None:
+    cells = [
+        CellVerdict("b x", "PASS"),
+        CellVerdict("a y", "WARN"),
+        CellVerdict("c", "FAIL"),
+        CellVerdict("a x", "PASS"),
+    ]
+    verdict = ordered(NightVerdict(FIRST, "FAIL", cells))
+    assert [cell.cell for cell in verdict.cells] == ["c", "a x", "a y", "b x"]
+
+
+def test_a_suspicious_speed_up_asks_for_a_re_run_of_its_baseline_too() -> None:
+    rng = np.random.default_rng(9)
+    before = measured_nights(rng, 7)
+    tonight = [replace(n, reruns=()) for n in changed_night(rng, 7, {SPEED_UP.name: -0.4})]
+    tonight[0] = replace(tonight[0], baseline="cell3")
+    verdict = replay([*before, tonight])[-1]
+    assert (verdict.exit_code, [cell.cell for cell in verdict.to_confirm]) == (4, ["cell0", "cell3"])
+    assert "the speed-up of another cell is suspicious" in verdict.cells[3].reasons[0]
+
+
+def test_a_new_engine_that_halves_the_speed_up_fails_and_other_devices_are_not_compared() -> None:
+    rng = np.random.default_rng(10)
+    before = measured_nights(rng, 7, environment=OLD | {"devices": "A"})
+    slow = changed_night(rng, 7, {SPEED_UP.name: float(np.log(0.5))}, environment=NEW | {"devices": "A"})
+    cell = last_cell([*before, slow])
+    assert cell.verdict == "FAIL"
+    assert any("against 7 nights of the environment before, confirmed by a re-run; if" in r for r in cell.reasons)
+    elsewhere = [replace(n, environment=NEW | {"devices": "B"}) for n in slow]
+    cell = last_cell([*before, elsewhere])
+    assert cell.verdict == "PASS"
+    assert SPEED_UP not in [metric.metric for metric in cell.metrics]
+
+
+def test_times_under_other_conditions_are_not_compared_and_that_is_said() -> None:
+    rng = np.random.default_rng(10)
+    before = measured_nights(rng, 7, times={"samples in flight": "8"})
+    slow = changed_night(rng, 7, {SPEED_UP.name: float(np.log(0.5))}, times={"samples in flight": "1"})
+    cell = last_cell([*before, slow])
+    assert (cell.verdict, cell.reasons) == (
+        "PASS",
+        ("times are not compared yet, because of samples in flight: 8 → 1",),
+    )
+
+
+def test_every_night_says_which_changes_it_would_have_found() -> None:
+    lines = list(remarks(replay(measured_nights(np.random.default_rng(1), 10))[-1]))
+    assert len(lines) == len(LEVELS)
+    assert lines[-1].startswith("speed-up: a fall of ")
+    assert lines[-1].endswith(" % would be found with 80 % chance in 6 cells")
+    assert sum(metric.alpha + metric.alpha_other for metric in METRICS) == pytest.approx(0.0017)
+
+
+def test_moderated_variances_are_drawn_toward_their_level() -> None:
+    rng = np.random.default_rng(1)
+    degrees = np.full(200, 4.0)
+    equal = rng.chisquare(4, 200) / 4
+    variances, total = moderated(equal, degrees)
+    assert np.ptp(variances) < 0.3 * np.ptp(equal)
+    assert variances.mean() == pytest.approx(1, abs=0.1)
+    assert (total > 20).all()
+    unequal = equal * np.exp(2 * rng.standard_normal(200))
+    assert (moderated(unequal, degrees)[1] < 6).all()
+    assert moderated(equal[:3], degrees[:3])[0] is not None
+    assert (moderated(equal[:3], degrees[:3])[0] == equal[:3]).all()
+
+
+def test_the_night_factor_is_that_of_what_nights_share() -> None:
+    rng = np.random.default_rng(2)
+    noise = np.full(200, 2 * 0.01**2)
+    shared = 0.03 * rng.standard_normal(201)
+    steps = np.diff(shared + 0.01 * rng.standard_normal(201))
+    assert night_factor(steps, noise).standard_deviation == pytest.approx(0.03, abs=0.006)
+    alone = [np.diff(0.01 * rng.standard_normal(21)) for _ in range(200)]
+    assert np.mean([night_factor(one, noise[:20]) is not NO_FACTOR for one in alone]) < 0.03
+    level = np.diff(np.r_[np.zeros(10), np.full(10, 0.2)] + 0.01 * rng.standard_normal(20))
+    assert night_factor(level, noise[:19]) is NO_FACTOR, "a level that stays is no spread"
+
+
+def test_a_long_distribution_is_the_same_by_fourier_transforms() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.dirichlet(np.ones(17), size=23)
+    direct = np.ones(1)
+    for row in rows:
+        direct = np.convolve(direct, row)
+    assert _convolved(rows)[: len(direct)] == pytest.approx(direct, abs=1e-14)
+    counts = (np.array([3, 9, 0]), np.full(3, 16), np.array([40, 30, 10]), np.full(3, 80))
+    assert stratified_z(*counts) == pytest.approx(stratified(*counts).z)

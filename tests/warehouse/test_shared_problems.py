@@ -1,0 +1,140 @@
+"""Runs over parts of a dataset (`--limit`) are paired by the problems that both have, by id and content, everywhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.problems.problem import dataset_hash
+from tests.warehouse import cells, runs
+from tests.warehouse.test_compare import compare, load, records
+from warehouse.database import reader, rows
+from warehouse.load import load_run
+from warehouse.measures import measure
+from warehouse.nightly.measures import of_times, read_baselines, read_times
+from warehouse.report.__main__ import main as report
+from warehouse.report.facts import flips, report_facts
+from warehouse.report.problem_sets import over_the_same_problems
+from warehouse.summary import summary
+
+GOOD = (4, 4, 4, 3, 3, 4, 2, 4, 1, 4, 0, 3)
+BAD = (3, 1, 4, 1, 3, 2, 0, 3, 1, 2, 0, 1)
+LIMIT = 5
+FLIPPED = {"sums/1", "sums/3"}
+"""The problems among the first five that most samples solve under GOOD and most do not under BAD."""
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """The target alone over all problems, and another method over the first five, and over the last seven."""
+    where = tmp_path_factory.mktemp("limited runs")
+    made = {
+        "whole": cells.finished(where, cells.VANILLA, GOOD, latency=20.0),
+        "first": cells.finished(where, cells.SPEC, BAD[:LIMIT]),
+        "last": cells.finished(where, replace(cells.SPEC, seed=1), BAD[LIMIT:], skipped=LIMIT),
+    }
+    return where, dict(zip(made, load(where, *made.values()), strict=True))
+
+
+def test_flips_are_those_of_the_problems_that_both_runs_have(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, names = warehouse
+    with reader(where / "w.duckdb") as connection:
+        found = rows(connection, "FROM flips")
+        of_first = {row["problem_id"] for row in found if row["wrong_run_id"] == names["first"]}
+        assert of_first == FLIPPED
+        assert {row["right_run_id"] for row in found} == {names["whole"]}
+        assert not any({row["right_run_id"], row["wrong_run_id"]} == {names["first"], names["last"]} for row in found)
+        samples = rows(connection, "FROM flip_sample WHERE other_run_id = $run_id", {"run_id": names["first"]})
+        assert {row["problem_id"] for row in samples} == FLIPPED
+        assert len(samples) == 4 * len(FLIPPED)
+        pair: dict[str, object] = {"right": names["whole"], "wrong": names["first"]}
+        traces = rows(connection, "FROM flip_traces($right, $wrong)", pair)
+        assert {row["problem_id"] for row in traces} == FLIPPED
+        facts = report_facts(connection, list(names.values()))
+    counts = {(flip.first, flip.second): (flip.num_shared, flip.only_first) for flip in flips(facts)}
+    assert counts == {(0, 1): (5, 2), (0, 2): (7, sum(g > 2 > b for g, b in zip(GOOD[5:], BAD[5:], strict=True)))}
+
+
+def test_a_speed_up_is_over_the_problems_that_both_runs_have(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, names = warehouse
+    with reader(where / "w.duckdb") as connection:
+        pairs = {row["run_id"]: row for row in rows(connection, "FROM comparable_baseline")}
+        shared = {name: pairs[names[name]]["num_shared_problems"] for name in ("first", "last")}
+        assert shared == {"first": 5, "last": 7}
+        [of_view] = rows(connection, "FROM speed_up WHERE run_id = $run_id", {"run_id": names["first"]})
+        assert (of_view["n"], of_view["baseline_run_id"]) == (5, names["whole"])
+        measured = measure(connection, "speed_up", names["first"], names["whole"])
+        times = read_times(connection)
+        [base] = read_baselines(connection)[names["first"]]
+        at_night = of_times(times[names["first"]], [base])
+    [found] = summary(where / "w.duckdb", [names["first"]])
+    [of_summary] = found.speed_ups
+    _, row = records(compare(where, names["whole"], names["first"], "--format", "json"))
+    assert measured is not None
+    assert (of_summary.n, measured.n, row["num_timed_problems"]) == (5, 5, 5)
+    assert row["speed_up"] == pytest.approx(2.0)
+    for value in (of_view["speed_up"], of_summary.speed_up, measured.value, 2.718281828459045 ** at_night["speed-up"]):
+        assert value == pytest.approx(row["speed_up"])
+
+
+def test_a_problem_of_other_content_under_the_same_id_is_another_problem(tmp_path: Path) -> None:
+    """The first of three problems was changed between the runs: times, flips and speed-ups are over the others."""
+    problems = [replace(runs.PROBLEMS[0], text="What is 1 + 1?"), *runs.PROBLEMS[1:]]
+    own = runs.create(tmp_path, replace(runs.SPEC, dataset_hash=dataset_hash(problems)), problems=problems)
+    base = runs.create(tmp_path, runs.VANILLA)
+    runs.write_part(own, [runs.speculative(unit) for unit in runs.planned(own)])
+    runs.write_part(base, [runs.vanilla(unit) for unit in runs.planned(base)])
+    for folder, verdict in ((own, "wrong"), (base, "correct")):
+        runs.write_grades(folder, {unit.sample_id: verdict for unit in runs.planned(folder)})
+        load_run(folder, tmp_path / "w.duckdb")
+    with reader(tmp_path / "w.duckdb") as connection:
+        assert {row["problem_id"] for row in rows(connection, "FROM flips")} == {"toy/1", "toy/2"}
+        [ratio] = rows(connection, "FROM speed_up")
+        assert ratio["n"] == 2
+        measured = measure(connection, "speed_up", own.path.name, base.path.name)
+        assert measured is not None
+        assert measured.n == 2
+    [found] = summary(tmp_path / "w.duckdb", [own.path.name])
+    assert [ratio.n for ratio in found.speed_ups] == [2]
+
+
+def test_runs_over_other_problems_are_never_in_one_figure(
+    warehouse: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    where, names = warehouse
+    page = tmp_path / "report.html"
+    arguments = [*names.values(), "--database", str(where / "w.duckdb"), "-o", str(page)]
+    assert CliRunner().invoke(report, arguments).exit_code == 0
+    with reader(where / "w.duckdb") as connection:
+        facts = report_facts(connection, list(names.values()))
+    labels = [run.label for run in facts]
+    assert [len(group) for group in over_the_same_problems(facts).values()] == [1, 1, 1]
+    text = page.read_text()
+    figures = re.findall("<figure>.*?</figure>", text, flags=re.DOTALL)
+    assert len(figures) > 8
+    all_drawn: set[str] = set()
+    for figure in figures:
+        drawing = "".join(re.findall("<svg.*?</svg>", figure, flags=re.DOTALL))
+        drawn = [label for label in labels if f">{label}<" in drawing or f">{label}:" in drawing]
+        assert len(drawn) <= 1, (drawn, figure[:300])
+        all_drawn |= set(drawn)
+    assert all_drawn == set(labels)
+    for problems in ("12 problems", "5 problems", "7 problems"):
+        assert re.search(rf"<h3>pass@1\[avg-of-4\], percent \(sums, {problems}\)</h3>", text)
+    assert "OTHER PROBLEMS: not all runs on sums are over the same problems" in text
+
+
+def test_runs_over_the_same_problems_are_drawn_side_by_side(
+    warehouse: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    where, names = warehouse
+    again = load(where, cells.finished(where, replace(cells.VANILLA, seed=7), BAD))
+    page = tmp_path / "report.html"
+    arguments = [names["whole"], *again, "--database", str(where / "w.duckdb"), "-o", str(page)]
+    assert CliRunner().invoke(report, arguments).exit_code == 0
+    assert "<h3>pass@1[avg-of-4], percent</h3>" in page.read_text()
+    assert "OTHER PROBLEMS" not in page.read_text()

@@ -1,0 +1,220 @@
+"""Runs under way: what is there has a number, what is missing is not counted as wrong, and no interval is [0, 0]."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from jobs.run.spec import RunSpec
+from tests.warehouse import cells
+from tests.warehouse.test_compare import compare, load, records
+from warehouse import export, query
+from warehouse.database import reader, rows
+from warehouse.measures import measure
+from warehouse.render import render
+from warehouse.report.__main__ import main as report
+from warehouse.statistics.bounded import accuracy
+from warehouse.summary import RunSummary, summary
+
+RIGHT = (3, 2, 3, 1, 2, 3, 0, 2, 1, 3, 2, 3)
+VANILLA, SPECCOT = (replace(spec, samples=3) for spec in (cells.VANILLA, cells.SPEC))
+Has = Callable[[int, int], bool]
+
+
+def every_one(problem: int, sample: int) -> bool:
+    return True
+
+
+def none(problem: int, sample: int) -> bool:
+    return False
+
+
+def first_problems(problem: int, sample: int) -> bool:
+    return problem < 5
+
+
+def first_two(problem: int, sample: int) -> bool:
+    return sample < 2
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A folder with a warehouse, and the runs in it by name."""
+    where = tmp_path_factory.mktemp("runs under way")
+    run_ids: dict[str, str] = {}
+
+    def add(name: str, spec: RunSpec, has_run: Has = every_one, has_grade: Has = every_one) -> None:
+        spec = replace(spec, seed=len(run_ids))
+        [run_ids[name]] = load(where, cells.finished(where, spec, RIGHT, has_run=has_run, has_grade=has_grade))
+
+    add("complete", VANILLA)
+    add("first problems", SPECCOT, has_run=first_problems)
+    add("last samples missing", SPECCOT, has_run=first_two)
+    add("last samples ungraded", SPECCOT, has_grade=first_two)
+    add("nothing", SPECCOT, has_run=none)
+    add("no grade", SPECCOT, has_grade=none)
+    return where, run_ids
+
+
+KEPT: dict[str, Has] = {
+    "first problems": first_problems,
+    "last samples missing": first_two,
+    "last samples ungraded": first_two,
+}
+
+
+def expected(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The scores of the problems that have a sample, over these samples."""
+    kept = [[s < right for s in range(3) if KEPT[name](i, s)] for i, right in enumerate(RIGHT)]
+    return np.array([np.mean(samples) for samples in kept if samples])
+
+
+def summary_of(where: Path, run_id: str) -> tuple[RunSummary, str]:
+    [found] = summary(where / "w.duckdb", [run_id])
+    out = StringIO()
+    render([found], Console(file=out, width=250))
+    return found, out.getvalue()
+
+
+def test_no_view_has_an_interval_of_what_is_missing(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    with reader(where / "w.duckdb") as connection:
+        for view in ("pass_at_1", "accuracy_by_level"):
+            found = {row["run_id"]: row for row in rows(connection, f"FROM {view}")}
+            assert found[runs["complete"]]["low_95"] is not None
+            for name in (*KEPT, "nothing", "no grade"):
+                row = found[runs[name]]
+                assert (row["standard_error"], row["low_95"], row["high_95"]) == (None, None, None), (view, name)
+            for name in KEPT:
+                row = found[runs[name]]
+                graded = row["graded_pass_at_1"] if view == "pass_at_1" else row["graded_accuracy"]
+                assert graded == pytest.approx(np.mean(expected(name)))
+        bounded = """
+            SELECT table_name FROM duckdb_columns() WHERE column_name = 'low_95'
+                AND table_name IN (SELECT view_name FROM duckdb_views() WHERE NOT internal)
+        """
+        views = [str(row["table_name"]) for row in rows(connection, bounded)]
+        assert {"pass_at_1", "accuracy_by_level", "speed_up", "judge_auroc"} <= set(views)
+        for view in views:
+            assert rows(connection, f"FROM {view} WHERE low_95 = 0 AND high_95 = 0") == [], view
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_summary_is_over_the_samples_that_are_there_and_says_what_the_others_could_change(
+    warehouse: tuple[Path, dict[str, str]], name: str
+) -> None:
+    where, runs = warehouse
+    found, shown = summary_of(where, runs[name])
+    interval = accuracy(expected(name))
+    kept = [s < right for i, right in enumerate(RIGHT) for s in range(3) if KEPT[name](i, s)]
+    lowest, highest = np.sum(kept) / 36, (np.sum(kept) + 36 - len(kept)) / 36
+    assert found.result is not None
+    assert (found.result.low, found.result.high) == pytest.approx((interval.low, interval.high))
+    assert (found.low_95, found.high_95, found.standard_error) == (None, None, None)
+    assert (found.pass_at_1, found.highest_pass_at_1) == pytest.approx((lowest, highest))
+    assert f"{100 * interval.estimate:.2f} % ± " in shown
+    assert f"pass@1[avg-of-3, {len(kept)} of 36 samples]" in shown
+    assert f"{100 * lowest:.2f} to {100 * highest:.2f} %: if all missing samples are wrong, or all" in shown
+
+
+@pytest.mark.parametrize("name", [*KEPT, "complete"])
+def test_summary_and_comparison_have_the_same_result(warehouse: tuple[Path, dict[str, str]], name: str) -> None:
+    where, runs = warehouse
+    other = runs["complete" if name != "complete" else "first problems"]
+    compared = records(compare(where, runs[name], other, "--format", "json"))
+    [row] = [row for row in compared if row["run_id"] == runs[name]]
+    result = summary_of(where, runs[name])[0].result
+    assert result is not None
+    assert (result.estimate, result.low, result.high) == (row["result"], row["result_low_95"], row["result_high_95"])
+
+
+@pytest.mark.parametrize("name", ["nothing", "no grade"])
+def test_a_run_without_any_result_has_no_number(warehouse: tuple[Path, dict[str, str]], name: str) -> None:
+    where, runs = warehouse
+    found, shown = summary_of(where, runs[name])
+    assert (found.result, found.low_95, found.high_95) == (None, None, None)
+    assert "– (no sample is finished and graded)" in shown
+    assert not re.search(r"\b0(\.0+)? to 0(\.0+)?\b", shown)
+    with reader(where / "w.duckdb") as connection:
+        for metric in ("accuracy", "pass_at_2"):
+            assert measure(connection, metric, runs[name]) is None
+
+
+def test_a_report_has_the_result_of_what_is_there_as_summaries_and_comparisons_do(
+    warehouse: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
+    where, runs = warehouse
+    names = ["complete", "first problems", "nothing"]
+    arguments = [*(runs[name] for name in names), "--database", str(where / "w.duckdb")]
+    text = CliRunner().invoke(report, arguments).stdout
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if " 12 × 3 " in line]
+    interval = accuracy(expected("first problems"))
+    assert interval.low is not None
+    assert interval.high is not None
+    bounds = f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
+    compared = records(compare(where, runs["complete"], runs["first problems"], "--format", "json"))
+    [rerun] = [row["rerun_standard_error"] for row in compared if row["run_id"] == runs["first problems"]]
+    measured = [f"{100 * interval.estimate:.2f}", bounds, f"{100 * rerun:.2f}"]
+    assert [row[2:9] for row in table[1:]] == [
+        ["12 × 3 (15 of 36)", *measured, "30.56 to 88.89", "21", "0"],
+        ["12 × 3 (0 of 36)", "–", "–", "–", "–", "36", "0"],
+    ]
+    assert table[0][3:5] != ["–", "–"]
+    page = tmp_path / "report.html"
+    assert CliRunner().invoke(report, [*arguments, "-o", str(page)]).exit_code == 0
+    assert f"{100 * interval.estimate:.1f} %  ({bounds}), 15 of 36 samples" in page.read_text()
+
+
+def test_a_paper_s_table_leaves_missing_samples_out(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    with reader(where / "w.duckdb") as connection:
+        for name in KEPT:
+            found = measure(connection, "accuracy", runs[name])
+            assert found is not None
+            assert found.value == pytest.approx(100 * np.mean(expected(name)))
+            assert found.n == len(expected(name))
+        found = measure(connection, "pass_at_2", runs["last samples missing"])
+        assert found is not None
+        assert found.value == pytest.approx(100 * np.mean(np.minimum(RIGHT, 2) > 0))
+
+
+def test_the_query_of_results_has_both_numbers(warehouse: tuple[Path, dict[str, str]]) -> None:
+    where, runs = warehouse
+    arguments = ["--database", str(where / "w.duckdb"), "--name", "results", "--format", "json"]
+    found = {row["run_id"]: row for row in json.loads(CliRunner().invoke(query.main, arguments).stdout)}
+    row = found[runs["first problems"]]
+    assert (row["pass_at_1_percent"], row["standard_error_percent"]) == (30.56, None)
+    assert row["graded_pass_at_1_percent"] == pytest.approx(100 * np.mean(expected("first problems")), abs=0.01)
+
+
+@pytest.mark.needs_tool("inspect")
+@pytest.mark.parametrize("name", [*KEPT, "nothing"])
+def test_an_inspect_log_leaves_missing_samples_out_of_its_accuracy(
+    warehouse: tuple[Path, dict[str, str]], name: str, tmp_path: Path
+) -> None:
+    from inspect_ai import log
+
+    where, runs = warehouse
+    file = tmp_path / "run.eval"
+    arguments = [runs[name], "--format", "inspect", "-o", str(file), "--database", str(where / "w.duckdb")]
+    result = CliRunner().invoke(export.main, arguments)
+    assert result.exit_code == 0, result.output
+    num_missing = 36 - sum(KEPT[name](i, s) for i in range(12) for s in range(3)) if name in KEPT else 36
+    assert f"INCOMPLETE RUN: {num_missing} of 36 samples are missing and not counted as wrong" in result.stdout
+    [score] = log.read_eval_log(str(file)).results.scores
+    assert "left out of accuracy" in score.metadata["missing"]
+    if name == "nothing":
+        assert score.metrics == {}
+        return
+    assert score.metrics["accuracy"].value == pytest.approx(np.mean(expected(name)))
+    error = accuracy(expected(name)).standard_error
+    assert score.metrics["stderr"].value == pytest.approx(error)

@@ -1,0 +1,109 @@
+"""What limits the validity of a comparison's numbers, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from warehouse.comparison.contrasts import Comparison, Contrast, Row
+from warehouse.comparison.metrics import Run
+from warehouse.comparison.outcomes import num_shared_problems
+from warehouse.render import limited, mixed_code, unreadable, weaker_baseline
+
+_UNEQUAL_LOADS = 1.25
+"""Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
+
+
+def warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what limits the validity of the numbers, one line each."""
+    yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
+    runs = {row.run.run_id: row.run for row in comparison.rows}
+    for run in runs.values():
+        summary = run.summary
+        run_warnings = [*limited(summary), *mixed_code(summary), *_missing(run), *unreadable(summary)]
+        run_warnings += weaker_baseline(summary)
+        yield from (f"{run.run_id}: {line}" for line in run_warnings)
+    for row in comparison.rows:
+        contrast, speed = row.contrast, row.speed
+        if contrast is not None:
+            num_base_problems = len(runs[contrast.baseline].outcomes.problems)
+            yield from _partial(row, contrast, sum(o.run is row.run for o in comparison.rows), num_base_problems)
+        if speed is not None and speed.unlike:
+            warning = "LATENCY FORCED" if speed.ratio else "LATENCY REFUSED"
+            remedy = "" if speed.ratio else " (--force compares anyway)"
+            yield f"{warning}: {row.run.run_id} against {speed.baseline}: {'; '.join(speed.unlike)}{remedy}"
+        if speed is not None and speed.ratio is not None:
+            yield from _loads(row, runs, speed.baseline)
+    yield from _disjoint(list(runs.values()))
+
+
+def pairing_warnings(comparison: Comparison) -> Iterator[str]:
+    """Yield what of the runs is not compared, one line each; `warnings` has these lines among others."""
+    yield from (f"NOT COMPARED: {line}" for line in comparison.left_out)
+    num_problems = {row.run.run_id: len(row.run.outcomes.problems) for row in comparison.rows}
+    for row in comparison.rows:
+        if row.contrast is not None:
+            num_metrics = sum(other.run is row.run for other in comparison.rows)
+            yield from _partial(row, row.contrast, num_metrics, num_problems[row.contrast.baseline])
+
+
+def _disjoint(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield which runs of a dataset have no problem in common, so that their rows say nothing of each other."""
+    for first, second in combinations(runs, 2):
+        is_one_dataset = first.summary.dataset == second.summary.dataset
+        if is_one_dataset and not num_shared_problems(first.outcomes, second.outcomes):
+            yield (
+                f"OTHER PROBLEMS: {first.run_id} and {second.run_id} have no problem in common: each is compared with "
+                "the baseline, and not with the other."
+            )
+
+
+def _loads(row: Row, runs: Mapping[str, Run], base: str) -> Iterator[str]:
+    """Yield that one of two runs had clearly fewer samples in flight, which the flag for the most does not tell."""
+    summaries = row.run.summary, runs[base].summary
+    own, other = (summary.mean_samples_in_flight for summary in summaries)
+    is_shared = all(summary.concurrency > 1 for summary in summaries)
+    if is_shared and own and other and max(own, other) > _UNEQUAL_LOADS * min(own, other):
+        yield (
+            f"UNEQUAL LOADS: {row.run.run_id} against {base}: {own:.1f} against {other:.1f} samples in flight on "
+            "average; with fewer, each is faster and fewer end per hour"
+        )
+
+
+def _missing(run: Run) -> Iterator[str]:
+    """Yield which samples a run lacks, and the command that completes it."""
+    summary, total = run.summary, run.outcomes.num_samples
+    treatment = "They are left out here, as in the run's summary"
+    if summary.num_not_run:
+        not_run = f"{summary.num_not_run} of {total} samples have not been run"
+        yield f"INCOMPLETE RUN: {not_run}. {treatment}; {run.completion}"
+    if run.num_ungraded:
+        by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
+        graded = run.graded if run.named_grader else f"graded{by}"
+        remedy = "." if summary.num_not_run and not run.named_grader else f"; {run.remedy}"
+        yield f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but not {graded}. {treatment}{remedy}"
+
+
+def _partial(row: Row, contrast: Contrast, num_metrics: int, num_base_problems: int) -> Iterator[str]:
+    """Yield which planned problems and samples a contrast excludes; once for all metrics where possible."""
+    run, pair, n, is_pass_at_1 = row.run, contrast.pair, contrast.n, row.speed is not None
+    against, metric = f"{run.run_id} against {contrast.baseline}", row.metric.partition("[")[0]
+    shared, num_problems = pair.num_shared_problems, len(run.outcomes.problems)
+    if is_pass_at_1 and shared < num_problems:
+        name = run.run_id if num_metrics > 1 else f"{run.run_id}, {row.metric}"
+        problems = f"the {n} problems" if n == shared else f"{n} of the {shared} problems"
+        yield f"{name}: compared on {problems} it shares with {contrast.baseline}; the run has {num_problems} problems."
+    elif is_pass_at_1 and shared < num_base_problems:
+        own = f"{run.run_id}: compared on its {shared} problems only"
+        yield f"{own}; {contrast.baseline} has {num_base_problems} problems."
+    if is_pass_at_1 and pair.num_missing_samples:
+        where = f", on {n} of {shared} problems" if n < shared else ""
+        yield (
+            f"COMPARED IN PART: {against}: compared on {pair.num_common_samples} of the {pair.num_planned_samples} "
+            f"samples that either run has planned{where}."
+        )
+    if row.k > 1 and n < shared:
+        yield (
+            f"COMPARED IN PART: {against}, {metric}: compared on {n} of {shared} problems, because a problem needs "
+            f"{row.k} samples of each run."
+        )

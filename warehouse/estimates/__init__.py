@@ -1,0 +1,1 @@
+"""Estimates with their intervals: computed once, at the end of a load, and stored as rows of the table `estimate`."""

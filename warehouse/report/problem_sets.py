@@ -1,0 +1,37 @@
+"""Which runs of a report are over the same problems, by id and content: only these are drawn side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.plural import counted
+from warehouse.report.facts import RunFacts
+
+
+def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
+    """Return the runs in groups over the same problems, by a short name of these; a figure has one group's runs."""
+    groups: dict[frozenset[tuple[str, str]], list[RunFacts]] = {}
+    for run in runs:
+        groups.setdefault(run.problems, []).append(run)
+    named: dict[str, list[RunFacts]] = {}
+    for problems, members in groups.items():
+        name = f"{members[0].summary.dataset}, {counted(len(problems), 'problem')}"
+        if name in named:
+            name += f" ({min(problems)[0]}, …)"
+        named[name if name not in named else f"{name} {len(named) + 1}"] = members
+    return named
+
+
+def other_problems(runs: Sequence[RunFacts]) -> list[str]:
+    """Return a warning for each dataset whose runs are not over the same problems."""
+    lines = []
+    for dataset in dict.fromkeys(run.summary.dataset for run in runs):
+        groups = over_the_same_problems([run for run in runs if run.summary.dataset == dataset]).values()
+        if len(groups) > 1:
+            sets = "; ".join(f"{', '.join(r.label for r in group)}: {len(group[0].problems)}" for group in groups)
+            shared = len(frozenset.intersection(*(group[0].problems for group in groups)))
+            lines.append(
+                f"OTHER PROBLEMS: not all runs on {dataset} are over the same problems ({sets}; {shared} in all). "
+                "Each has figures beside runs over the same problems only; results in one table are not comparable."
+            )
+    return lines

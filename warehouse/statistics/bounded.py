@@ -1,0 +1,186 @@
+"""Interval and tests of a mean over problems that hold where a few problems carry it: accuracies and differences.
+
+Where a method breaks 5 % of the problems and gains a little on all others, one draw of 30 problems in five has none of
+the broken ones. Student's t, permutation tests, the bootstrap and empirical likelihood then know nothing of them: no
+interval from the data alone can hold (Bahadur and Savage, The nonexistence of certain statistical procedures in
+nonparametric problems, Ann. Math. Stat. 27, 1956). What is known is how much a single problem can lose or gain.
+
+The interval is Gaffke's (Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative
+variable, Math. Methods Stat. 14, 2005; Learned-Miller and Thomas, A New Confidence Interval for the Mean of a Bounded
+Random Variable, arXiv 1905.06208): problems get random weights that are uniform over all weights with sum 1, after a
+pseudo-problem with the worst possible value has been added for the lower end, and one with the best for the upper end.
+For values of 0 and 1 a whole pseudo-problem gives Clopper and Pearson's exact interval, which is conservative; half a
+pseudo-problem, which is used here, gives about what mid-p gives there. README.md has the simulation.
+
+The weights' distribution is computed and not drawn: weights are gamma variables divided by their sum, so that the
+weighted mean is at most v if a weighted sum of independent gamma variables is at most 0 (Imhof, Computing the
+distribution of quadratic forms in normal variables, Biometrika 48, 1961).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from scipy import optimize, special
+
+from warehouse.statistics.intervals import Floats, Interval
+
+PSEUDO_WEIGHT = 0.5
+"""Weight of the pseudo-problem with the worst or best possible value, in problems."""
+KIND = "bounded mean"
+SMALLEST_P = 1e-10
+"""Smaller p-values are within the error of the numerical integration and are returned as this."""
+_NEGLIGIBLE = 34.0
+"""Logarithm of the inverse of the factor from which the integrand is left out."""
+_POINTS = 64
+
+
+def chance_below(values: Floats, value: float, bound: float, weight: float = PSEUDO_WEIGHT) -> float:
+    """Return the probability that the randomly weighted mean of values (n,) and the pseudo-problem is at most `value`.
+
+    bound: value of the pseudo-problem. weight: its weight in problems.
+    """
+    distinct, counts = np.unique(np.append(values, bound) - value, return_counts=True)
+    weights = counts.astype(np.float64)
+    weights[np.searchsorted(distinct, bound - value)] += weight - 1
+    if distinct[-1] <= 0 or distinct[0] >= 0:
+        return float(distinct[-1] <= 0)
+    points, shares = _nodes(distinct, weights)
+    scaled = np.outer(points, distinct)
+    angles, sizes = np.arctan(scaled) @ weights, 0.5 * np.log1p(scaled**2) @ weights
+    below = 0.5 - float(np.sum(shares * np.sin(angles) * np.exp(-sizes) / points)) / np.pi
+    return min(1.0, max(0.0, below))
+
+
+def _nodes(terms: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Return the points (m,) and weights (m,) of the integral over the characteristic function of a sum of gammas.
+
+    terms, weights (d,): factor and shape of each gamma variable. Gauss and Legendre's rule on panels that double in
+    length, from where the integrand varies with the largest term to where it is negligible; the more standard
+    deviations the sum's mean is away from 0, the more it oscillates.
+    """
+    spread = float(np.sqrt(weights @ terms**2))
+    end = 1 / spread
+    while 0.5 * np.log1p((end * terms) ** 2) @ weights < _NEGLIGIBLE:
+        end *= 2
+    panels = max(0, int(np.ceil(np.log2(end * np.abs(terms).max()))))
+    edges = end * np.append(0.0, 2.0 ** np.arange(-panels, 1))
+    deviations = abs(float(weights @ terms)) / spread
+    nodes, shares = _rule(_POINTS * (1 + int(deviations / 16)))
+    halves = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + halves * (1 + nodes)).ravel(), (halves * shares).ravel()
+
+
+@lru_cache(maxsize=32)
+def _rule(points: int) -> tuple[Floats, Floats]:
+    nodes, shares = np.polynomial.legendre.leggauss(points)
+    return nodes, shares
+
+
+def bounded_mean(values: Floats, lowest: float, highest: float, level: float = 0.95) -> Interval:
+    """Return the interval of the mean of values (n,), none of which can be below `lowest` or above `highest`.
+
+    The standard error is the plain one. A single value has no interval. Raises ValueError if a value is out of bounds.
+    """
+    n, mean, tail = len(values), float(np.mean(values)), (1 - level) / 2
+    if values.min() < lowest or values.max() > highest:
+        raise ValueError(f"a value is not between {lowest} and {highest}")
+    if n < 2:
+        return Interval(mean, None, None, None, "none: one problem")
+    ends = []
+    for bound, chance in ((lowest, tail), (highest, 1 - tail)):
+        edges = sorted((bound, float(values.max() if bound == lowest else values.min())))
+        ends.append(_quantile(values, bound, chance, edges[0], edges[1]))
+    error = float(np.std(values, ddof=1)) / n**0.5
+    return Interval(mean, min(ends[0], mean), max(ends[1], mean), error, KIND)
+
+
+def _quantile(values: Floats, bound: float, chance: float, lowest: float, highest: float) -> float:
+    """Return the value with this chance below it; it lies between `lowest` and `highest`."""
+    if highest - lowest < 1e-12:
+        return lowest
+    margin = 1e-12 * (highest - lowest)
+    return float(
+        optimize.brentq(
+            lambda value: chance_below(values, value, bound) - chance, lowest + margin, highest - margin, xtol=1e-9
+        )
+    )
+
+
+def accuracy(values: Floats, level: float = 0.95) -> Interval:
+    """Return the interval of an accuracy, pass@k or maj@k; values (n,) from 0 to 1, one per problem.
+
+    Neither end gets higher when an answer turns from right to wrong. If every value is 0 or 1, the ends are the same
+    quantiles, which are then those of beta distributions: each lies between Jeffreys' and Clopper and Pearson's, and a
+    single problem has an interval too. The standard error is the plain one.
+    """
+    exact = np.clip(np.round(values, 12), 0.0, 1.0)
+    n, mean = len(values), float(np.mean(values))
+    if not np.all((exact == 0) | (exact == 1)):
+        return replace(bounded_mean(exact, 0.0, 1.0, level), estimate=mean)
+    right, tail = round(float(exact.sum())), (1 - level) / 2
+    low = float(special.betaincinv(right, n - right + PSEUDO_WEIGHT, tail)) if right else 0.0
+    high = float(special.betaincinv(right + PSEUDO_WEIGHT, n - right, 1 - tail)) if right < n else 1.0
+    error = float(np.std(exact, ddof=1)) / n**0.5 if n > 1 else None
+    return Interval(mean, min(low, mean), max(high, mean), error, KIND)
+
+
+def paired_difference(first: Floats, second: Floats, level: float = 0.95) -> Interval:
+    """Return the interval of the mean of first − second, paired by problem; first, second (n,), from 0 to 1."""
+    interval = bounded_mean(_clipped(first - second), -1.0, 1.0, level)
+    return replace(interval, estimate=float(np.mean(first - second)))
+
+
+def which_is_better(differences: Floats) -> float:
+    """Return the two-sided p-value that the mean of differences (n,), from −1 to 1, is 0.
+
+    It is below 5 % exactly if the 95 % interval of `paired_difference` does not contain 0.
+    """
+    differences = _clipped(differences)
+    if len(differences) < 2:
+        return 1.0
+    smaller = min(chance_below(differences, 0.0, -1.0), 1 - chance_below(differences, 0.0, 1.0))
+    return 1.0 if not np.any(differences) else min(1.0, max(SMALLEST_P, 2 * smaller))
+
+
+def non_inferiority(differences: Floats, margin: float) -> float | None:
+    """Return the one-sided p-value that a method loses `margin` or more on average; None for a single problem.
+
+    differences (n,): method − reference, from −1 to 1. A small p-value shows non-inferiority: it is below 2.5 % exactly
+    if the lower end of the 95 % interval of `paired_difference` lies above −margin, for the same differences: where
+    samples are missing, comparisons test other differences than the ones whose interval they print.
+    """
+    if len(differences) < 2:
+        return None
+    return max(SMALLEST_P, chance_below(_clipped(differences), -margin, -1.0))
+
+
+def smallest_margin(n: int, level: float = 0.95) -> float:
+    """Return the margin at which n problems without any difference just show non-inferiority.
+
+    So large can the share of problems be that are lost entirely without one of them being among n: a quantile of the
+    beta distribution. At a smaller margin only a method that looks better is shown to be non-inferior.
+    """
+    return float(special.betaincinv(PSEUDO_WEIGHT, n, (1 + level) / 2))
+
+
+def problems_needed(margin: float, level: float = 0.95) -> int:
+    """Return the smallest number of problems that show non-inferiority at `margin` if no problem differs."""
+    enough = 2
+    while smallest_margin(enough, level) >= margin:
+        enough *= 2
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if smallest_margin(middle, level) < margin:
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def _clipped(differences: Floats) -> Floats:
+    """Return differences of scores without what rounding put beyond −1 and 1, and with equal values equal."""
+    return np.clip(np.round(differences, 12), -1.0, 1.0)

@@ -1,0 +1,109 @@
+"""Intervals of sums over sums: a rate over steps, a share of time, words per token; one problem is one observation.
+
+A problem contributes Σx and Σy over its samples, and the estimate is Σx/Σy over problems. The standard error is that of
+a ratio (Cochran, Sampling Techniques, 1977, section 6.4), which for y = 1 is that of a mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special
+
+from warehouse.statistics import bounded
+from warehouse.statistics.intervals import Floats, Interval
+
+ADDED_WEIGHT = 0.25
+"""Weight of each of the two pseudo-problems that `share` adds: one with all of its y in x, one with none."""
+_ROUNDING = 1e-12
+
+
+def ratio(x: Floats, y: Floats, level: float = 0.95) -> Interval:
+    """Return Student's t interval of Σx/Σy; x, y (n,), neither negative. The interval does not go below 0.
+
+    The estimate is not a number if Σy is 0.
+    """
+    estimate, error = _ratio_with_error(x, y)
+    if error is None:
+        return Interval(estimate, None, None, None, "none: one problem")
+    half = float(special.stdtrit(len(x) - 1, (1 + level) / 2)) * error
+    return Interval(estimate, max(0.0, estimate - half), estimate + half, error, "t of a ratio", len(x) - 1)
+
+
+def share(x: Floats, y: Floats, level: float = 0.95) -> Interval:
+    """Return the interval of Σx/Σy where x is a part of y, so that no problem is below 0 or above 1; x, y (n,).
+
+    Problems with equal y have the interval of an accuracy, and so have problems that are all at 0 or all at 1. Else it
+    is t with two pseudo-problems of mean y and of weight ADDED_WEIGHT each, one with all of its y in x and one with
+    none, because plain t is too narrow near 0 and 1 (Agresti and Coull, Approximate Is Better than Exact, Am. Stat. 52,
+    1998). It is too narrow where a few problems differ from all others. Problems without any y are left out.
+    """
+    x, y = x[y > 0], y[y > 0]
+    if not len(x):
+        return Interval(float("nan"), None, None, None, "none: no problem")
+    values = np.clip(x / y, 0.0, 1.0)
+    if np.ptp(y) <= _ROUNDING * float(y.max()) or np.all(values == 0) or np.all(values == 1):
+        return bounded.accuracy(values, level)
+    estimate, error = _ratio_with_error(x, y)
+    if error is None:
+        return Interval(estimate, None, None, None, "none: one problem")
+    n, mean = len(x), float(y.mean())
+    weights = np.append(np.ones(n), [ADDED_WEIGHT, ADDED_WEIGHT])
+    all_x, all_y = np.append(x, [0.0, mean]), np.append(y, [mean, mean])
+    total, weight = float(weights.sum()), float(weights @ all_y)
+    centre = float(weights @ all_x) / weight
+    spread = float(np.sqrt(weights @ (all_x - centre * all_y) ** 2 * total / (total - 1))) / weight
+    half = float(special.stdtrit(total - 1, (1 + level) / 2)) * spread
+    return Interval(estimate, max(0.0, centre - half), min(1.0, centre + half), error, "adjusted t of a ratio")
+
+
+def on_logit(estimate: float, standard_error: float, degrees: float, level: float = 0.95) -> Interval:
+    """Return Student's t interval of a probability on its logit, such as that of an area under a ROC curve.
+
+    degrees: of freedom of the standard error. Without spread, without degrees of freedom, and at 0 and 1, where a logit
+    says nothing, there is no interval.
+    """
+    if not (0 < estimate < 1 and standard_error > 0 and degrees >= 1):
+        error = standard_error if standard_error >= 0 else None
+        return Interval(estimate, None, None, error, "none: no spread between problems")
+    half = float(special.stdtrit(degrees, (1 + level) / 2)) * standard_error / (estimate * (1 - estimate))
+    low, high = (float(special.expit(special.logit(estimate) + side * half)) for side in (-1, 1))
+    return Interval(estimate, low, high, standard_error, "t on the logit", int(degrees))
+
+
+def correlation(sums: Floats, level: float = 0.95) -> Interval | None:
+    """Return the correlation of two values of steps with its interval from the jackknife over problems.
+
+    sums (n, 6): the number of steps of each problem and its sums of x, y, xy, x² and y². Steps of a problem are not
+    independent, so whole problems are left out (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter
+    11). None where a value does not vary.
+    """
+    n, whole = len(sums), sums.sum(axis=0)
+    [estimate] = _correlations(whole[None, :])
+    if not np.isfinite(estimate):
+        return None
+    parts = _correlations(whole - sums)
+    if n < 2 or not np.all(np.isfinite(parts)):
+        return Interval(float(estimate), None, None, None, "none: it depends on single problems")
+    error = float(np.sqrt((n - 1) * parts.var()))
+    half = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
+    low, high = max(-1.0, float(estimate) - half), min(1.0, float(estimate) + half)
+    return Interval(float(estimate), low, high, error, "jackknife over problems", n - 1)
+
+
+def _correlations(sums: Floats) -> Floats:
+    """Return the correlation of each row (m, 6) of sums; not a number where a value does not vary."""
+    n, x, y, xy, xx, yy = sums.T
+    variances = np.maximum(n * xx - x * x, 0.0) * np.maximum(n * yy - y * y, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((n * xy - x * y) / np.where(variances > 0, np.sqrt(variances), np.nan))
+
+
+def _ratio_with_error(x: Floats, y: Floats) -> tuple[float, float | None]:
+    """Return Σx/Σy and its standard error, which is None for a single problem."""
+    n, weight = len(x), float(y.sum())
+    if weight == 0:
+        return float("nan"), None
+    estimate = float(x.sum()) / weight
+    if n < 2:
+        return estimate, None
+    return estimate, float(np.sqrt(((x - estimate * y) ** 2).sum() * n / (n - 1))) / weight

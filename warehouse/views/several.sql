@@ -1,0 +1,21 @@
+-- Accuracy over several samples per problem.
+
+CREATE OR REPLACE VIEW problem_pass_at_k AS
+SELECT run_id, problem_id, level, k, num_graded, num_correct,
+    1 - list_aggregate(
+        list_transform(range(k), lambda i: greatest(num_graded - num_correct - i, 0) / (num_graded - i)), 'product'
+    ) AS pass_at_k
+FROM (SELECT *, unnest(range(1, num_graded + 1)) AS k FROM problem_score);
+COMMENT ON VIEW problem_pass_at_k IS 'Unbiased pass@k of a problem for every k up to its number of graded samples: 1 − C(n − c, k) / C(n, k) (Chen et al., arXiv 2107.03374, section 2.1). A problem has no row for a k above that number';
+
+CREATE OR REPLACE VIEW pass_at_k AS
+SELECT run_id, run.method, run.dataset, own.k, own.n, run.num_problems - own.n AS num_left_out,
+    own.estimate AS pass_at_k, run.limited, own.standard_error, own.low_95, own.high_95, own.interval_kind
+FROM (FROM counted_estimate WHERE metric = 'pass_at_k') AS own JOIN run USING (run_id);
+COMMENT ON VIEW pass_at_k IS 'Mean unbiased pass@k over the n problems with at least k samples that have a result, for every k, as compare --k estimates it, with its 95 % interval over problems. Only these samples count, so that k = 1 is graded_pass_at_1 of the view pass_at_1, which differs from its pass_at_1 while samples are missing';
+
+CREATE OR REPLACE VIEW maj_at_k AS
+SELECT run_id, run.method, run.dataset, own.k, own.n, run.num_problems - own.n AS num_left_out,
+    own.estimate AS maj_at_k, run.limited, own.standard_error, own.low_95, own.high_95, own.interval_kind
+FROM (FROM counted_estimate WHERE metric = 'maj_at_k') AS own JOIN run USING (run_id);
+COMMENT ON VIEW maj_at_k IS 'Share of the n problems whose most frequent answer over all k samples is right; of t answers that tie each counts 1/t, and a sample without an answer does not vote (Wang et al., arXiv 2203.11171). Wrong answers are equal where their text is. compare --maj has the grader decide that, which can only lower the result, and other k; problems with fewer than k samples that have a result are left out';
