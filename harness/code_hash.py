@@ -32,7 +32,9 @@ _HASHED = (
 )  # fmt: skip
 """Folders and files of the project that are hashed, but for those below."""
 _LEFT_OUT = (
-    *(f"harness/{name}" for name in ("acceptance", "bench", "checks", "cli", "demo_pair", "papers", "training")),
+    *(f"harness/{name}" for name in (
+        "acceptance", "bench", "checks", "cli", "demo_pair", "flags", "papers", "training",
+    )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
     *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "hub_rows", "selections")),
     *(f"harness/{name}.py" for name in (

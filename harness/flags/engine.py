@@ -1,0 +1,42 @@
+"""The engines that the models run in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from harness.launch_flags import DataType, EngineChoice, Flag
+
+
+class EngineFlags(BaseModel):
+    """The engines that the models run in."""
+
+    engine: Annotated[
+        EngineChoice,
+        Flag(
+            "engine",
+            "Inference engine. auto: vLLM if it is installed, otherwise transformers; with the profile's python, vLLM.",
+        ),
+    ] = "auto"
+    concurrency: Annotated[
+        int, Flag("engine", "Samples in flight per worker; use 1 to measure latency."), Field(ge=1)
+    ] = 64
+    take_turns: Annotated[
+        bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
+    ] = False
+    logprobs: Annotated[
+        bool | None,
+        Flag(
+            "engine",
+            "Ask for the log-probability of every generated token, recorded as each candidate's mean. Costs the "
+            "worker's event loop about 50 µs a token.",
+            default="off, because no method decides by it",
+        ),
+    ] = None
+    dtype: Annotated[DataType, Flag("engine", "Data type of the weights; auto: as they are stored.")] = "auto"
+    max_context: Annotated[
+        int | None,
+        Flag("engine", "Longest prompt plus output, in tokens.", default="what prompt and token budget need"),
+        Field(ge=16),
+    ] = None
