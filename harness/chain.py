@@ -12,10 +12,11 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from harness import prompts
 from harness.candidates import offered_texts
-from harness.cut_characters import is_cut, whole_completion, whole_step
+from harness.cut_characters import is_cut, joined, whole_completion, whole_step
 from harness.ending import WHOLE_REPLY_ROLES, Ending, ending, is_repeat, kept_open
 from harness.engine import Choice, Completion, Role, Sampling
 from harness.model_context import ModelContext
@@ -42,6 +43,10 @@ class Stop(Exception):
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason: StopReason = reason
+
+
+Proposal = tuple[Model, Completion]
+"""A step that the chain does not hold, with its author."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,12 @@ class Chain:
         """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
         return self.trace.steps
 
+    @property
+    def at_separator(self) -> bool:
+        """True where the last step ends with the step separator, also inside its last token."""
+        last = self.steps[-1] if self.steps else None
+        return last is not None and (last.finish == "stop" or last.text.endswith(self.wording.step_separator))
+
     async def propose(
         self,
         model: Model,
@@ -112,11 +123,71 @@ class Chain:
         purpose: Purpose = "draft",
         stop: tuple[str, ...] | None = None,
         temperature: float | None = None,
+        behind: Sequence[Proposal] = (),
     ) -> list[Completion]:
-        """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop."""
-        context = self._contexts[model.role].ids
-        sampling = self._sampling(model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature)
-        return await self._written(model, context, sampling, purpose)
+        """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop.
+
+        `behind`: proposals that the chain does not hold and is to be continued after, as if it held them.
+        """
+        context, ahead = self._behind(model, behind)
+        sampling = self._sampling(
+            model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature, ahead=ahead
+        )
+        return await self._written(model, context, sampling, purpose, ahead)
+
+    async def propose_each(
+        self, model: Model, prefixes: Sequence[Sequence[Proposal]], *, max_tokens: int, purpose: Purpose
+    ) -> list[Completion]:
+        """Return one model's next step behind each of several prefixes (see `propose`), all generated in parallel.
+
+        They count as one call, because a sample waits once. Raises Stop where there is no room behind one of them.
+        """
+        read = [self._behind(model, prefix) for prefix in prefixes]
+        samplings = [self._sampling(model, ids, purpose, max_tokens, ahead=ahead) for ids, ahead in read]
+        requests = [(ids, sampling) for (ids, _), sampling in zip(read, samplings, strict=True)]
+        drawn = await model.generate_each(requests, purpose=purpose, step=len(self.steps))
+        return [
+            (await self._whole(model, ids, sampling, purpose, [completion], ahead))[0]
+            for (ids, ahead), sampling, completion in zip(read, samplings, drawn, strict=True)
+        ]
+
+    async def continued(
+        self,
+        model: Model,
+        begun: Completion,
+        *,
+        max_tokens: int,
+        purpose: Purpose,
+        stop: tuple[str, ...] | None = None,
+        temperature: float | None = None,
+    ) -> Completion:
+        """Return a proposal that its limit cut, with what its author writes behind it: one step from two requests.
+
+        `max_tokens` limits what is added. A proposal that has ended, or that spends the budget or fills the context,
+        is returned as it is; raises Stop where it holds nothing that was generated.
+        """
+        if begun.finish != "length":
+            return begun
+        context = [*self._contexts[model.role].ids, *begun.token_ids]
+        spent = [Step(model.role, "draft", begun.text, begun.num_tokens, begun.token_ids, begun.finish)]
+        try:
+            sampling = self._sampling(
+                model, context, purpose, max_tokens, stop=stop, temperature=temperature, ahead=spent
+            )
+        except Stop:
+            if begun.num_tokens:
+                return begun
+            raise
+        # Another seed than that of the beginning, whose random numbers would be drawn again.
+        seed = _mixed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
+        [more] = await self._written(model, context, replace(sampling, seed=seed), purpose, spent, len(self.steps))
+        return joined(begun, more, model.tokenizer)
+
+    def may_continue(self, behind: Sequence[Proposal]) -> bool:
+        """Return False where nothing may follow these proposals: they hold the answer, or repeat a step."""
+        steps, reasoning, answered = self._as_steps(behind)
+        repeats = any(is_repeat(step, before) for before, step in pairwise([*self.steps[-1:], *steps]))
+        return not answered and not (repeats and reasoning)
 
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Start the request that `propose` will send if this candidate of the model becomes the next step.
@@ -146,18 +217,25 @@ class Chain:
         verdict: Verdict | None = None,
         decision: Decision | None = None,
         temperature: float | None = None,
+        opening: str = "",
     ) -> None:
         """Let one model write the next step without a verdict of its own. Raises Stop.
 
         `refused`, `verdict` and `decision` are recorded with the step: the candidates that it replaces, and what
-        rejected them (see `accept`).
+        rejected them (see `accept`). `opening`: text that the step begins with, which nobody generates.
         """
         for other in self._models.values():
             other.discard()  # a draft that was started after a rejected candidate
         purpose: Purpose = "draft" if role == "draft" else role
-        [completion] = await self.propose(
-            model, 1, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
-        )
+        if opening:
+            begun = Completion(tuple(model.tokenizer.encode(opening)), opening, "length", num_tokens=0)
+            completion = await self.continued(
+                model, begun, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
+            )
+        else:
+            [completion] = await self.propose(
+                model, 1, max_tokens=max_tokens, purpose=purpose, stop=stop, temperature=temperature
+            )
         self.accept(model, role, completion, refused, verdict, decision=decision)
 
     async def answer(self, model: Model, temperature: float | None = None) -> None:
@@ -271,13 +349,47 @@ class Chain:
         """Active time of this sample, including earlier attempts up to their last step."""
         return time.monotonic() - self._started
 
-    def _step(self, author: Model, role: StepRole, completion: Completion, *, closing: bool = False) -> Step:
-        """Return the completion as the next step, without candidates and verdict."""
+    def _as_steps(self, behind: Sequence[Proposal]) -> tuple[list[Step], bool, bool]:
+        """Return proposals as steps, and whether the chain would still be reasoning, and be answered, after them."""
+        steps: list[Step] = []
+        reasoning, answered = self.reasoning, self.answered
+        for author, completion in behind:
+            steps.append(self._step(author, "draft", completion, reasoning=reasoning))
+            ends = self._ends(steps[-1], reasoning=reasoning)
+            answered |= ends.chain
+            reasoning &= not ends.thought
+        return steps, reasoning, answered
+
+    def _behind(self, model: Model, behind: Sequence[Proposal]) -> tuple[list[int], list[Step]]:
+        """Return what a model reads after the chain and these proposals, and the proposals as steps."""
+        context = self._contexts[model.role]
+        if not behind:
+            return context.ids, []
+        steps, _, _ = self._as_steps(behind)
+        ids = [*context.ids]
+        for step in steps:
+            ids += context.read(step.token_ids, step.text, self._models[step.author])
+        return ids, steps
+
+    def _step(
+        self,
+        author: Model,
+        role: StepRole,
+        completion: Completion,
+        *,
+        closing: bool = False,
+        reasoning: bool | None = None,
+    ) -> Step:
+        """Return the completion as the next step, without candidates and verdict.
+
+        `reasoning`: whether the chain reasons before it; None: as it does now.
+        """
+        reasoning = self.reasoning if reasoning is None else reasoning
         text, ids = completion.text, completion.token_ids
         if self._ends_at_box and (open_text := self._kept_open(completion)) != text:
             text, ids = open_text, tuple(author.tokenizer.encode(open_text))
         ends = closing or (completion.finish == "eos" and not self._ends_at_box)
-        if ends and self.thinks and self.reasoning and prompts.THINK_END not in text:
+        if ends and self.thinks and reasoning and prompts.THINK_END not in text:
             text += prompts.THINK_BRIDGE  # the author stopped, or was cut off, inside its thought
             ids += tuple(author.tokenizer.encode(prompts.THINK_BRIDGE) if author.tokenizer.thinks else ())
         return Step(
@@ -302,8 +414,9 @@ class Chain:
         self.answered |= ends.chain
         self.reasoning &= not ends.thought
 
-    def _ends(self, step: Step) -> Ending:
-        return ending(step, in_thought=self.thinks and self.reasoning, at_any_answer=self._ends_at_box)
+    def _ends(self, step: Step, *, reasoning: bool | None = None) -> Ending:
+        reasoning = self.reasoning if reasoning is None else reasoning
+        return ending(step, in_thought=self.thinks and reasoning, at_any_answer=self._ends_at_box)
 
     def _sampling(
         self,
@@ -318,7 +431,7 @@ class Chain:
         ahead: Sequence[Step] = (),
     ) -> Sampling:
         """Return the sampling of the next step, after `ahead` steps that the chain does not hold yet. Raises Stop."""
-        budget = self.limits.token_budget - self.trace.emitted_tokens - sum(step.num_tokens for step in ahead)
+        budget = self._budget(ahead)
         if budget <= 0:
             raise Stop("budget")
         room = model.engine.context_tokens - len(context)
@@ -334,14 +447,33 @@ class Chain:
         )
 
     async def _written(
-        self, model: Model, context: list[int], sampling: Sampling, purpose: Purpose
+        self,
+        model: Model,
+        context: list[int],
+        sampling: Sampling,
+        purpose: Purpose,
+        ahead: Sequence[Step] = (),
+        step: int | None = None,
     ) -> list[Completion]:
         """Return completions that do not end inside a character, wherever their limit cut them."""
-        step, tokenizer = len(self.steps), model.tokenizer
+        step = len(self.steps) + len(ahead) if step is None else step
         drawn = await model.generate(context, sampling, purpose=purpose, step=step)
+        return await self._whole(model, context, sampling, purpose, drawn, ahead)
+
+    async def _whole(
+        self,
+        model: Model,
+        context: list[int],
+        sampling: Sampling,
+        purpose: Purpose,
+        drawn: Sequence[Completion],
+        ahead: Sequence[Step],
+    ) -> list[Completion]:
+        """Return completions without a character that their limit cut, drawing what a character lacks."""
+        step, tokenizer = len(self.steps), model.tokenizer
         if not any(is_cut(completion, tokenizer) for completion in drawn):
             return list(drawn)
-        budget, room = self.limits.token_budget - self.trace.emitted_tokens, model.engine.context_tokens - len(context)
+        budget, room = self._budget(ahead), model.engine.context_tokens - len(context)
         whole = []
         for i, completion in enumerate(drawn):
 
@@ -354,6 +486,10 @@ class Chain:
         if room < budget and not any(completion.token_ids for completion in whole):
             raise Stop("context")  # there is no room for one character
         return whole
+
+    def _budget(self, ahead: Sequence[Step] = ()) -> int:
+        """Return how many tokens may be emitted after `ahead` steps that the chain does not hold yet."""
+        return self.limits.token_budget - self.trace.emitted_tokens - sum(step.num_tokens for step in ahead)
 
     async def _ask(self, model: Model, context: list[int], question: prompts.Question, kind: VerdictKind) -> Verdict:
         prompt = context + list(question.ids)

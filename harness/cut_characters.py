@@ -41,7 +41,7 @@ async def whole_completion(
     for _ in range(_MOST_MISSING):
         if count < len(completion.token_ids) or completion.num_tokens >= most_tokens or not count:
             break
-        completion = _joined(completion, await next_token(completion.token_ids), tokenizer)
+        completion = joined(completion, await next_token(completion.token_ids), tokenizer)
         count = _num_cut(completion, tokenizer)
     if not count:
         return completion
@@ -67,17 +67,17 @@ def _num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
     return tokenizer.num_unfinished(completion.token_ids)
 
 
-def _joined(begun: Completion, token: Completion, tokenizer: Tokenizer) -> Completion:
-    """Return a completion with one more token."""
-    ids = (*begun.token_ids, *token.token_ids)
-    num_tokens, mean = begun.num_tokens + token.num_tokens, None
-    if begun.mean_logprob is not None and token.mean_logprob is not None:
-        mean = (begun.mean_logprob * begun.num_tokens + token.mean_logprob * token.num_tokens) / num_tokens
+def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Completion:
+    """Return a completion with what was drawn behind it."""
+    ids = (*begun.token_ids, *more.token_ids)
+    num_tokens, mean = begun.num_tokens + more.num_tokens, None
+    if begun.mean_logprob is not None and more.mean_logprob is not None:
+        mean = (begun.mean_logprob * begun.num_tokens + more.mean_logprob * more.num_tokens) / num_tokens
     return replace(
         begun,
         token_ids=ids,
         text=tokenizer.decode(ids),
-        finish=token.finish,
+        finish=more.finish,
         num_tokens=num_tokens,
         mean_logprob=mean,
     )

@@ -59,6 +59,28 @@ class Model:
         call.overlapped_seconds = max(0.0, call.end_seconds - (time.monotonic() - needed_at))
         return reply.completions
 
+    async def generate_each(
+        self, requests: Sequence[tuple[Sequence[int], Sampling]], *, purpose: Purpose, step: int
+    ) -> list[Completion]:
+        """Engine.generate for several prompts in parallel, recorded as one call, because a user waits only once.
+
+        Every request is for one completion. Where one fails, the others are cancelled.
+        """
+        self.discard()
+        tasks = [asyncio.create_task(self.engine.generate(*request)) for request in requests]
+        try:
+            replies = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        completions = tuple(completion for reply in replies for completion in reply.completions)
+        tokens = sum(reply.prompt_tokens for reply in replies), sum(reply.cached_tokens for reply in replies)
+        timing = _together([reply.timing for reply in replies])
+        self._record_generation(purpose, step, Generation(completions, *tokens, timing))
+        return list(completions)
+
     def begin(self, prompt: Sequence[int], sampling: Sampling, *, step: int) -> None:
         """Send the request that the next `generate` will probably make. A second call discards the first request."""
         self.discard()
@@ -99,15 +121,7 @@ class Model:
     ) -> tuple[Choice, ...]:
         """Engine.choose of several prompts in parallel, recorded as one call, because a user waits only once."""
         replies = await asyncio.gather(*(self.engine.choose(prompt, options) for prompt in prompts))
-        submitted_at = min(reply.timing.submitted_at for reply in replies)
-        delays = [reply.timing.submitted_at - submitted_at for reply in replies]
-        timing = Timing(
-            submitted_at=submitted_at,
-            queued_seconds=min(reply.timing.queued_seconds for reply in replies),
-            first_token_seconds=max(t + r.timing.first_token_seconds for t, r in zip(delays, replies, strict=True)),
-            end_seconds=max(t + r.timing.end_seconds for t, r in zip(delays, replies, strict=True)),
-            in_flight=max(reply.timing.in_flight for reply in replies),
-        )
+        timing = _together([reply.timing for reply in replies])
         tokens = sum(r.prompt_tokens for r in replies), sum(r.cached_tokens for r in replies)
         self._record("verdict", step, timing, tokens, [1] * len(replies))
         return tuple(replies)
@@ -166,6 +180,19 @@ async def recording_models(
     finally:
         for model in models.values():
             await model.cancel()
+
+
+def _together(timings: Sequence[Timing]) -> Timing:
+    """Return when requests that ran at the same time were handled, from the first submission to the last end."""
+    submitted_at = min(timing.submitted_at for timing in timings)
+    delays = [timing.submitted_at - submitted_at for timing in timings]
+    return Timing(
+        submitted_at=submitted_at,
+        queued_seconds=min(timing.queued_seconds for timing in timings),
+        first_token_seconds=max(t + timing.first_token_seconds for t, timing in zip(delays, timings, strict=True)),
+        end_seconds=max(t + timing.end_seconds for t, timing in zip(delays, timings, strict=True)),
+        in_flight=max(timing.in_flight for timing in timings),
+    )
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
