@@ -27,7 +27,8 @@ def _needs(launch: Launch) -> Iterator[EngineNeed]:
     method = build(launch.method, dict(launch.parameters))
     models: dict[Role, str | None] = {"draft": launch.draft, "target": launch.target}
     sequences = {
-        role: launch.concurrency * (method.parallel if role == "draft" or len(method.roles) == 1 else 1)
+        role: launch.concurrency
+        * (method.parallel if role == "draft" or len(method.roles) == 1 else method.target_parallel)
         for role in method.roles
     }
     # An engine's share of the memory, and so its size, depends on the engines beside it.

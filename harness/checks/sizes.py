@@ -109,6 +109,7 @@ def _sizing(question: Question, folders: Mapping[Role, Path]) -> RunSizing:
         sample_tokens=most_tokens(method, prompt_tokens, question.token_budget),
         concurrency=question.concurrency,
         candidates=method.parallel,
+        target_candidates=method.target_parallel,
         dtype=question.dtype,
         widths=question.tensor_parallel,
         shares=question.memory,

@@ -85,6 +85,7 @@ def pair_settings(
     cards: Placement | None = None,
     concurrency: int = 64,
     candidates: int = 1,
+    target_candidates: int = 1,
     take_turns: bool = False,
     device: Device | None = None,
     speculation: Speculation | None = None,
@@ -94,7 +95,8 @@ def pair_settings(
     """Return the settings for the engines of one worker, resolved on its node.
 
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; harness.sizing chooses shares and
-    widths on GPUs. `candidates` is the number of completions of one sample that the draft writes in parallel. `adapter`
+    widths on GPUs. `candidates` is the number of completions of one sample that the draft writes in parallel,
+    `target_candidates` that of the target beside it. `adapter`
     is for the target's verdicts. Engines that take turns share all cores. `cards` are the numbers of each engine's
     cards. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is free now). Raises
     ValueError where the shares of engines on the same cards add up to more than 1, or this worker lacks a card.
@@ -114,7 +116,7 @@ def pair_settings(
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
     for role in roles:
-        max_num_seqs = most_requests(role, roles, concurrency, candidates)
+        max_num_seqs = most_requests(role, roles, concurrency, candidates, target_candidates)
         common = EngineSettings(
             kind=kind,
             device=device,
@@ -142,9 +144,12 @@ def _device_names(kind: Kind, device: Device, placed: Placement) -> dict[Role, t
     return dict.fromkeys(placed)
 
 
-def most_requests(role: Role, roles: Collection[Role], concurrency: int, candidates: int) -> int:
-    """Return the most requests in one batch of an engine; only the draft, or a lone engine, writes candidates."""
-    return max(1, min(concurrency * (candidates if role == "draft" or len(roles) == 1 else 1), _MOST_REQUESTS))
+def most_requests(
+    role: Role, roles: Collection[Role], concurrency: int, candidates: int, target_candidates: int = 1
+) -> int:
+    """Return the most requests in one batch of an engine; `candidates` are those of the draft, or of a lone engine."""
+    at_once = candidates if role == "draft" or len(roles) == 1 else target_candidates if role == "target" else 1
+    return max(1, min(concurrency * at_once, _MOST_REQUESTS))
 
 
 def _gpu_batched_tokens(max_num_seqs: int, speculation: Speculation | None) -> int:

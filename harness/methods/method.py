@@ -21,7 +21,12 @@ class Method(Protocol):
 
     @property
     def parallel(self) -> int:
-        """Number of completions of one sample that are generated at the same time."""
+        """Number of completions of one sample that are generated at the same time: by the draft where there are two."""
+        return 1
+
+    @property
+    def target_parallel(self) -> int:
+        """Number of completions of one sample that the target generates at the same time beside a draft."""
         return 1
 
     @property

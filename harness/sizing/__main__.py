@@ -120,6 +120,7 @@ def _sizing(
         sample_tokens=most_tokens(built, prompt_tokens, token_budget),
         concurrency=concurrency,
         candidates=built.parallel,
+        target_candidates=built.target_parallel,
         widths={"draft": draft_tensor_parallel, "target": target_tensor_parallel},
         speculator=files["draft"] if proposing == "draft" else None,
         speculative_tokens=tokens_at_a_time(proposing, None) or 0,

@@ -45,6 +45,8 @@ class RunSizing:
     """Most tokens of one sample in each engine; see `most_tokens`."""
     concurrency: int
     candidates: int = 1
+    target_candidates: int = 1
+    """Completions of one sample that the target writes in parallel beside a draft."""
     dtype: str = "auto"
     widths: Mapping[Role, int | None] = field(default_factory=dict)
     """Tensor parallel sizes that the user asked for."""
@@ -134,7 +136,7 @@ def _demand(sizing: RunSizing, role: Role) -> Demand:
     context = min(sizing.context_tokens, shape.max_positions or sizing.context_tokens)
     loads = role == "target" and sizing.speculator is not None
     candidates = max(_USUAL_CANDIDATES, sizing.candidates)
-    sequences = most_requests(role, sizing.roles, sizing.concurrency, candidates)
+    sequences = most_requests(role, sizing.roles, sizing.concurrency, candidates, sizing.target_candidates)
     return Demand(
         name=role,
         shape=shape,

@@ -42,6 +42,7 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
         sample_tokens=most_tokens(method, prompt_tokens, spec.token_budget),
         concurrency=spec.concurrency,
         candidates=method.parallel,
+        target_candidates=method.target_parallel,
         dtype=engine.dtype,
         widths={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
         shares={"draft": engine.draft_memory, "target": engine.target_memory},

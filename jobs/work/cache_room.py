@@ -18,11 +18,13 @@ read again, so that only as much of it counts."""
 
 def caches(method: Method, engines: Mapping[Role, Engine], token_budget: int) -> dict[str, Cache]:
     """Return every engine's KV cache, and what is known of its use before any step has been seen."""
-    step_tokens = float(method.parallel * _STEP_TOKENS) if len(method.roles) > 1 else 0.0
     used: dict[str, Cache] = {}
     for role, engine in engines.items():
         if not method.drafts_whole_chains:
-            used[role] = Cache(engine.kv_tokens, step_tokens=step_tokens)
+            at_once = method.parallel if role == "draft" else max(method.parallel, method.target_parallel)
+            used[role] = Cache(
+                engine.kv_tokens, step_tokens=float(at_once * _STEP_TOKENS) if len(method.roles) > 1 else 0.0
+            )
         elif role == "draft":
             used[role] = Cache(engine.kv_tokens, width=method.parallel)
         else:

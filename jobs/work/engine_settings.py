@@ -43,6 +43,7 @@ def engine_settings(
         cards=engine.cards,
         concurrency=spec.concurrency,
         candidates=method.parallel,
+        target_candidates=method.target_parallel,
         take_turns=engine.take_turns,
         speculation=_speculation(spec),
         adapter=_adapter(spec),

@@ -80,3 +80,8 @@ def test_importing_settings_and_engines_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+def test_the_target_has_room_for_the_completions_that_it_writes_at_once() -> None:
+    settings = pair_settings("vllm", PAIR, device="gpu", concurrency=8, candidates=2, target_candidates=5)
+    assert {role: own.max_num_seqs for role, own in settings.items()} == {"draft": 16, "target": 40}

@@ -1,0 +1,162 @@
+"""Speculative Thinking: the target takes over where the draft reflects (Yang et al., arXiv 2504.12329, section 3).
+
+The draft writes the chain. Behind every step separator its next n1 tokens are searched for keywords. Where they affirm,
+reflect or verify, the target writes n1 tokens in their place, and n2 more where its own announce a verification. After
+c thoughts that reflected, the target is made to look for mistakes and writes n3 tokens. The draft goes on from wherever
+the target stopped.
+
+Read of the paper were its abstract and summaries of it; the names n1, n2, n3 and c are its own. The defaults, the
+keywords and what is left open here follow the authors' program (uservan/speculative_thinking, its setting for a 1.5B
+draft and a 32B target): a thought reflects where at least as many of its keywords reflect or verify as affirm, keywords
+are found inside words and in any case, only what the target took over counts towards c, and c and n3 grow with every
+search for mistakes. Four points differ: the program draws the draft's n1 tokens again where nothing takes over, here
+they are kept; a step separator ends them here; the n2 tokens of a verification count as part of the thought; and the
+sentence that opens a search for mistakes is this project's own (`recap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.candidates import as_candidates
+from harness.chain import Chain
+from harness.methods.method import Method, parameter
+from harness.methods.ranges import check_range, flag
+from harness.prompts import THINK_END
+from harness.recording import Model
+from harness.trace import Candidate, Decision
+
+_MORE_RECAP_TOKENS, _MOST_RECAP_TOKENS = 25, 200
+"""By how much n3 grows with every search for mistakes, and how far (authors' program)."""
+_MORE_REFLECTIONS, _MOST_REFLECTIONS = 5, 30
+"""By how much c grows with every search for mistakes, and how far (authors' program)."""
+
+_MOST_CHARACTERS = 1000
+
+
+@dataclass(frozen=True)
+class SpecThinking(Method):
+    """Speculative Thinking's hyper-parameters. Calling it lets the draft write and the target take over."""
+
+    n1: int = parameter(
+        20, help="Tokens of the draft that are searched for keywords, and that the target writes in their place."
+    )
+    n2: int = parameter(
+        125, help="Tokens that the target adds where its own n1 tokens announce a verification; 0: none."
+    )
+    n3: int = parameter(
+        125, help="Tokens that the target writes to look for mistakes; 25 more each time, up to 200 (authors' program)."
+    )
+    c: int = parameter(
+        15,
+        help="Number of reflecting thoughts after which the target looks for mistakes; 5 more each time, up to 30 "
+        "(authors' program).",
+    )
+    affirmation_words: str = parameter(
+        "yeah, yes, final answer, confident", help="Keywords of an affirming thought, separated by commas."
+    )
+    reflection_words: str = parameter(
+        "wait, alternatively, hold on, another", help="Keywords of a reflecting thought, separated by commas."
+    )
+    verification_words: str = parameter(
+        "verify, think again, recap, check", help="Keywords of a verifying thought, separated by commas."
+    )
+    recap: str = parameter(
+        "Let me look for a mistake in the steps so far:",
+        help="The sentence that opens the target's search for mistakes (wording of this project).",
+    )
+    begin_tokens: int = parameter(
+        0,
+        help="Tokens that the target writes before the draft begins. The authors' program has 100 for a draft that is "
+        "no reasoning model.",
+    )
+    takeover: Literal["keywords", "always"] = parameter(
+        "keywords",
+        help="keywords: the target takes over thoughts with keywords. always: it takes over behind every separator, as "
+        "the authors' program does for a draft that is no reasoning model.",
+    )
+    step_tokens: int = parameter(1024, help="Maximum length of a step by the draft, in tokens (authors' program).")
+
+    def __post_init__(self) -> None:
+        for name in ("n1", "n3", "c", "step_tokens"):
+            check_range(name, getattr(self, name), 1, None)
+        for name in ("n2", "begin_tokens"):
+            check_range(name, getattr(self, name), 0, None)
+        for name in ("affirmation_words", "reflection_words", "verification_words", "recap"):
+            if len(getattr(self, name)) > _MOST_CHARACTERS or THINK_END in getattr(self, name):
+                raise ValueError(f"{flag(name)} must have at most {_MOST_CHARACTERS} characters and no {THINK_END}")
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        """See Method.__call__."""
+        if self.begin_tokens and not chain.steps:
+            await chain.write(target, "guidance", max_tokens=self.begin_tokens, stop=())
+        while not chain.answered:
+            if not chain.steps or not chain.at_separator:
+                await chain.write(draft, "draft", max_tokens=self.step_tokens)
+            elif (reflections := self._reflections(chain)) >= (most := self._most_reflections(chain)):
+                await self._look_for_mistakes(chain, target, Decision.at_most("reflections", reflections, most - 1))
+            else:
+                await self._next_thought(chain, draft, target)
+
+    async def _next_thought(self, chain: Chain, draft: Model, target: Model) -> None:
+        """Let the draft begin a thought, and the target take over where it holds keywords."""
+        [begun] = await chain.propose(draft, 1, max_tokens=min(self.n1, self.step_tokens))
+        decision = Decision.at_most("keywords", self._num_keywords(begun.text), 0)
+        if self.takeover == "always":
+            decision = Decision("keywords", decision.value, None, accepted=False, accepts_below=True)
+        if decision.accepted:
+            more = self.step_tokens - begun.num_tokens
+            whole = await chain.continued(draft, begun, max_tokens=more, purpose="draft") if more > 0 else begun
+            [candidate] = as_candidates([whole])
+            candidate.accepted = True
+            chain.accept(draft, "draft", whole, [candidate], decision=decision)
+        else:
+            await self._take_over(chain, target, as_candidates([begun]), decision)
+
+    async def _take_over(self, chain: Chain, target: Model, refused: Sequence[Candidate], decision: Decision) -> None:
+        """Let the target write n1 tokens, and n2 more where these announce a verification."""
+        [taken] = await chain.propose(target, 1, max_tokens=self.n1, purpose="fallback", stop=())
+        if self.n2 and _count(taken.text, self.verification_words):
+            taken = await chain.continued(target, taken, max_tokens=self.n2, purpose="fallback", stop=())
+        chain.accept(target, "fallback", taken, refused, decision=decision)
+
+    async def _look_for_mistakes(self, chain: Chain, target: Model, decision: Decision) -> None:
+        """Let the target write n3 tokens behind the sentence that opens a search for mistakes."""
+        tokens = min(self.n3 + _MORE_RECAP_TOKENS * self._num_recaps(chain), max(self.n3, _MOST_RECAP_TOKENS))
+        await chain.write(target, "fallback", max_tokens=tokens, stop=(), opening=self.recap, decision=decision)
+
+    def _num_keywords(self, text: str) -> int:
+        return sum(
+            _count(text, words) for words in (self.affirmation_words, self.reflection_words, self.verification_words)
+        )
+
+    def _reflects(self, text: str) -> bool:
+        """Return True where as many keywords of a thought reflect or verify as affirm."""
+        reflecting = _count(text, self.reflection_words) + _count(text, self.verification_words)
+        return reflecting > 0 and reflecting >= _count(text, self.affirmation_words)
+
+    def _reflections(self, chain: Chain) -> int:
+        """Return how many thoughts that the target took over reflected since it last looked for mistakes."""
+        count = 0
+        for step in reversed(chain.steps):
+            if _is_recap(step.decision):
+                break
+            count += step.role == "fallback" and self._reflects(step.text)
+        return count
+
+    def _num_recaps(self, chain: Chain) -> int:
+        return sum(_is_recap(step.decision) for step in chain.steps)
+
+    def _most_reflections(self, chain: Chain) -> int:
+        return min(self.c + _MORE_REFLECTIONS * self._num_recaps(chain), max(self.c, _MOST_REFLECTIONS))
+
+
+def _is_recap(decision: Decision | None) -> bool:
+    return decision is not None and decision.kind == "reflections"
+
+
+def _count(text: str, words: str) -> int:
+    """Return how often words of a list, separated by commas, occur in a text, whatever their case."""
+    return sum(text.lower().count(word.strip().lower()) for word in words.split(",") if word.strip())

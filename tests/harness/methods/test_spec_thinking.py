@@ -1,0 +1,135 @@
+"""Speculative Thinking against its paper: what the target takes over, how much it writes, and when it looks back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.methods import build
+from harness.trace import Trace
+from tests.harness.scripts import Script, new_trace, solve
+
+
+async def think(draft: Script, target: Script, trace: Trace | None = None, **params: Any) -> Trace:
+    return await solve("spec_thinking", {"draft": draft.engine(), "target": target.engine()}, trace=trace, **params)
+
+
+async def test_the_draft_goes_on_where_a_thought_holds_no_keyword() -> None:
+    draft, target = Script(["First, 2.\n\n", "And then 3 mo", "re.\n\n", "\\boxed{5}"]), Script()
+    trace = await think(draft, target, n1=13)
+    assert trace.output_text == "First, 2.\n\nAnd then 3 more.\n\n\\boxed{5}"
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft")] * 3
+    first, begun, last = (s.decision for s in trace.steps)
+    assert first is None, "nothing is decided before the first separator"
+    assert begun is not None
+    assert last is not None
+    assert (begun.kind, begun.value, begun.threshold, begun.accepted) == ("keywords", 0, 0, True)
+    assert [s.max_tokens for s in draft.samplings] == [1024, 13, 1024 - 13, 13]
+    assert draft.samplings[1].seed != draft.samplings[2].seed, "one step does not draw the same numbers twice"
+    assert draft.prompts[2].endswith("And then 3 mo")
+    assert target.prompts == []
+
+
+@pytest.mark.parametrize("thought", ["Wait, is it 2", "Yes, it is 2.", "Let me CHECK."])
+async def test_the_target_writes_n1_tokens_in_place_of_a_thought_with_a_keyword(thought: str) -> None:
+    draft = Script(["First, 2.\n\n", thought + "x" * 20, "es.\n\n", "\\boxed{5}"])
+    target = Script(["So it is 5 and much more than that"])
+    trace = await think(draft, target, n1=13)
+    assert trace.output_text == "First, 2.\n\nSo it is 5 anes.\n\n\\boxed{5}"
+    step = trace.steps[1]
+    assert (step.author, step.role, step.num_tokens) == ("target", "fallback", 13)
+    assert step.decision is not None
+    assert (step.decision.kind, step.decision.value, step.decision.accepted) == ("keywords", 1, False)
+    assert [(c.text, c.accepted) for c in step.candidates] == [(thought, False)]
+    assert trace.steps[2].decision is None, "the draft ends the thought that the target began"
+    assert (target.samplings[0].max_tokens, target.samplings[0].stop) == (13, ())
+    assert (trace.spent_tokens("target"), trace.emitted_tokens) == (13, 11 + 13 + 5 + 10)
+    assert trace.spent_tokens("draft") == 11 + 13 + 5 + 10, "the refused beginning is spent"
+    assert trace.critical_path_tokens == trace.spent_tokens()
+
+
+async def test_a_verification_by_the_target_gets_n2_tokens_more() -> None:
+    draft = Script(["First.\n\n", "Wait!", "\\boxed{5}"])
+    target = Script(["Verify it.", ": 2 + 3 is 5. And"])
+    trace = await think(draft, target, n1=9, n2=13)
+    assert trace.steps[1].text == "Verify it: 2 + 3 is 5."
+    assert [s.max_tokens for s in target.samplings] == [9, 13]
+    assert target.prompts[1].endswith("First.\n\nVerify it")
+    assert [(c.purpose, c.step) for c in trace.calls if c.model == "target"] == [("fallback", 1)] * 2
+
+
+def thought(text: str, tokens: int = 20) -> str:
+    """A text that reaches its limit right behind a step separator."""
+    return f"{text:.<{tokens - 2}}\n\n and more"
+
+
+async def test_after_c_reflections_the_target_looks_for_mistakes() -> None:
+    draft = Script(["a\n\n", "Wait, b\n\n", "Wait, c\n\n", "\\boxed{5}"])
+    target = Script([thought("Wait, b"), thought("But wait, c"), thought(" none", 30)])
+    trace = await think(draft, target, n3=30, c=2, recap="A mistake?")
+    assert [s.text[:11] for s in trace.steps] == ["a\n\n", "Wait, b....", "But wait, c", "A mistake? ", "\\boxed{5}"]
+    recap = trace.steps[3]
+    assert recap.decision is not None
+    assert (recap.decision.kind, recap.decision.value, recap.decision.threshold) == ("reflections", 2, 1)
+    assert (recap.role, recap.candidates, recap.num_tokens) == ("fallback", [], 30), "nobody generates the opening"
+    assert target.prompts[2].endswith("But wait, c.......\n\nA mistake?")
+    assert (target.samplings[2].max_tokens, target.samplings[2].stop) == (30, ())
+
+
+async def test_a_search_for_mistakes_sets_the_count_back_and_makes_the_next_one_later_and_longer() -> None:
+    draft = Script(["a\n\n", *["Wait\n\n"] * 7, "\\boxed{5}"])
+    waits = [thought(f"Wait, {i}") for i in range(7)]
+    target = Script([waits[0], thought("none", 30), *waits[1:], thought("nothing", 55)])
+    trace = await think(draft, target, c=1, n3=30)
+    recaps = [s.decision for s in trace.steps if s.decision and s.decision.kind == "reflections"]
+    assert [(d.value, d.threshold) for d in recaps] == [(1, 0), (6, 5)]
+    assert [s.max_tokens for s in target.samplings if s.max_tokens != 20] == [30, 55]
+
+
+@pytest.mark.parametrize("kept", range(1, 6))
+async def test_a_resumed_sample_ends_like_one_that_was_not_interrupted(kept: int) -> None:
+    draft = ["a\n\n", "Wait, b\n\n", "Wait, c\n\n", "d\n\n", "\\boxed{5}"]
+    target = [thought("Wait, b"), thought("Wait, c"), thought(" none", 125)]
+    whole = await think(Script(draft), Script(target), c=2)
+    asked = [step.author == "draft" or bool(step.candidates) for step in whole.steps[:kept]]
+    trace = new_trace()
+    trace.steps = whole.steps[:kept]
+    written = sum(step.author == "target" for step in trace.steps)
+    again = await think(Script(draft[sum(asked) :]), Script(target[written:]), trace, c=2)
+    assert [s.text for s in again.steps] == [s.text for s in whole.steps]
+    assert [s.decision for s in again.steps] == [s.decision for s in whole.steps]
+
+
+async def test_a_draft_that_does_not_reason_can_be_opened_and_taken_over_everywhere() -> None:
+    draft = Script(["a\n\n", "b\n\n", "c\n\n"])
+    target = Script(["Let us see", thought("see"), "\\boxed{5}"])
+    trace = await think(draft, target, begin_tokens=6, takeover="always")
+    assert [(s.author, s.role) for s in trace.steps] == [
+        ("target", "guidance"),
+        ("draft", "draft"),
+        ("target", "fallback"),
+        ("target", "fallback"),
+    ]
+    assert [s.decision.threshold for s in trace.steps if s.decision] == [None, None]
+
+
+async def test_a_thought_that_its_budget_cuts_is_kept() -> None:
+    draft, target = Script(["a\n\n", "b" * 30]), Script()
+    trace = await solve("spec_thinking", {"draft": draft.engine(), "target": target.engine()}, budget=13, n1=10)
+    assert (trace.stop_reason, trace.output_text, trace.emitted_tokens) == ("budget", "a\n\n" + "b" * 10, 13)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"n1": 0}, "--n1 must be at least 1, not 0"),
+        ({"n2": -1}, "--n2 must be at least 0, not -1"),
+        ({"c": 0}, "--c must be at least 1, not 0"),
+        ({"recap": "x" * 1001}, "--recap must have at most 1000 characters and no </think>"),
+        ({"reflection_words": "a,</think>"}, "--reflection-words must have at most 1000 characters and no </think>"),
+    ],
+)
+def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build("spec_thinking", params)
