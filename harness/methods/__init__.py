@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 
 from harness.methods.method import Method, ParameterField
 from harness.methods.scot import SCoT
+from harness.methods.spec_thinking import SpecThinking
 from harness.methods.speccot import SpecCoT
 from harness.methods.specdecode import SpecDecode
 from harness.methods.specreason import SpecReason
@@ -26,6 +27,7 @@ METHODS: dict[str, type] = {
     "speccot": SpecCoT,
     "specreason": SpecReason,
     "scot": SCoT,
+    "spec_thinking": SpecThinking,
 }
 
 
