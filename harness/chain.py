@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from harness import prompts
 from harness.candidates import offered_texts
@@ -57,6 +58,9 @@ class Limits:
     top_p: float
     token_budget: int
     """Most tokens that a sample may emit, final answer included."""
+    by_role: Mapping[Role, Mapping[str, float]] = field(default_factory=dict)
+    """What a model draws by instead (fields of `Sampling`), where it differs from the other one or from vLLM's
+    defaults."""
 
 
 class Chain:
@@ -439,12 +443,16 @@ class Chain:
             raise Stop("context")
         return Sampling(
             max_tokens=min(max_tokens, budget, room),
-            temperature=self.limits.temperature if temperature is None else temperature,
-            top_p=self.limits.top_p,
+            **self._drawn_by(model.role, temperature),
             stop=(self.wording.step_separator,) if stop is None else stop,
             seed=self._seed(purpose, len(self.steps) + len(ahead)),
             n=n,
         )
+
+    def _drawn_by(self, role: Role, temperature: float | None) -> dict[str, Any]:
+        """Return how a model draws its tokens; a `temperature` of the method's own takes precedence."""
+        drawn = {"temperature": self.limits.temperature, "top_p": self.limits.top_p, **self.limits.by_role.get(role, {})}
+        return drawn if temperature is None else {**drawn, "temperature": temperature}
 
     async def _written(
         self,

@@ -35,7 +35,8 @@ class SimulatedModel:
 
     def write(self, prompt: str, sampling: Sampling) -> list[str]:
         """Return `sampling.n` continuations of the prompt, each up to its end of sequence."""
-        return [self._continued(prompt, sampling.seed + i, sampling.temperature > 0) for i in range(sampling.n)]
+        is_random = sampling.temperature > 0 and sampling.top_k != 1
+        return [self._continued(prompt, sampling.seed + i, is_random) for i in range(sampling.n)]
 
     def judge(self, prompt: str, labels: tuple[str, ...]) -> list[float]:
         """Return each label's probability; wrong steps get low scores, and the last label where all are wrong."""

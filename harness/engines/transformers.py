@@ -144,12 +144,13 @@ class TransformersEngine:
         with torch.inference_mode():
             logits, cache = self._forward(prompt, None)
             return tuple(
-                self._complete(logits, cache, sampling, sampling.seed + i, limit, cancelled, clock)
+                self._complete(prompt, logits, cache, sampling, sampling.seed + i, limit, cancelled, clock)
                 for i in range(sampling.n)
             )
 
     def _complete(
         self,
+        prompt: Sequence[int],
         logits: Any,
         shared: Any,
         sampling: Sampling,
@@ -165,7 +166,7 @@ class TransformersEngine:
         ids: list[int] = []
         total, finish = 0.0, "length"
         while len(ids) < limit and not cancelled.is_set():
-            token = _sampled_token(logits, sampling, generator)
+            token = _sampled_token(logits, sampling, generator, [*prompt, *ids])
             total += float(torch.log_softmax(logits, -1)[token])
             ids.append(token)
             clock.first = clock.first or time.monotonic()
@@ -232,18 +233,39 @@ class _Clock:
         return Timing(self._submitted_at, self.scheduled - self._started, first, end, self._in_flight)
 
 
-def _sampled_token(logits: Any, sampling: Sampling, generator: Any) -> int:
-    """Return one token: the most probable at temperature 0, otherwise sampled from the nucleus."""
+def _sampled_token(logits: Any, sampling: Sampling, generator: Any, seen: Sequence[int] = ()) -> int:
+    """Return one token: the most probable at temperature 0, otherwise sampled from what the limits leave.
+
+    In vLLM's order: the penalty of tokens `seen`, temperature, min-p, top-k, and top-p of what is left.
+    """
     import torch
 
+    if sampling.repetition_penalty != 1 and seen:
+        logits = _penalized(logits, sampling.repetition_penalty, seen)
     if sampling.temperature == 0:
         return int(logits.argmax())
     probabilities = torch.softmax(logits / sampling.temperature, -1)
+    if sampling.min_p > 0:
+        probabilities[probabilities < sampling.min_p * probabilities.max()] = 0
+    if 0 < sampling.top_k < len(probabilities):
+        probabilities[probabilities < probabilities.topk(sampling.top_k).values[-1]] = 0
+    if sampling.min_p > 0 or sampling.top_k > 0:
+        probabilities = probabilities / probabilities.sum()
     if sampling.top_p < 1:
         ordered, order = probabilities.sort(descending=True)
         outside = ordered.cumsum(-1) - ordered > sampling.top_p
         probabilities[order[outside]] = 0
     return int(torch.multinomial(probabilities, 1, generator=generator))
+
+
+def _penalized(logits: Any, penalty: float, seen: Sequence[int]) -> Any:
+    """Return a copy of the logits in which those of tokens that were seen are smaller by the repetition penalty."""
+    import torch
+
+    ids = torch.tensor(sorted(set(seen)))
+    logits = logits.clone()
+    logits[ids] = torch.where(logits[ids] > 0, logits[ids] / penalty, logits[ids] * penalty)
+    return logits
 
 
 def _eos_ids(model: Any, tokenizer: HFTokenizer) -> set[int]:

@@ -27,9 +27,13 @@ from jobs.run.identity import added_later, chosen_on_the_node, derived, digest_o
 
 SPEC_VERSION = 1
 
-_LEFT_OUT = ("prompts", "speculator")
+_LEFT_OUT = (
+    "prompts", "speculator", "draft_sampling", "target_sampling", "draft_template", "target_template",
+    "draft_thinking_tags", "target_thinking_tags",
+)  # fmt: skip
 _LEFT_OUT_OF_ENGINE = (
-    "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel"
+    "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel",
+    "draft_arguments", "target_arguments",
 )  # fmt: skip
 """Fields that are not written where they are None, because versions that do not know them read the file too."""
 
@@ -99,11 +103,19 @@ class EngineSpec:
     draft_gpus: tuple[int, ...] | None = added_later(None)
     """Numbers of the draft's cards among the worker's; None: both engines on the same cards."""
     target_gpus: tuple[int, ...] | None = added_later(None)
+    draft_arguments: Mapping[str, Any] | None = added_later(None)
+    """Arguments of vLLM's engine for the draft (`--draft-engine`), by vLLM's names; None: none."""
+    target_arguments: Mapping[str, Any] | None = added_later(None)
 
     @property
     def cards(self) -> dict[Role, tuple[int, ...] | None]:
         """Numbers of each engine's cards."""
         return {"draft": self.draft_gpus, "target": self.target_gpus}
+
+    @property
+    def arguments(self) -> dict[Role, Mapping[str, Any]]:
+        """Arguments of vLLM's engine that were given for each model."""
+        return {"draft": self.draft_arguments or {}, "target": self.target_arguments or {}}
 
 
 @dataclass(frozen=True)
@@ -145,6 +157,17 @@ class RunSpec:
     speculator: ModelSpec | None = added_later(None)
     """Weights that propose tokens in the target's engine (`--spec-model`); None: the draft, the target's own layers, or
     no weights at all. They have no part in what is written, and so none in sample ids."""
+    draft_sampling: Mapping[str, int | float] | None = added_later(None)
+    """How the draft draws tokens where it does not by `temperature` and `top_p` alone, by the names of
+    harness.engine.Sampling; None: by these."""
+    target_sampling: Mapping[str, int | float] | None = added_later(None)
+    draft_template: Mapping[str, Any] | None = added_later(None)
+    """Variables of the draft's chat template (`--draft-template`); None: none but those that every template gets."""
+    target_template: Mapping[str, Any] | None = added_later(None)
+    draft_thinking_tags: str | None = added_later(None)
+    """What opens and closes the draft's thoughts, `OPEN,CLOSE`, or `none` for a plain model; None: what its chat
+    template has."""
+    target_thinking_tags: str | None = added_later(None)
     version: int = SPEC_VERSION
 
     @property
@@ -156,6 +179,11 @@ class RunSpec:
     def wording(self) -> Prompts:
         """Every text that the models are given beside the problem."""
         return self.prompts or BUILT_IN
+
+    @property
+    def sampling(self) -> dict[Role, Mapping[str, int | float]]:
+        """How each model draws its tokens, where it does not by `temperature` and `top_p` alone."""
+        return {"draft": self.draft_sampling or {}, "target": self.target_sampling or {}}
 
     @property
     def num_samples(self) -> int:
@@ -177,10 +205,12 @@ class RunSpec:
             "problem": [problem.id, problem.content_hash],
             "method": [self.method, sample_identity(self.method, self.params)],
             "models": [m and m.fingerprint for m in self._weights()],
-            "sampling": [self.temperature, self.top_p, self.token_budget],
+            "sampling": [self.temperature, self.top_p, self.token_budget, *self._by_role("sampling")],
             "prompts": self.prompt_hash,
             "seed": [self.seed, *([self.tag] if self.tag else []), "index"],
         }
+        if conventions := [*self._by_role("template"), *self._by_role("thinking_tags")]:
+            identity["conventions"] = conventions
         # Hashed once up to the index, which comes last: a million identities take seconds.
         head, _, tail = json.dumps(identity, sort_keys=True).rpartition('"index"')
         common, ids = hashlib.sha256(head.encode()), []
@@ -192,6 +222,11 @@ class RunSpec:
 
     def _weights(self) -> list[ModelSpec | AdapterSpec | None]:
         return [self.draft, self.target, *([self.selection] if self.selection else [])]
+
+    def _by_role(self, name: str) -> list[Any]:
+        """Return a setting of both models, named; empty where both have its default."""
+        values = {role: getattr(self, f"{role}_{name}") for role in ("draft", "target")}
+        return [] if set(map(repr, values.values())) == {"None"} else [{name: values}]
 
     def drawn_alike(self) -> RunSpec:
         """The run whose samples this one's are seeded like: the adapter judges drafts and has no part in writing them,

@@ -46,7 +46,7 @@ class ShardRun:
         """Prepare to run samples; `ends_at` is when this job will be ended, in seconds since the epoch."""
         self.spec, self.method, self.problems = spec, method, problems
         self.engines, self.journal, self.state = engines, journal, state
-        self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget)
+        self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
         self.num_asked = self.num_ended = self.num_steps = 0
         self.ends_at = ends_at
         self._durations: deque[float] = deque(maxlen=_DURATIONS)

@@ -43,6 +43,12 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_dtype": ("number format", "accuracy and latency"),
     "temperature": ("temperature", "accuracy and latency"),
     "top_p": ("top-p", "accuracy and latency"),
+    "draft_sampling": ("sampling of the draft", "accuracy and latency"),
+    "target_sampling": ("sampling of the target", "accuracy and latency"),
+    "draft_template": ("template variables of the draft", "accuracy and latency"),
+    "target_template": ("template variables of the target", "accuracy and latency"),
+    "draft_thinking_tags": ("thinking tags of the draft", "accuracy and latency"),
+    "target_thinking_tags": ("thinking tags of the target", "accuracy and latency"),
     "token_budget": ("token budget", "accuracy and latency"),
     "prompt_hash": ("prompts", "accuracy and latency"),
     "engine_max_context": ("longest context", "accuracy"),
@@ -60,6 +66,8 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "speculator_name": ("model that proposes tokens", "latency"),
     "speculator_fingerprint": ("files of the model that proposes tokens", "latency"),
     "engine_take_turns": ("engines take turns", "latency"),
+    "engine_draft_arguments": ("engine arguments of the draft", "accuracy and latency"),
+    "engine_target_arguments": ("engine arguments of the target", "accuracy and latency"),
     "engine_draft_gpus": ("GPUs of the draft", "note"),
     "engine_target_gpus": ("GPUs of the target", "note"),
     "seed": ("seed", "note"),
@@ -79,8 +87,10 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
     "code_hash": ("code", "note"),  # no more than a note: a night is compared with those before it to judge the code
 }
 _MODEL_BY_COLUMN = {
-    f"engine_{model}_{name}": model for model in ("draft", "target") for name in ("tensor_parallel", "memory", "gpus")
-}
+    f"engine_{model}_{name}": model
+    for model in ("draft", "target")
+    for name in ("tensor_parallel", "memory", "gpus", "arguments")
+} | {f"{model}_{name}": model for model in ("draft", "target") for name in ("sampling", "template", "thinking_tags")}
 """Settings that apply only to runs with that model."""
 _LOGPROBS = "log-probabilities asked for"
 _SHOWN = "candidates as shown to the judge"

@@ -18,6 +18,11 @@ from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 from warehouse.loading.run_files import LoadedFile
 
 Row = dict[str, object]
+_TABLES = tuple(f"{role}_{table}" for role in ("draft", "target") for table in ("sampling", "template")) + (
+    "engine_draft_arguments",
+    "engine_target_arguments",
+)
+"""Columns of `run` that hold a table of the specification as JSON."""
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
@@ -40,6 +45,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "run_id": folder.path.name,
         "spec_id": spec.run_id,
         "folder": str(folder.path.resolve()),
+        **{name: _json(row[name]) for name in _TABLES},
         "params": json.dumps(dict(spec.params)),
         "prompts": spec.wording.stored,
         "spec_version": spec.version,
@@ -47,6 +53,10 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "created_at": utc(folder.spec_path.stat().st_mtime),
         "loaded_at": loaded_at,
     }
+
+
+def _json(table: object) -> str | None:
+    return None if table is None else json.dumps(table, sort_keys=True)
 
 
 def _numbers(cards: tuple[int, ...] | None) -> str | None:

@@ -50,6 +50,11 @@ SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_g
 WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
 """
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
+_OPTIONAL_OF_CELL = {
+    f"{prefix}{role}_{table}": f"{role} {table.replace('_', ' ')}"
+    for role in ("draft", "target")
+    for prefix, table in (("", "sampling"), ("", "template"), ("", "thinking_tags"), ("engine_", "arguments"))
+}
 _INPUTS = ("prompts", "problems")
 _NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")
 _FILES = ("draft files", "target files", "selection adapter")
@@ -128,7 +133,8 @@ def cell_of(row: Mapping[str, object]) -> str:
     models = " → ".join(str(model) for model in (draft, target) if model is not None)
     models += f" with {row['selection_name']}" if row.get("selection_name") else ""
     shown = f" ({', '.join(f'{name} {values[name]}' for name in sorted(values))})" if values else ""
-    return f"{dataset} {method}{shown}, {models}, temperature {temperature:g}, top-p {top_p:g}, budget {budget}"
+    more = "".join(f", {name} {row[column]}" for column, name in _OPTIONAL_OF_CELL.items() if row.get(column))
+    return f"{dataset} {method}{shown}, {models}, temperature {temperature:g}, top-p {top_p:g}, budget {budget}{more}"
 
 
 def _night_of_cells(

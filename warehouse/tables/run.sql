@@ -22,6 +22,12 @@ CREATE TABLE run (
     temperature DOUBLE NOT NULL,
     top_p DOUBLE NOT NULL,
     token_budget INTEGER NOT NULL,
+    draft_sampling JSON,
+    target_sampling JSON,
+    draft_template JSON,
+    target_template JSON,
+    draft_thinking_tags VARCHAR,
+    target_thinking_tags VARCHAR,
     draft_name VARCHAR,
     draft_path VARCHAR,
     draft_revision VARCHAR,
@@ -56,6 +62,8 @@ CREATE TABLE run (
     engine_take_turns BOOLEAN NOT NULL,
     engine_draft_gpus VARCHAR,
     engine_target_gpus VARCHAR,
+    engine_draft_arguments JSON,
+    engine_target_arguments JSON,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     prompts JSON,
@@ -80,6 +88,12 @@ COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
 COMMENT ON COLUMN run.seed IS 'The run''s seed';
 COMMENT ON COLUMN run.temperature IS 'Sampling temperature';
 COMMENT ON COLUMN run.top_p IS 'Nucleus sampling';
+COMMENT ON COLUMN run.draft_sampling IS 'How the draft drew tokens where it did not by temperature and top_p alone, e.g. {"top_k": 20}; NULL: by these';
+COMMENT ON COLUMN run.target_sampling IS 'How the target drew tokens where it did not by temperature and top_p alone; NULL: by these';
+COMMENT ON COLUMN run.draft_template IS 'Variables of the draft''s chat template (--draft-template); NULL: none';
+COMMENT ON COLUMN run.target_template IS 'Variables of the target''s chat template (--target-template); NULL: none';
+COMMENT ON COLUMN run.draft_thinking_tags IS 'What opens and closes the draft''s thoughts (--draft-thinking-tags), none: a plain model; NULL: what its chat template has';
+COMMENT ON COLUMN run.target_thinking_tags IS 'What opens and closes the target''s thoughts (--target-thinking-tags); NULL: what its chat template has';
 COMMENT ON COLUMN run.token_budget IS 'Emitted tokens a sample may have, its final answer included';
 COMMENT ON COLUMN run.draft_name IS 'The small model; NULL where the method has none';
 COMMENT ON COLUMN run.draft_path IS 'Local folder or hub id of the draft model';
@@ -115,6 +129,8 @@ COMMENT ON COLUMN run.engine_logprobs IS 'Whether the mean log-probability of ca
 COMMENT ON COLUMN run.engine_take_turns IS 'Whether draft and target never worked at once';
 COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by their numbers among the worker''s; NULL: all';
 COMMENT ON COLUMN run.engine_target_gpus IS 'GPUs of the target''s engine; NULL: all';
+COMMENT ON COLUMN run.engine_draft_arguments IS 'Arguments of vLLM''s engine for the draft (--draft-engine); NULL: none';
+COMMENT ON COLUMN run.engine_target_arguments IS 'Arguments of vLLM''s engine for the target (--target-engine); NULL: none';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';

@@ -32,6 +32,10 @@ JOIN run AS baseline ON
     AND run.concurrency = baseline.concurrency
     AND run.temperature = baseline.temperature
     AND run.top_p = baseline.top_p
+    AND run.target_sampling IS NOT DISTINCT FROM baseline.target_sampling
+    AND run.target_template IS NOT DISTINCT FROM baseline.target_template
+    AND run.target_thinking_tags IS NOT DISTINCT FROM baseline.target_thinking_tags
+    AND run.engine_target_arguments IS NOT DISTINCT FROM baseline.engine_target_arguments
     AND run.token_budget = baseline.token_budget
     AND run.engine_kind = baseline.engine_kind
     AND run.engine_dtype = baseline.engine_dtype
