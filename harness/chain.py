@@ -451,7 +451,11 @@ class Chain:
 
     def _drawn_by(self, role: Role, temperature: float | None) -> dict[str, Any]:
         """Return how a model draws its tokens; a `temperature` of the method's own takes precedence."""
-        drawn = {"temperature": self.limits.temperature, "top_p": self.limits.top_p, **self.limits.by_role.get(role, {})}
+        drawn = {
+            "temperature": self.limits.temperature,
+            "top_p": self.limits.top_p,
+            **self.limits.by_role.get(role, {}),
+        }
         return drawn if temperature is None else {**drawn, "temperature": temperature}
 
     async def _written(

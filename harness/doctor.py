@@ -93,7 +93,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
         spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,
-        temperature=launch.temperature,
+        temperature=launch.temperature_of("target"),
         method=launch.method,
         params=launch.parameters if launch.method else {},
         prompts=prompt_file.load(launch.prompts).stored if launch.prompts else None,

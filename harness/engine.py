@@ -41,6 +41,11 @@ class Sampling:
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    """Generation ends after the first of these strings; the string stays part of the completion."""
+    seed: int = 0
+    """Completion i of `n` is drawn with seed + i, so results do not depend on scheduling."""
+    n: int = 1
     top_k: int = 0
     """Only so many of the most probable tokens are drawn from; 0: all."""
     min_p: float = 0.0
@@ -48,11 +53,6 @@ class Sampling:
     repetition_penalty: float = 1.0
     """Divides the positive logits of tokens that prompt or completion hold already, and multiplies the negative ones
     (CTRL, arXiv 1909.05858, section 4.1); 1: none. It counts at temperature 0 too, and never for a `choose`."""
-    stop: tuple[str, ...] = ()
-    """Generation ends after the first of these strings; the string stays part of the completion."""
-    seed: int = 0
-    """Completion i of `n` is drawn with seed + i, so results do not depend on scheduling."""
-    n: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
@@ -22,6 +23,9 @@ Proposer = Literal["none", "draft", "ngram", "suffix", "eagle3", "mtp"]
 DraftSampling = Literal["greedy", "probabilistic"]
 DataType = Literal["auto", "bfloat16", "float16", "float32", "half", "float"]
 Cluster = Literal["auto", "slurm", "local", "debug"]
+
+
+_LONGEST_PAIR = 10_000
 
 
 class BadLaunch(ValueError):
@@ -62,6 +66,45 @@ SBATCH: Mapping[str, str] = {
 def as_words(value: object) -> object:
     """Return a single word as a tuple of one, as a flag that may be repeated takes it."""
     return (value,) if isinstance(value, str) else value
+
+
+def as_pairs(value: object) -> object:
+    """Return a table of a file as the words KEY=VALUE, as a flag that may be repeated takes them."""
+    if isinstance(value, Mapping):
+        return tuple(f"{key}={item if isinstance(item, str) else json.dumps(item)}" for key, item in value.items())
+    return as_words(value)
+
+
+def pair_of(word: str) -> str:
+    """Return a word KEY=VALUE as it is. Raises ValueError where it is not of that form."""
+    key, equals, value = word.partition("=")
+    if not equals or not key.isidentifier() or not value.strip() or len(word) > _LONGEST_PAIR or "\0" in word:
+        raise ValueError(f"expected KEY=VALUE with a name and a value, of at most {_LONGEST_PAIR:,} characters")
+    return word
+
+
+def pairs(flag_name: str, words: Iterable[str]) -> dict[str, Any]:
+    """Return the values of words KEY=VALUE: what JSON means by them (true, 8, [1, 2]), otherwise the text itself.
+
+    Raises ValueError where a key is given twice, with the name of the flag.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        key, _, text = word.partition("=")
+        if key in values:
+            raise ValueError(f"{flag_name} {word}: {key} is given twice")
+        values[key] = _value(text)
+    return values
+
+
+def _value(text: str) -> Any:
+    lowered = {"true": True, "false": False}.get(text.lower())
+    if lowered is not None:
+        return lowered
+    try:
+        return json.loads(text, parse_constant=lambda name: name)
+    except (ValueError, RecursionError):
+        return text
 
 
 def as_list_text(value: object) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from shlex import quote
 
@@ -198,6 +198,18 @@ def _token_speculation(spec: RunSpec) -> list[str]:
     return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
 
 
+def _drawing(sampling: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
+
+
+def _engine_arguments(spec: RunSpec) -> list[str]:
+    return [
+        f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
+        for role, given in spec.engine.arguments.items()
+        if given
+    ]
+
+
 def _placement(spec: RunSpec) -> list[str]:
     cards = {role: numbers for role, numbers in spec.engine.cards.items() if numbers is not None}
     places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
@@ -223,14 +235,17 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
     names = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
+    own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
     size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
     lines = [
         ", ".join(f"{role} {name}" for role, name in names.items()),
         f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
         f"seed {spec.seed}",
+        *own_sampling,
         f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
         f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
+        *_engine_arguments(spec),
         *_token_speculation(spec),
         *_placement(spec),
         *prepared.sizes,

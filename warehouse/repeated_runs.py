@@ -16,7 +16,8 @@ _NEWEST = 30
 _WORK = """
     method, params, dataset_hash, samples, draft_fingerprint, target_fingerprint, selection_fingerprint,
     speculator_fingerprint, engine_dtype, temperature, top_p, draft_sampling, target_sampling,
-    draft_template, target_template, draft_thinking_tags, target_thinking_tags, token_budget, prompt_hash, engine_max_context,
+    draft_template, target_template, draft_thinking_tags, target_thinking_tags, token_budget,
+    prompt_hash, engine_max_context,
     engine_draft_tensor_parallel, engine_target_tensor_parallel, engine_draft_memory, engine_target_memory,
     engine_spec_decode, engine_spec_tokens, engine_spec_sampling, engine_logprobs, engine_take_turns,
     engine_draft_gpus, engine_target_gpus, engine_draft_arguments, engine_target_arguments

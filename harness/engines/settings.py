@@ -70,6 +70,8 @@ class EngineSettings:
     speculation: Speculation | None = None
     adapter: Adapter | None = None
     """LoRA weights for verdicts only; all text is written by the base model."""
+    arguments: tuple[tuple[str, str], ...] = ()
+    """Further arguments of vLLM's engine by name, as JSON; they take precedence over the fields above."""
     load_format: str = "auto"
     """`dummy`: random weights, for measurements."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def engine_arguments(model_path: str, revision: str | None, settings: EngineSett
         arguments[_RANKS_TIMEOUT] = START_SECONDS  # ranks wait for the one that loads its weights last
     if settings.speculation is not None and _SPECULATION_METRICS in supported:
         arguments[_SPECULATION_METRICS] = "summary"
-    return AsyncEngineArgs(**arguments)
+    return AsyncEngineArgs(**arguments | {name: json.loads(value) for name, value in settings.arguments})
 
 
 def generation_params(sampling: Sampling, index: int, max_tokens: int, *, mean_logprob: bool) -> Any:

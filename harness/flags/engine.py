@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from harness.launch_flags import DataType, EngineChoice, Flag
+from harness.launch_flags import DataType, EngineChoice, Flag, as_pairs, pair_of
 
 
 class EngineFlags(BaseModel):
@@ -22,6 +22,20 @@ class EngineFlags(BaseModel):
     concurrency: Annotated[
         int, Flag("engine", "Samples in flight per worker; use 1 to measure latency."), Field(ge=1)
     ] = 64
+    draft_engine: Annotated[
+        tuple[Annotated[str, AfterValidator(pair_of)], ...],
+        Flag(
+            "engine",
+            "Any other argument of vLLM's engine for the draft, such as kv_cache_dtype=fp8; may be repeated.",
+            metavar="KEY=VALUE",
+        ),
+        BeforeValidator(as_pairs),
+    ] = ()
+    target_engine: Annotated[
+        tuple[Annotated[str, AfterValidator(pair_of)], ...],
+        Flag("engine", "The same for the target, such as quantization=fp8; may be repeated.", metavar="KEY=VALUE"),
+        BeforeValidator(as_pairs),
+    ] = ()
     take_turns: Annotated[
         bool, Flag("engine", "Run only one of the two engines at a time; by default both work at once.")
     ] = False

@@ -28,22 +28,26 @@ class Pair:
     """Index of the first token that differs, or that only one run has; None where the tokens are equal."""
 
 
+_DECISIVE = (
+    "dataset_hash", "prompt_hash", "token_budget", "target", "target_sampling", "target_template",
+    "target_thinking_tags",
+)  # fmt: skip
+"""What the target's greedy tokens depend on."""
+
+
 def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     """Compare every sample that both runs finished. Raises ValueError where equal tokens cannot be expected."""
     if run.path.resolve() == baseline.path.resolve():
         raise ValueError(f"both arguments name {run.path.name}; two different runs are needed")
     specs = (run.spec(), baseline.spec())
     for spec in specs:
-        if spec.temperature > 0:
+        temperature = spec.sampling["target"].get("temperature", spec.temperature)
+        if temperature > 0:
             raise ValueError(
-                f"{spec.run_id} samples at temperature {spec.temperature}, where outputs differ anyway: "
+                f"{spec.run_id} samples at temperature {temperature}, where outputs differ anyway: "
                 "run both with --temperature 0"
             )
-    differing = [
-        name
-        for name in ("dataset_hash", "prompt_hash", "token_budget", "target")
-        if getattr(specs[0], name) != getattr(specs[1], name)
-    ]
+    differing = [name for name in _DECISIVE if getattr(specs[0], name) != getattr(specs[1], name)]
     if differing:
         raise ValueError(f"{specs[0].run_id} and {specs[1].run_id} differ in {', '.join(differing)}")
     tokens, baseline_tokens = _emitted_tokens(run), _emitted_tokens(baseline)

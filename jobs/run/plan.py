@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
@@ -25,6 +26,7 @@ from harness.problems import benchmarks
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
 from harness.weights import models
+from jobs.run import model_settings
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 from jobs.run.wording import check_system_prompt, current_prompt_hash
 
@@ -61,6 +63,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     roles = build(launch.method, dict(launch.parameters)).roles
     is_here = not (is_own_python and cluster == "slurm")
     engine = _engine(launch, cluster, roles, is_here=is_here)
+    model_settings.check_used(launch, roles)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine, is_here=is_here)
@@ -69,7 +72,11 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
     check_system_prompt(wording, (resolved.draft, resolved.target))
-    notices = [*resolved.notices, *_check_speculation(engine, launch, resolved, speculator)]
+    notices = [
+        *resolved.notices,
+        *model_settings.unchecked_notice(engine),
+        *_check_speculation(engine, launch, resolved, speculator),
+    ]
     if benchmarks.DATASETS[launch.dataset].training:
         notices.append(f"TRAINING DATA: {launch.dataset} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
@@ -94,6 +101,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         selection=selection,
         prompts=wording if wording.changes else None,
         speculator=speculator,
+        **model_settings.of_models(launch, roles),
     )
     return RunPlan(spec, problems, notices)
 
@@ -105,8 +113,13 @@ def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role], *, is_her
     check_flags(proposing, launch.spec_model, launch.spec_sampling)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    if proposing and (reason := unsupported_reason(kind, device, launch.temperature, proposing, is_here=is_here)):
+    temperature = launch.temperature_of("target")
+    if proposing and (reason := unsupported_reason(kind, device, temperature, proposing, is_here=is_here)):
         raise ValueError(reason)
+    if proposing and launch.sampling_of("target").get("min_p"):
+        raise ValueError(
+            "vLLM has no min-p under token-level speculation: leave out --min-p, or use --top-p and --top-k"
+        )
     return EngineSpec(
         kind=kind,
         dtype=launch.dtype,
@@ -121,10 +134,11 @@ def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role], *, is_her
         logprobs=launch.logprobs,
         take_turns=launch.take_turns,
         **_cards(launch, kind, cluster, roles),
+        **model_settings.engine_arguments(launch, roles, kind),
     )
 
 
-def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, tuple[int, ...] | None]:
+def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, Any]:
     """Return the cards of each engine of the method, by the specification's field. Raises ValueError."""
     named = {"draft": launch.draft_gpus, "target": launch.target_gpus}
     cards: dict[Role, tuple[int, ...] | None] = {
@@ -176,7 +190,7 @@ def _check_speculation(
     speculators.check_pair(engine.spec_decode, target, weights, samples_drafts=engine.spec_sampling == "probabilistic")
     if engine.spec_decode == "eagle3" and weights and (notice := speculators.other_target_notice(target, weights)):
         yield notice
-    if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature):
+    if notice := greedy_drafts_notice(engine.spec_sampling, launch.temperature_of("target")):
         yield notice
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import cast
 
 from harness import environment
 from harness.engine import Role
-from harness.engines import adapter
+from harness.engines import adapter, arguments
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
@@ -50,7 +51,17 @@ def engine_settings(
         kv_bytes=kv_bytes,
     )
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
-    return {role: replace(own, mean_logprobs=has_logprobs) for role, own in settings.items()}
+    return {
+        role: replace(own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role))
+        for role, own in settings.items()
+    }
+
+
+def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
+    """Return the further arguments of an engine. Raises ValueError where this node's vLLM does not have one."""
+    given = spec.engine.arguments[role]
+    arguments.check(role, given)
+    return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
 
 
 def check_installed(kind: str) -> None:
@@ -68,7 +79,8 @@ def _speculation(spec: RunSpec) -> Speculation | None:
     engine = spec.engine
     if engine.spec_decode is None or engine.spec_tokens is None:
         return None
-    if reason := unsupported_reason(engine.kind, environment.accelerator(), spec.temperature, engine.spec_decode):
+    temperature = spec.sampling["target"].get("temperature", spec.temperature)
+    if reason := unsupported_reason(engine.kind, environment.accelerator(), temperature, engine.spec_decode):
         raise ValueError(reason)
     weights = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
     return Speculation(

@@ -18,9 +18,8 @@ from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
 from warehouse.loading.run_files import LoadedFile
 
 Row = dict[str, object]
-_TABLES = tuple(f"{role}_{table}" for role in ("draft", "target") for table in ("sampling", "template")) + (
-    "engine_draft_arguments",
-    "engine_target_arguments",
+_TABLES = tuple(
+    name.format(role) for role in ("draft", "target") for name in ("{}_sampling", "{}_template", "engine_{}_arguments")
 )
 """Columns of `run` that hold a table of the specification as JSON."""
 

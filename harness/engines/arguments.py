@@ -1,0 +1,201 @@
+"""Arguments of vLLM's engine that a user gives (`--draft-engine`, `--target-engine`), checked before anything starts.
+
+Names and types are read from the source of the installed vLLM, which is not imported: that would take seconds. Where
+vLLM is not installed, such as on a login node, the names that the harness keeps for itself are refused, and the worker
+checks the rest on its node.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_CLASSES = ("EngineArgs", "AsyncEngineArgs")
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "bool": (bool,), "int": (int,), "float": (int, float), "str": (str,), "dict": (dict,), "list": (list,),
+    "set": (list,), "tuple": (list,),
+}  # fmt: skip
+_SPECULATION = "token-level speculation has flags of its own (--spec-decode)"
+_ADAPTER = "adapters are served for --selection-adapter alone"
+_MODEL = "{role} names the model: org/name@revision, or a folder"
+_ONE_NODE = "a run has one engine a model on each node; its cards are --{role}-tensor-parallel and --{role}-gpus"
+_CODE = "it would run code that is not part of the recorded code"
+_SET = "the harness sets it, because it reads the engine's replies and times"
+_RESERVED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("model", "model_weights", "tokenizer", "revision", "tokenizer_revision", "code_revision", "hf_config_path"),
+        "--" + _MODEL,
+    ),
+    "dtype": "give --dtype",
+    "max_model_len": "give --max-context",
+    "tensor_parallel_size": "give --{role}-tensor-parallel",
+    "gpu_memory_utilization": "give --{role}-memory",
+    **dict.fromkeys(
+        (
+            "device_ids", "pipeline_parallel_size", "data_parallel_size", "data_parallel_rank", "nnodes", "node_rank",
+            "data_parallel_start_rank", "data_parallel_size_local", "data_parallel_address", "data_parallel_rpc_port",
+            "data_parallel_hybrid_lb", "data_parallel_external_lb", "data_parallel_multi_port_external_lb",
+            "data_parallel_backend", "master_addr", "master_port", "distributed_executor_backend",
+        ),
+        _ONE_NODE,
+    ),
+    **dict.fromkeys(("speculative_config", "spec_method", "spec_model", "spec_tokens"), _SPECULATION),
+    **dict.fromkeys(("enable_lora", "max_loras", "max_lora_rank", "default_mm_loras"), _ADAPTER),
+    **dict.fromkeys(
+        (
+            "enable_prefix_caching", "enable_chunked_prefill", "scheduling_policy", "disable_log_stats",
+            "max_logprobs", "logprobs_mode", "runner", "convert", "skip_tokenizer_init", "language_model_only",
+            "per_request_spec_decode_metrics", "distributed_timeout_seconds", "stream_interval", "tokens_only",
+            "enable_sleep_mode",
+        ),
+        _SET,
+    ),
+    **dict.fromkeys(
+        (
+            "trust_remote_code", "worker_cls", "worker_extension_cls", "scheduler_cls", "logits_processors",
+            "io_processor_plugin", "reasoning_parser_plugin", "model_class_overrides", "kv_transfer_config",
+            "ec_transfer_config", "log_config_file",
+        ),
+        _CODE,
+    ),
+    "hf_token": "credentials come from the environment (HF_TOKEN) and are never recorded",
+}  # fmt: skip
+"""Arguments that cannot be given, and why or what to give instead."""
+_WORDS: Mapping[type, str] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a JSON object",
+    list: "a JSON list",
+}  # fmt: skip
+UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offload_gb", "hf_overrides", "load_format",
+             "num_gpu_blocks_override", "kv_cache_memory_bytes", "block_size")  # fmt: skip
+"""Arguments that change the memory of an engine, which its plan (harness.sizing) does not count."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What an argument may be, as far as its declaration tells."""
+
+    types: tuple[type, ...] = ()
+    choices: tuple[Any, ...] = ()
+    is_open: bool = False
+    """True where the declaration names a type that is not read here: vLLM checks the value."""
+
+
+def is_known_here() -> bool:
+    """Return whether vLLM is installed here, so that names and types are checked."""
+    return _declared() is not None
+
+
+def check(role: str, arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError, in one line that says what is valid, for an argument that the engine of a model cannot get.
+
+    Where vLLM is not installed, only the names that the harness keeps for itself are refused.
+    """
+    declared = _declared()
+    for name, value in arguments.items():
+        given = f"--{role}-engine {name}={json.dumps(value) if isinstance(value, dict | list | bool) else value}"
+        if name in _RESERVED:
+            raise ValueError(f"{given}: {_RESERVED[name].format(role=role)}")
+        if declared is None:
+            continue
+        if name not in declared:
+            near = difflib.get_close_matches(name, sorted(set(declared) - set(_RESERVED)), 3, 0.5)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ", whose list is: vllm serve --help=all"
+            raise ValueError(f"{given}: not an argument of this vLLM's engine{meant}")
+        if (wrong := _wrong(value, _kind(declared[name]))) is not None:
+            raise ValueError(f"{given}: {wrong}")
+
+
+def _wrong(value: Any, kind: _Kind) -> str | None:
+    """Return what is valid instead of the value; None where it may be valid."""
+    if value in kind.choices and not isinstance(value, bool):
+        return None
+    if kind.choices and (isinstance(value, str) or not kind.types):
+        return f"valid: {', '.join(map(str, kind.choices))}"
+    if kind.is_open or not kind.types or type(value) in kind.types:
+        return None
+    return f"valid: {' or '.join(_WORDS[accepted] for accepted in _WORDS if accepted in kind.types)}"
+
+
+@cache
+def _declared() -> Mapping[str, ast.expr] | None:
+    """Return the declared type of every argument of the installed vLLM's engine; None where there is no vLLM."""
+    tree = _source("vllm.engine.arg_utils")
+    if tree is None:
+        return None
+    return {
+        field.target.id: field.annotation
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name in _CLASSES
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.target.id[0] != "_"
+    }
+
+
+@cache
+def _source(module: str) -> ast.Module | None:
+    """Return the parsed source of a module of vLLM, which is not imported; None where it is not found."""
+    spec = find_spec("vllm")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder).joinpath(*module.split(".")[1:])
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return ast.parse(file.read_text(encoding="utf-8"))
+    return None
+
+
+def _kind(annotation: ast.expr) -> _Kind:
+    kinds = [_kind_of_one(part) for part in _members(annotation)]
+    return _Kind(
+        tuple(kind for one in kinds for kind in one.types),
+        tuple(choice for one in kinds for choice in one.choices),
+        any(one.is_open for one in kinds),
+    )
+
+
+def _members(annotation: ast.expr) -> Iterator[ast.expr]:
+    """Yield the members of a union, without None."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        annotation = ast.parse(annotation.value, mode="eval").body
+    if isinstance(annotation, ast.BinOp):
+        yield from _members(annotation.left)
+        yield from _members(annotation.right)
+    elif not (isinstance(annotation, ast.Constant) and annotation.value is None):
+        yield annotation
+
+
+def _kind_of_one(annotation: ast.expr) -> _Kind:
+    if isinstance(annotation, ast.Name) and annotation.id not in _KINDS:
+        return _Kind(choices=choices) if (choices := _choices_of(annotation.id)) else _Kind(is_open=True)
+    if (values := _literal(annotation)) is not None:
+        return _Kind(choices=values)
+    outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    types = _KINDS.get(outer.id) if isinstance(outer, ast.Name) else None
+    return _Kind(types) if types else _Kind(is_open=True)
+
+
+def _literal(annotation: ast.expr) -> tuple[Any, ...] | None:
+    """Return the values of a Literal; None for any other type."""
+    if not isinstance(annotation, ast.Subscript) or ast.unparse(annotation.value) != "Literal":
+        return None
+    values = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+    return tuple(value.value for value in values if isinstance(value, ast.Constant))
+
+
+@cache
+def _choices_of(alias: str) -> tuple[Any, ...]:
+    """Return the values of a Literal that vLLM declares under a name; empty where the name is no Literal."""
+    arguments = _source("vllm.engine.arg_utils")
+    for node in ast.walk(arguments) if arguments is not None else ():
+        if isinstance(node, ast.ImportFrom) and node.module and any(name.name == alias for name in node.names):
+            declaring = _source(node.module)
+            for line in declaring.body if declaring is not None else ():
+                if isinstance(line, ast.Assign) and alias in map(ast.unparse, line.targets):
+                    return _literal(line.value) or ()
+    return ()
