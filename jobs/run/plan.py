@@ -61,9 +61,9 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
     problems = benchmarks.select(dataset, launch.limit, launch.problems)
     roles = build(launch.method, dict(launch.parameters)).roles
+    model_settings.check_used(launch, roles)
     is_here = not (is_own_python and cluster == "slurm")
     engine = _engine(launch, cluster, roles, is_here=is_here)
-    model_settings.check_used(launch, roles)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine, is_here=is_here)

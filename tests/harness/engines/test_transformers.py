@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+import torch
 
 from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines import transformers
@@ -112,3 +114,26 @@ async def test_a_gpu_gets_its_memory_back_from_a_closed_and_from_a_failed_engine
     with pytest.raises(EngineDied, match="out of memory"):
         await TransformersEngine.start(str(tiny_models["draft"]), "draft", _SETTINGS)
     assert emptied[1:] == [[False, False]]
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed"),
+    [({"top_k": 2}, {3, 4}), ({"min_p": 0.5}, {3, 4}), ({"min_p": 0.9}, {4}), ({"top_k": 3, "top_p": 0.6}, {3, 4})],
+)
+def test_only_tokens_within_the_limits_are_drawn(limits: dict[str, Any], allowed: set[int]) -> None:
+    logits = torch.tensor([0.05, 0.05, 0.15, 0.3, 0.45]).log()
+    drawn = [_drawn(logits, Sampling(1, 1.0, seed=seed, **limits)) for seed in range(60)]
+    assert set(drawn) == allowed
+
+
+def test_a_repetition_penalty_holds_for_greedy_tokens_too() -> None:
+    logits = torch.tensor([1.0, -1.0, 1.5, 1.9])
+    assert _drawn(logits, Sampling(1)) == 3
+    assert _drawn(logits, Sampling(1, repetition_penalty=2.0), seen=[3]) == 2
+    assert _drawn(logits, Sampling(1, repetition_penalty=2.0), seen=[3, 2, 2]) == 0
+    assert logits.tolist() == pytest.approx([1.0, -1.0, 1.5, 1.9])
+
+
+def _drawn(logits: torch.Tensor, sampling: Sampling, seen: Sequence[int] = ()) -> int:
+    generator = torch.Generator().manual_seed(sampling.seed)
+    return transformers._sampled_token(logits, sampling, generator, seen)

@@ -1,0 +1,109 @@
+"""Settings of one model of a run: what is recorded, what is refused, and which runs keep their ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.launch_flags import BadLaunch
+from harness.launch_options import Launch
+from jobs.run.plan import RunPlan, plan
+from jobs.run.spec import RunSpec
+from tests.warehouse.runs import PROBLEMS, SPEC
+
+Planned = Callable[..., RunPlan]
+OFFERED = {"top_k": 20, "repetition_penalty": 1.1}
+
+
+def planned(**flags: Any) -> RunPlan:
+    """A plan of speccot on the bundled problems with the bundled pair."""
+    common = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2}
+    common |= {"draft": "demo-draft", "target": "demo-target"}
+    return plan(Launch.from_flags(common | flags), "local")
+
+
+def refusal(**flags: Any) -> str:
+    """The line that a plan is refused with."""
+    with pytest.raises((ValueError, BadLaunch)) as refused:
+        planned(**flags)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_sampling_is_recorded_for_the_models_that_it_is_for() -> None:
+    both = RunSpec.from_json(planned(top_k=20, target_temperature=0.8).spec.to_json())
+    assert both.draft_sampling == {"top_k": 20}
+    assert both.target_sampling == {"temperature": 0.8, "top_k": 20}
+    assert isinstance(both.draft_sampling["top_k"], int)
+
+
+def test_what_says_the_same_in_other_words_is_the_same_run() -> None:
+    plain = planned().spec
+    said = planned(draft_temperature=0.6, target_top_p=0.95, top_k=0, min_p=0.0, repetition_penalty=1.0).spec
+    assert said == plain
+    assert planned(draft_top_k=20, target_top_k=20).spec.run_id == planned(top_k=20).spec.run_id
+
+
+def test_a_run_without_settings_of_its_own_has_no_key_of_them() -> None:
+    record = json.loads(SPEC.to_json())
+    names = ("sampling", "template", "thinking_tags", "arguments")
+    assert not [key for key in (*record, *record["engine"]) for name in names if key.endswith(f"_{name}")]
+
+
+def test_sampling_and_conventions_make_other_samples_and_engine_arguments_another_run() -> None:
+    ids = SPEC.sample_ids(PROBLEMS[0])
+    changed = [
+        replace(SPEC, draft_sampling=OFFERED),
+        replace(SPEC, target_sampling=OFFERED),
+        replace(SPEC, target_template={"enable_thinking": False}),
+        replace(SPEC, draft_thinking_tags="none"),
+    ]
+    assert len({spec.run_id for spec in (SPEC, *changed)}) == 5
+    assert len({spec.sample_ids(PROBLEMS[0])[0] for spec in (SPEC, *changed)}) == 5
+    other_engine = replace(SPEC, engine=replace(SPEC.engine, target_arguments={"quantization": "fp8"}))
+    assert other_engine.run_id != SPEC.run_id
+    assert other_engine.sample_ids(PROBLEMS[0]) == ids
+
+
+def test_engine_arguments_keep_the_type_that_was_written() -> None:
+    words = ("kv_cache_dtype=fp8", "max_num_seqs=8", "enforce_eager=true", 'compilation_config={"level": 0}')
+    spec = RunSpec.from_json(planned(target_engine=words).spec.to_json())
+    assert spec.engine.target_arguments == {
+        "kv_cache_dtype": "fp8",
+        "max_num_seqs": 8,
+        "enforce_eager": True,
+        "compilation_config": {"level": 0},
+    }
+    assert spec.engine.draft_arguments is None
+    assert planned(target_engine={"max_num_seqs": 8}).spec == planned(target_engine=("max_num_seqs=8",)).spec
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"method": "vanilla", "draft_top_k": 5}, "--draft-top-k 5: vanilla --model target writes with the target alone"),
+        ({"method": "vanilla", "draft_engine": "max_num_seqs=8"}, "--draft-engine max_num_seqs=8: vanilla"),
+        ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
+        ({"method": "specdecode", "draft_temperature": 0.1}, "specdecode writes with the target alone"),
+        ({"method": "specdecode", "temperature": 0, "min_p": 0.1}, "has no min-p under token-level speculation"),
+        ({"top_k": -1}, "--top-k -1: "),
+        ({"draft_min_p": 1.5}, "--draft-min-p 1.5: "),
+        ({"repetition_penalty": 0}, "--repetition-penalty 0: "),
+        ({"target_engine": ("max_num_seqs",)}, "--target-engine max_num_seqs: expected KEY=VALUE"),
+        ({"target_engine": ("max num=8",)}, "expected KEY=VALUE"),
+        ({"target_engine": ("max_num_seqs=",)}, "expected KEY=VALUE"),
+        ({"target_engine": ("max_num_seqs=8", "max_num_seqs=9")}, "max_num_seqs is given twice"),
+        ({"target_engine": ("dtype=float16",)}, "--target-engine dtype=float16: give --dtype"),
+        ({"draft_engine": ("gpu_memory_utilization=0.5",)}, "give --draft-memory"),
+        ({"draft_engine": ("model=other",)}, "--draft names the model"),
+        ({"target_engine": ("trust_remote_code=true",)}, "code that is not part of the recorded code"),
+        ({"target_engine": ("hf_token=hf_x",)}, "credentials come from the environment"),
+        ({"target_engine": ("max_num_seqs=8",), "engine": "transformers"}, "needs --engine vllm, not transformers"),
+    ],
+)  # fmt: skip
+def test_a_wrong_setting_of_one_model_gets_one_line(flags: dict[str, Any], message: str) -> None:
+    assert message in refusal(**flags)
