@@ -71,7 +71,7 @@ def _forget() -> None:
     ],
 )
 def test_names_and_types_are_those_that_the_installed_vllm_declares(name: str, value: Any, valid: str) -> None:
-    with pytest.raises(ValueError, match="^--target-engine ") as refused:
+    with pytest.raises(ValueError, match=r"^--target-engine ") as refused:
         arguments.check("target", {name: value})
     assert str(refused.value).endswith(valid)
 

@@ -85,7 +85,7 @@ def test_engine_arguments_keep_the_type_that_was_written() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"method": "vanilla", "draft_top_k": 5}, "--draft-top-k 5: vanilla --model target writes with the target alone"),
+        ({"method": "vanilla", "draft_top_k": 5}, "--draft-top-k 5: vanilla --model target writes with the target"),
         ({"method": "vanilla", "draft_engine": "max_num_seqs=8"}, "--draft-engine max_num_seqs=8: vanilla"),
         ({"method": "vanilla", "model": "draft", "target_min_p": 0.1}, "writes with the draft alone; leave it out"),
         ({"method": "specdecode", "draft_temperature": 0.1}, "specdecode writes with the target alone"),
