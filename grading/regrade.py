@@ -27,8 +27,16 @@ UNDECIDED: frozenset[Verdict] = frozenset({"unparsable", "grader_timeout", "bad_
 _COLUMNS = ("problem", "sample", "verdicts", "gold", "answers", "reasons")
 
 
+def _paths(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[Path, ...]:
+    """Return the folders that are meant by paths and by names of runs."""
+    from jobs.arguments import RunPath
+
+    convert = RunPath().convert
+    return tuple(convert(value, parameter, context) for value in values)
+
+
 @click.command(cls=OneLineErrors)
-@click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", metavar="RUN…", nargs=-1, required=True, callback=_paths)
 @click.option("--database", type=click.Path(path_type=Path), help="Database to load the graded runs into.")
 @click.option(
     "--diff",
@@ -67,7 +75,9 @@ def main(
     is_all: bool,
     workers: int | None,
 ) -> int:
-    """Grade run folders, or folders of run folders, with this grader version and keep the grades of other versions.
+    """Grade runs, or folders of runs, with this grader version and keep the grades of other versions.
+
+    RUN is a run folder, a run id, a unique beginning of one, or a folder of run folders.
 
     VERSION is the name of a grader version, its first word or its beginning. The exit code is 1 if a run could not be
     read and was skipped, and 2 if an option is wrong or no run was found.
@@ -260,7 +270,7 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def _load(folders: Iterable[RunFolder], database: Path) -> None:
     from warehouse.database import WarehouseError
-    from warehouse.load import RunUnreadable, describe, load_run
+    from warehouse.loading.runs import RunUnreadable, describe, load_run
 
     for run in folders:
         try:

@@ -32,35 +32,37 @@ if TYPE_CHECKING:
 @click.option(
     "--database",
     type=click.Path(path_type=Path),
-    help="Database to read.  [default: beside the run folder, else warehouse.duckdb]",
+    help="Database to read.  [default: warehouse.duckdb beside the runs: beside RUN, in runs, or here]",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Samples in flight per worker.  [default: the file's]")
 @click.option("--workers", type=click.IntRange(1), help="Workers.  [default: the file's]")
 def main(run: str, file: Path, database: Path | None, concurrency: int | None, workers: int | None) -> None:
-    """Project the duration of RUN (a run folder, or a run id in the warehouse) onto other hardware."""
+    """Project the duration of RUN (a run folder, a run id or its beginning) onto other hardware."""
     from warehouse.options import usage_errors
 
     overrides = {"concurrency": concurrency, "workers": workers}
     try:
         machine = hardware.read(file).model_copy(update={k: v for k, v in overrides.items() if v is not None})
         with usage_errors():
-            samples, planned, checked = _recorded(Path(run), database)
+            run_id, samples, planned, checked = _recorded(run, database)
         projection = hardware.project([sample.work for sample in samples], machine, planned)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from wrong
-    _print(Path(run).name, samples, planned, checked, machine, projection)
+    _print(run_id, samples, planned, checked, machine, projection)
 
 
-def _recorded(run: Path, database: Path | None) -> tuple[list[TimedSample], int, Validation]:
-    """Return the timed samples, the number of planned ones, and how well the latency model fits."""
+def _recorded(run: str, database: Path | None) -> tuple[str, list[TimedSample], int, Validation]:
+    """Return the run id, the timed samples, the number of planned ones, and how well the latency model fits."""
+    from warehouse.comparison.outcomes import resolve
     from warehouse.database import reader, rows
     from warehouse.latency_fit import timed_samples, validate
     from warehouse.options import default_database
 
     with reader(database or default_database(run)) as connection:
-        samples = timed_samples(connection, run.name)
-        [planned] = rows(connection, "SELECT count(*) AS n FROM sample WHERE run_id = $run_id", {"run_id": run.name})
-    return samples, int(str(planned["n"])), validate(samples)
+        run_id = resolve(connection, run)
+        samples = timed_samples(connection, run_id)
+        [planned] = rows(connection, "SELECT count(*) AS n FROM sample WHERE run_id = $run_id", {"run_id": run_id})
+    return run_id, samples, int(str(planned["n"])), validate(samples)
 
 
 def _print(

@@ -151,9 +151,10 @@ def _data_run(request: TrainingRequest, base: Base | None) -> RunFolder | None:
     from jobs import launching
     from jobs.run import endings
     from jobs.run.folder import RunFolder
+    from jobs.run.named import run_path
 
     if request.run is not None:
-        run = RunFolder(request.run)
+        run = RunFolder(run_path(str(request.run)))
         if not run.exists():
             raise ValueError(f"--run {request.run} is not a run folder: it has no shards.parquet")
         _print_plan(request, base, f"the data of {request.run}")

@@ -5,23 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness.cli import permissions
-from harness.cli.command import OneLineGroup
+from harness.cli.command import OneLineErrors, OneLineGroup
 from harness.plural import counted
-from jobs.run.digest import FileDamaged
-from jobs.run.files import FULL
-from jobs.run.folder import RunFolder, RunForbidden, run_folders
-from jobs.run.locks import LocksRefused
+
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
 
 _MAX_NAMES = 8
 """Run folders that are named to someone who gave their parent folder."""
-# Not `readable`: what a user may not read is explained where it is read.
-RUN = click.argument("run", type=click.Path(exists=True, file_okay=False, readable=False, path_type=Path))
-"""The argument of a command on one run folder."""
+
+
+class RunName(click.types.StringParamType):
+    """A run that a database names: a run id, a unique beginning of one, or a run folder."""
+
+    name = "run"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the run folders that begin so."""
+        from jobs.run.named import run_paths
+
+        return [CompletionItem(str(path) if "/" in incomplete else path.name) for path in run_paths(incomplete)]
+
+
+class RunPath(RunName):
+    """A run folder by its path, or by its name or a unique beginning of it, where it lies in `runs` or here.
+
+    An existing path that is no run folder, or that the user may not read, is left to the command to explain.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path of the run folder."""
+        from jobs.run.named import NoSuchRun, run_path
+
+        try:
+            return run_path(str(value))
+        except NoSuchRun as error:
+            raise click.UsageError(str(error), ctx) from error
+
+
+RUN = click.argument("run", metavar="RUN", type=RunPath())
+"""The argument of a command on one run."""
 ACCEPT_CODE_CHANGE = click.option(
     "--accept-code-change",
     "accept",
@@ -34,6 +63,11 @@ ACCEPT_CODE_CHANGE = click.option(
 @contextmanager
 def file_errors_in_one_line() -> Iterator[None]:
     """Turn a file that is damaged, and one that cannot be read or written, into one line and exit code 1."""
+    from jobs.run.digest import FileDamaged
+    from jobs.run.files import FULL
+    from jobs.run.folder import RunForbidden
+    from jobs.run.locks import LocksRefused
+
     try:
         yield
     except (RunForbidden, LocksRefused) as error:
@@ -49,20 +83,28 @@ def file_errors_in_one_line() -> Iterator[None]:
         raise click.ClickException(f"{name}{error.strerror}{remedy}. Nothing finished is lost") from error
 
 
-class RunCommands(OneLineGroup):
-    """Commands on run folders: a file that is damaged or cannot be used is one line and exit code 1.
+class RunCommand(OneLineErrors):
+    """A command on runs: a file that is damaged or cannot be used is one line and exit code 1.
 
     One that may not be read has exit code 2.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the chosen command."""
+        """Run the command."""
         with file_errors_in_one_line():
             return super().invoke(ctx)
 
 
+class RunCommands(OneLineGroup):
+    """A command whose subcommands are commands on runs."""
+
+    command_class = RunCommand
+
+
 def run_folder(path: Path) -> RunFolder:
     """Return the run folder at a path. Raises click.UsageError where there is none."""
+    from jobs.run.folder import RunFolder, run_folders
+
     run = RunFolder(path)
     if not run.exists():
         names = [inner.path.name for inner in run_folders([path])] if path.is_dir() else []

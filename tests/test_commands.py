@@ -155,6 +155,20 @@ def test_a_package_lists_its_commands_without_importing_heavy_packages() -> None
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
+def test_the_help_of_a_command_imports_nothing_that_takes_long() -> None:
+    measured = ("bench", "demo_pair", "papers.__main__", "group")
+    fronts = [name for name in COMMANDS if not any(word in name for word in measured)]
+    assert {"warehouse.compare", "warehouse.load", "jobs.__main__", "harness.launch", "grading.regrade"} <= set(fronts)
+    heavy = {"duckdb", "numpy", "pyarrow", "scipy", "pandas", "matplotlib", "torch", "transformers", "vllm", "submitit"}
+    program = (
+        "import importlib, sys\n"
+        f"for name in {fronts!r}:\n"
+        "    importlib.import_module(name)\n"
+        f"    assert not (found := {heavy!r} & set(sys.modules)), (name, found)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("main", [environment.main, installation.main])
 def test_the_commands_that_need_only_the_standard_library_have_the_short_help_and_the_version(
     main: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]

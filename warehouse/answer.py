@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import IO, Literal
+from typing import IO
 
 from warehouse.database import Connection, WarehouseError
 from warehouse.display import printable
+from warehouse.formats import QueryFormat
 from warehouse.terminal_rows import Row, full, print_rows
 
-Format = Literal["table", "csv", "json", "parquet"]
 _CHUNK_ROWS = 1024
 
 
@@ -68,7 +68,7 @@ def check_statement(connection: Connection, sql: str) -> None:
         raise WarehouseError(f"expected one SQL statement, not {len(statements)}")
 
 
-def write(given: Answer, out: IO[str], output_format: Format, *, is_wide: bool = False) -> None:
+def write(given: Answer, out: IO[str], output_format: QueryFormat, *, is_wide: bool = False) -> None:
     """Write the rows as a table, CSV or JSON. Output to a terminal is escaped; CSV and JSON in a file are exact.
 
     is_wide: align a table at any width, with every column and full numbers.

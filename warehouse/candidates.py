@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from grading import Gold, Submission, grade_many, grader_version
 from harness.cli.command import OneLineErrors
-from harness.prompts import THINK_END
-from jobs.after.grading import gold_of
-from jobs.run import own_files, trace_files
-from jobs.run.folder import RunFolder, run_folders
-from jobs.run.grades import file_name
-from jobs.run.records import counting_records
-from warehouse.display import printable
+from jobs.arguments import RunPath
+
+if TYPE_CHECKING:
+    from grading import Gold, Submission
+    from jobs.run.folder import RunFolder
 
 WHOLE_CHAINS = frozenset({"scot"})
 """Methods whose candidates hold an answer of their own."""
@@ -29,6 +26,12 @@ WHOLE_CHAINS = frozenset({"scot"})
 
 def grade_candidates(run: RunFolder, workers: int | None = None) -> int:
     """Grade the drafts of a run that this grader version has not graded yet, and return how many it graded now."""
+    from grading import Submission, grade_many, grader_version
+    from harness.prompts import THINK_END
+    from jobs.after.grading import gold_of
+    from jobs.run import own_files, trace_files
+    from jobs.run.grades import file_name
+
     spec = run.spec()
     if spec.method not in WHOLE_CHAINS:
         return 0
@@ -58,6 +61,8 @@ def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str
 
     Drafts of failed samples are left out: such a sample may be run again, with other drafts under the same keys.
     """
+    from jobs.run.records import counting_records
+
     for sample in counting_records(run, ["problem_id", "steps"], failed=False):
         if sample["sample_id"] in graded_samples:
             continue
@@ -68,10 +73,14 @@ def _drafts(run: RunFolder, graded_samples: set[str]) -> Iterator[tuple[dict[str
 
 
 @click.command(cls=OneLineErrors)
-@click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", metavar="RUN…", nargs=-1, required=True, type=RunPath())
 @click.option("--workers", type=click.IntRange(1), help="Grader processes.  [default: one per processor, at most 16]")
 def main(paths: tuple[Path, ...], workers: int | None) -> None:
     """Grade the drafts of SCoT runs, which the view draft_selection_accuracy is based on."""
+    from jobs.run import trace_files
+    from jobs.run.folder import run_folders
+    from warehouse.display import printable
+
     folders = run_folders(path for path in paths if path.is_dir())
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")

@@ -23,6 +23,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from warehouse import column_comments
 from warehouse.errors import one_line
 from warehouse.files import (
+    WAIT_SECONDS,
     WarehouseBusy,
     WarehouseError,
     WarehouseMissing,
@@ -36,9 +37,6 @@ from warehouse.files import (
     write_lock,
 )
 from warehouse.schema import SCHEMA_VERSION, tables_digest, tables_sql, temporary_views_sql, views_digest, views_sql
-
-WAIT_SECONDS = 60.0
-"""Default time to wait for a database that another process has locked."""
 
 Connection = duckdb.DuckDBPyConnection
 DatabaseError = duckdb.Error

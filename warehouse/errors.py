@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 
-from pydantic import ValidationError
-
 from harness.cli import permissions
 
 _NOT_THE_MESSAGE = re.compile(r"LINE \d+:|Stack Trace:")
@@ -15,6 +13,8 @@ _NOT_THE_MESSAGE = re.compile(r"LINE \d+:|Stack Trace:")
 
 def one_line(error: Exception) -> str:
     """Return an error's message as one line, with DuckDB's hints but without its quotation of the SQL."""
+    from pydantic import ValidationError
+
     if isinstance(error, ValidationError):
         return "; ".join(": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"]))) for e in error.errors())
     if isinstance(error, OSError) and permissions.is_forbidden(error):

@@ -7,16 +7,12 @@ readers (needs the extra `inspect`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from harness.plural import counted
-from warehouse.comparison.outcomes import check_details, resolve
-from warehouse.database import Connection, reader, run_tables
-from warehouse.inspect_log import ExportImpossible, export_inspect, num_missing
+from jobs.arguments import RunName
 from warehouse.options import (
     WarehouseCommand,
     database_option,
@@ -24,6 +20,11 @@ from warehouse.options import (
     format_option,
     wait_option,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from warehouse.database import Connection
 
 _ROWS_PER_BATCH = 50_000
 
@@ -33,6 +34,11 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
 
     Raises ExportImpossible where the folder exists.
     """
+    import pyarrow.parquet as pq
+
+    from warehouse.database import run_tables
+    from warehouse.inspect_log import ExportImpossible
+
     if folder.exists():
         raise ExportImpossible(f"{folder} exists already: name another with -o")
     folder.mkdir(parents=True)
@@ -50,7 +56,7 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", type=RunName())
 @format_option(["parquet", "inspect"], "parquet")
 @click.option(
     "-o",
@@ -58,7 +64,7 @@ def export_parquet(connection: Connection, run_id: str, folder: Path) -> list[Pa
     type=click.Path(path_type=Path),
     help="Folder or file to write.  [default: RUN-parquet/ or RUN.eval]",
 )
-@database_option(default="beside RUN, else in the working directory")
+@database_option()
 @wait_option()
 def main(
     run: str,
@@ -71,6 +77,10 @@ def main(
 
     RUN is a run id, a prefix of one, or a run folder.
     """
+    from warehouse.comparison.outcomes import check_details, resolve
+    from warehouse.database import reader
+    from warehouse.inspect_log import export_inspect, num_missing
+
     with reader(database or default_database(run), wait_seconds) as connection:
         run_id = resolve(connection, run)
         check_details(connection, [run_id])

@@ -22,6 +22,8 @@ from filelock import Timeout
 from harness.cli import permissions
 from jobs.run.locks import Lock, LocksRefused
 
+WAIT_SECONDS = 60.0
+"""Default time to wait for a database that another process has locked."""
 _BYTES_PER_CALL = 2**30
 
 
@@ -159,7 +161,7 @@ def check_is_file(database: Path) -> None:
 
 
 def missing(database: Path) -> str:
-    """Return the message for a database that does not exist; launches create one inside the folder `runs`."""
+    """Return the message for a database that does not exist; launches create one beside their run folders."""
     other = database.parent / "runs" / "warehouse.duckdb"
     if other.is_file():
         return f"no warehouse at {database}; use --database {quote(str(other))}"

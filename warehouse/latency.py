@@ -6,27 +6,29 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.database import reader, rows
+from jobs.arguments import RunName
 from warehouse.display import plain, print_table
 from warehouse.formatting import fixed, percent, signed
-from warehouse.latency_fit import SPLITS, fit, timed_samples, validate
-from warehouse.latency_transfer import Transfer, transfer_table, transfers
-from warehouse.options import WarehouseCommand, database_option
+from warehouse.options import WarehouseCommand, database_option, default_database
+
+if TYPE_CHECKING:
+    from warehouse.latency_transfer import Transfer
 
 _RUNS = "SELECT run_id FROM run WHERE run_id IN (SELECT run_id FROM timed_sample) ORDER BY run_id"
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("runs", metavar="[RUN]…", nargs=-1)
+@click.argument("runs", metavar="[RUN]…", nargs=-1, type=RunName())
 @database_option()
 @click.option(
-    "--splits", type=click.IntRange(1), default=SPLITS, show_default=True, help="Number of random splits into halves."
+    "--splits", type=click.IntRange(1), default=50, show_default=True, help="Number of random splits into halves."
 )
 @click.option(
     "--across",
@@ -34,11 +36,18 @@ _RUNS = "SELECT run_id FROM run WHERE run_id IN (SELECT run_id FROM timed_sample
     help="Also predict every run from runs that differ only in the number of samples in flight.",
 )
 @click.option("--speeds", is_flag=True, help="Also print the fitted coefficients, in seconds.")
-def main(runs: tuple[str, ...], database: Path, splits: int, across: bool, speeds: bool) -> None:
+def main(runs: tuple[str, ...], database: Path | None, splits: int, across: bool, speeds: bool) -> None:
     """Fit the latency model to each run (default: all runs) and measure how well it predicts the median latency."""
+    from warehouse.comparison.outcomes import resolve
+    from warehouse.database import reader, rows
+    from warehouse.latency_fit import fit, timed_samples, validate
+    from warehouse.latency_transfer import transfers
+
     console = Console(highlight=False)
-    with reader(database) as connection:
-        run_ids = runs or tuple(str(row["run_id"]) for row in rows(connection, _RUNS))
+    with reader(database or default_database(runs[0] if runs else None)) as connection:
+        run_ids = [resolve(connection, run) for run in runs] or tuple(
+            str(row["run_id"]) for row in rows(connection, _RUNS)
+        )
         samples_by_run = {run_id: timed_samples(connection, run_id) for run_id in run_ids}
         found = transfers(connection, samples_by_run) if across else []
     table = Table(box=box.SIMPLE_HEAD)
@@ -76,6 +85,8 @@ def _print_transfers(console: Console, found: Sequence[Transfer]) -> None:
         line = "Across concurrencies: no two of these runs differ only in the number of samples in flight."
         console.print(line, soft_wrap=True)
         return
+    from warehouse.latency_transfer import transfer_table
+
     print_table(transfer_table(found), sys.stdout)
     console.print(
         "Relative errors of the median latency predicted from other runs. Error: with the requests in flight that the "

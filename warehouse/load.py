@@ -1,217 +1,66 @@
 """Load run folders into the warehouse: `python -m warehouse.load RUNS_DIR`.
 
-Loading is idempotent. A run whose files still have the fingerprints of the last load is left alone; any other run is
-replaced as a whole in one transaction, so a loader that is killed leaves the old state. A sample with several records
-counts once (jobs.run.records). Runs that are still running may be loaded any number of times.
+A command front: loading is in `warehouse.loading`, and its functions are attributes of this module as well.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.plural import counted
-from jobs.nights import archive
-from jobs.run.folder import RunFolder, run_folders
-from warehouse.database import (
-    WAIT_SECONDS,
-    Connection,
-    WarehouseError,
-    WarehouseMissing,
-    WarehouseOutdated,
-    former_runs,
-    reader,
-    rebuilder,
-    writer,
-)
-from warehouse.display import printable
-from warehouse.estimates.store import bring_up_to_date
-from warehouse.loading.load_report import (
-    LoadReport,
-    describe,
-    describe_copies,
-    describe_journals,
-    describe_skipped,
-    report_on,
-)
-from warehouse.loading.replacement import RunForbidden, RunUnreadable, check_folder, load_into
-from warehouse.loading.run_files import LoadedFile
-from warehouse.loading.staging import UNREADABLE, Staged, fingerprints
 from warehouse.options import WarehouseCommand, database_beside, database_option, wait_option
-from warehouse.schema import SCHEMA_VERSION
 
-_PUBLISH_SECONDS = 60.0
-"""Readers see a loaded run after at most this time and the time of one more run."""
-__all__ = ["RunUnreadable", "describe", "load_into", "load_run", "load_runs", "main", "plan_migration", "rebuild"]
-_logger = logging.getLogger(__name__)
-Outcome = LoadReport | WarehouseError
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
+    from warehouse.loading.runs import (
+        Outcome,
+        RunUnreadable,
+        describe,
+        files_of,
+        is_up_to_date,
+        load_into,
+        load_run,
+        load_runs,
+        plan_migration,
+        rebuild,
+    )
+
+__all__ = [
+    "Outcome",
+    "RunUnreadable",
+    "describe",
+    "files_of",
+    "is_up_to_date",
+    "load_into",
+    "load_run",
+    "load_runs",
+    "main",
+    "plan_migration",
+    "rebuild",
+]
 _COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
 """Exit codes."""
 
 
-def load_run(folder: RunFolder, database: Path, wait_seconds: float = WAIT_SECONDS) -> LoadReport:
-    """Bring the warehouse up to date with one run folder.
+def __getattr__(name: str) -> Any:
+    """Return a function of loading; it is imported with its first use, so that `--help` needs no database."""
+    from warehouse.loading import runs
 
-    Damaged trace and grade files are left out and named in the report. A database of an older schema is rebuilt.
-    Raises RunUnreadable and other WarehouseErrors.
-    """
-    try:
-        outcomes = list(load_runs([folder], database, wait_seconds))
-    except WarehouseOutdated:
-        folders, line = plan_migration([folder], database, wait_seconds)
-        _logger.warning("%s", line)
-        outcomes = list(rebuild(folders, database, wait_seconds))
-    [outcome] = [outcome for run, outcome in outcomes if run.path == folder.path]
-    if isinstance(outcome, WarehouseError):
-        raise outcome
-    return outcome
-
-
-def load_runs(
-    folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
-) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Bring the warehouse up to date with many runs; a run that cannot be loaded does not affect the others.
-
-    Where nothing has changed, nothing is written. Raises WarehouseError where the database itself cannot be used.
-    """
-    waiting: deque[RunFolder] = deque()
-    for folder, report in _unchanged(folders, database, wait_seconds):
-        if report is None:
-            waiting.append(folder)
-        else:
-            yield folder, report
-    while waiting:
-        yield from _load_some(waiting, lambda: writer(database, wait_seconds), _PUBLISH_SECONDS)
-
-
-def rebuild(
-    folders: Iterable[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
-) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Rebuild the database from the given runs alone; it replaces the old one when all of them are loaded."""
-    yield from _load_some(deque(folders), lambda: rebuilder(database, wait_seconds), None)
-
-
-def plan_migration(
-    folders: Collection[RunFolder], database: Path, wait_seconds: float = WAIT_SECONDS
-) -> tuple[list[RunFolder], str]:
-    """Return the runs from which an outdated database is rebuilt, and one line that says so.
-
-    These are the given runs and those that the database holds. Raises WarehouseOutdated where folders of the latter
-    no longer exist. Those that `jobs prune` archived beside them are unpacked again.
-    """
-    by_name = {name: RunFolder(path) for name, path in former_runs(database, wait_seconds).items()}
-    by_name |= {folder.path.name: folder for folder in folders}
-    renamed = {folder.spec_id() for folder in folders} - {folder.path.name for folder in folders}
-    for name in [name for name, folder in by_name.items() if name in renamed and not folder.exists()]:
-        del by_name[name]
-    restored = [name for name, folder in by_name.items() if not folder.exists() and _restore(folder)]
-    missing = sorted(name for name, folder in by_name.items() if not folder.exists())
-    if missing:
-        raise WarehouseOutdated(
-            f"{database} was written by another version of the warehouse, and the folders of {len(missing)} of its "
-            f"runs no longer exist ({', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}): name their new "
-            "folders too, or rebuild without these runs with --rebuild"
-        )
-    line = (
-        f"{database} was written by another version of the warehouse: it is rebuilt with schema {SCHEMA_VERSION} "
-        f"from its {counted(len(by_name), 'run folder')}"
-        + (f", {len(restored)} of them restored from their archives (python -m jobs prune)" if restored else "")
-    )
-    return list(by_name.values()), line
-
-
-def _restore(folder: RunFolder) -> bool:
-    """Unpack the archive of a run that `jobs prune` left beside it; returns whether there was one."""
-    try:
-        archive.restore(folder.path.name, folder.path.parent / "archive", folder.path.parent)
-    except (archive.ArchiveFailed, OSError):
-        return False
-    return True
-
-
-def _unchanged(
-    folders: Iterable[RunFolder], database: Path, wait_seconds: float
-) -> list[tuple[RunFolder, LoadReport | None]]:
-    """Return each run, with its report where the database is up to date with it and with None where it is not."""
-    runs = list(folders)
-    try:
-        with reader(database, wait_seconds):
-            pass
-    except WarehouseMissing:
-        return [(folder, None) for folder in runs]
-    except WarehouseOutdated:  # opening it for writing updates the views; if the tables differ too, it raises again
-        with writer(database, wait_seconds):
-            pass
-    with reader(database, wait_seconds) as connection:
-        return [(folder, _report_if_unchanged(connection, folder)) for folder in runs]
-
-
-def files_of(database: Path, run_id: str, wait_seconds: float = 1.0) -> dict[str, int] | None:
-    """Return the sizes of a run's files when they were loaded, by name; empty where the database lacks the run.
-
-    None where it has forgotten the run's details, the files among them. Raises WarehouseError.
-    """
-    with reader(database, wait_seconds) as connection:
-        if connection.execute("SELECT 1 FROM pruned_run WHERE run_id = ?", [run_id]).fetchall():
-            return None
-        return {file.name: file.size_bytes for file in _loaded_files(connection, run_id)}
-
-
-def is_up_to_date(connection: Connection, folder: RunFolder) -> bool:
-    """True if the database holds a run as its files are."""
-    return _report_if_unchanged(connection, folder) is not None
-
-
-def _report_if_unchanged(connection: Connection, folder: RunFolder) -> LoadReport | None:
-    started = time.perf_counter()
-    try:
-        check_folder(connection, folder)
-        loaded_files = _loaded_files(connection, folder.path.name)
-        if not loaded_files or _hashes(fingerprints(folder)) != _hashes(loaded_files):
-            return None
-    except (RunUnreadable, *UNREADABLE):
-        return None
-    return report_on(connection, folder.path.name, Staged(loaded_files), started, unchanged=True)
-
-
-def _load_some(
-    waiting: deque[RunFolder], open_database: Callable[[], AbstractContextManager[Connection]], seconds: float | None
-) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Load runs from the front of `waiting` for about `seconds`, and yield their outcomes once readers can see them.
-
-    None: load all of them.
-    """
-    started = time.monotonic()
-    outcomes: list[tuple[RunFolder, Outcome]] = []
-    with open_database() as connection:
-        while waiting and (seconds is None or not outcomes or time.monotonic() < started + seconds):
-            folder = waiting.popleft()
-            try:
-                outcomes.append((folder, load_into(connection, folder)))
-            except RunUnreadable as error:
-                outcomes.append((folder, error))
-        bring_up_to_date(connection)
-    yield from outcomes
-
-
-def _hashes(files: Iterable[LoadedFile]) -> dict[str, str]:
-    return {file.name: file.sha256 for file in files}
-
-
-def _loaded_files(connection: Connection, run_id: str) -> list[LoadedFile]:
-    columns = ", ".join(LoadedFile.__dataclass_fields__)
-    sql = f"SELECT {columns} FROM loaded_file WHERE run_id = ?"
-    return [LoadedFile(*row) for row in connection.execute(sql, [run_id]).fetchall()]
+    if name not in runs.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(runs, name)
 
 
 def _print(outcomes: Iterable[tuple[RunFolder, Outcome]]) -> int:
     """Print what was loaded and what was left out; return the exit code."""
+    from warehouse.database import WarehouseError
+    from warehouse.display import printable
+    from warehouse.loading.load_report import describe, describe_copies, describe_journals, describe_skipped
+    from warehouse.loading.replacement import RunForbidden
+
     is_complete, is_all_forbidden = True, True
     for folder, outcome in outcomes:
         is_all_forbidden &= isinstance(outcome, RunForbidden)
@@ -242,9 +91,12 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
 
     Exit code 1: something was left out, with a warning; 2: nothing was loaded.
     """
-    for path in paths:
-        if not path.is_dir():
-            raise click.UsageError(f"{path}: {'not a folder' if path.exists() else 'no such folder'}")
+    from jobs.run.folder import run_folders
+    from warehouse.database import WarehouseOutdated
+    from warehouse.display import printable
+    from warehouse.loading.runs import load_runs, plan_migration, rebuild
+
+    paths = tuple(path if path.is_dir() else _run_of(path) for path in paths)
     folders = run_folders(paths)
     if not folders:
         raise click.UsageError(f"no run folder in {', '.join(map(str, paths))}")
@@ -256,6 +108,18 @@ def main(paths: tuple[Path, ...], database: Path | None, is_rebuild: bool, wait_
             folders, line = plan_migration(folders, database, wait_seconds)
             click.echo(printable(line), err=True)
     return _print(rebuild(folders, database, wait_seconds))
+
+
+def _run_of(path: Path) -> Path:
+    """Return the run folder that the name of a run, or its beginning, means. Raises click.UsageError."""
+    from jobs.run.named import run_paths
+
+    found = [] if path.exists() else run_paths(str(path))
+    found = [run for run in found if run.name == path.name] or found
+    if len(found) == 1:
+        return found[0]
+    problem = f"the beginning of {len(found)} runs" if found else "not a folder" if path.exists() else "no such folder"
+    raise click.UsageError(f"{path}: {problem}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,8 @@
 """What the warehouse's commands share: options, the default database, the output's format, and one-line errors.
 
-The database of a command without `--database` is `warehouse.duckdb`
-
-- beside the run folder, where the command loads one (`warehouse.load`, `jobs finalize`);
-- beside the first run folder named, or else in the working directory, where the command takes run folders
-  (`warehouse.compare`, `warehouse.report`, `warehouse.trace`, `warehouse.export`, `harness.project`): see
-  `default_database`;
-- in the working directory, where the command takes run ids or no runs at all (`warehouse.query`, `warehouse.latency`,
-  `warehouse.regress`).
+The database of a command without `--database` is the `warehouse.duckdb` beside the runs: beside the run folder that the
+command loads or names first, else in the folder `runs`, else in the working directory; see `default_database`. A run is
+named everywhere by its folder, its run id or a unique beginning of that.
 """
 
 from __future__ import annotations
@@ -21,11 +16,11 @@ from typing import IO, Any, Protocol, TypeVar
 import click
 
 from harness.cli.command import OneLineErrors
-from warehouse.database import WAIT_SECONDS, DatabaseError, WarehouseError
-from warehouse.display import printable
-from warehouse.errors import one_line
+from warehouse.files import WAIT_SECONDS, WarehouseError
 
 DATABASE_NAME = "warehouse.duckdb"
+RUNS_FOLDER = Path("runs")
+"""Folder into which launches write unless --output names another."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Format = TypeVar("Format", bound=str)
 
@@ -52,8 +47,18 @@ def usage_errors() -> Iterator[None]:
         yield
     except BrokenPipeError:  # the reader of our output has what it wanted, as `head` does; click ends the command
         raise
-    except (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError) as error:
+    except _foreseen() as error:
+        from warehouse.display import printable
+        from warehouse.errors import one_line
+
         raise click.UsageError(printable(one_line(error))) from error
+
+
+def _foreseen() -> tuple[type[Exception], ...]:
+    """Return the exceptions that are wrong inputs; DuckDB's need DuckDB, so this is asked once there is one."""
+    from warehouse.database import DatabaseError
+
+    return (WarehouseError, DatabaseError, OSError, UnicodeError, OverflowError)
 
 
 def database_beside(run_folder: Path) -> Path:
@@ -61,21 +66,34 @@ def database_beside(run_folder: Path) -> Path:
     return run_folder.parent / DATABASE_NAME
 
 
-def default_database(run: str | Path) -> Path:
-    """Return the database to read a run from, a run folder's path or a run id.
+def default_database(run: str | Path | None = None) -> Path:
+    """Return the database to read where `--database` names none: the first that exists of those beside the runs.
 
-    This is the one beside the run folder; where there is none, the one in the working directory if that exists.
+    They are the one beside the run folder that `run`, a path, a run id or the beginning of one, means; the one in
+    `runs`; and the one in the working directory. Where none exists it is the first of them. Where no run folder is
+    meant and both of the others exist, a line on standard error says which one is read.
     """
-    beside, here = database_beside(Path(run)), Path(DATABASE_NAME)
-    return here if here.is_file() and not beside.is_file() else beside
+    beside = [] if run is None else _beside(str(run))
+    places = [*beside, RUNS_FOLDER / DATABASE_NAME, Path(DATABASE_NAME)]
+    existing = list(dict.fromkeys(place for place in places if place.is_file()))
+    if len(existing) > 1 and existing[0] not in beside:
+        click.echo(f"Reading {existing[0]}; to read the other one: --database {existing[1]}", err=True)
+    return existing[0] if existing else places[0]
+
+
+def _beside(run: str) -> list[Path]:
+    """Return the database beside the run folder that is meant; of several with the same beginning, beside the first."""
+    if "/" in run or Path(run).is_dir():
+        path = Path(run)
+        return [database_beside(path if path.name not in ("", "..") else path.resolve())]
+    from jobs.run.named import run_paths
+
+    return [database_beside(path) for path in run_paths(run)[:1]]
 
 
 def database_option(text: str = "Database to read.", default: str | None = None) -> Option:
-    """Add `--database`. The default is in the working directory, unless `default` describes another (value: None)."""
-    if default is None:
-        return click.option(
-            "--database", type=click.Path(path_type=Path), default=Path(DATABASE_NAME), show_default=True, help=text
-        )
+    """Add `--database`, None where it is not given; `default` describes another default than that of reading."""
+    default = default or "warehouse.duckdb beside the runs: beside RUN, in runs, or here"
     return click.option("--database", type=click.Path(path_type=Path), help=f"{text}  [default: {default}]")
 
 

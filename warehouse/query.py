@@ -7,27 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
-import pyarrow.parquet as pq
 
-from warehouse.answer import Answer, Format, answer, check_statement, distinct, places_of, write
-from warehouse.column_comments import Column, comment, comments_of_tables
-from warehouse.database import Connection, WarehouseError, arrow
-from warehouse.graders import reader_for_grader
+from warehouse.files import WarehouseError
+from warehouse.formats import QueryFormat
 from warehouse.options import (
     WarehouseCommand,
     choose_format,
     complete_output,
     database_option,
+    default_database,
     format_option,
     grader_option,
     output_option,
     wait_option,
 )
 
-_BY_ENDING: dict[str, Format] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
+if TYPE_CHECKING:
+    from warehouse.answer import Answer
+    from warehouse.database import Connection
+
+_BY_ENDING: dict[str, QueryFormat] = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".txt": "table"}
 _QUERIES = Path(__file__).with_name("queries")
 _LIST = """
 SELECT kind, name, comment FROM (
@@ -60,12 +62,17 @@ def description(query: Path) -> str:
 
 
 def _listing(connection: Connection) -> Answer:
+    from warehouse.answer import Answer
+
     queries = [("query", name, description(path)) for name, path in named_queries().items()]
     return Answer(["kind", "name", "comment"], iter([[*connection.execute(_LIST).fetchall(), *queries]]))
 
 
 def _description(connection: Connection, name: str) -> Answer:
     """Return the columns of a table or view with type and meaning. Raises WarehouseError for any other name."""
+    from warehouse.answer import Answer
+    from warehouse.column_comments import Column, comment, comments_of_tables
+
     columns = [Column(*row) for row in connection.execute(_COLUMNS).fetchall()]
     of_tables = comments_of_tables(columns)
     found = [(c.name, c.type, comment(c, of_tables)) for c in columns if c.table == name]
@@ -85,6 +92,11 @@ def _sql(sql: str | None, name: str | None) -> str:
 
 
 def _write_parquet(connection: Connection, sql: str, columns: Sequence[str], output: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from warehouse.answer import check_statement, distinct, places_of
+    from warehouse.database import arrow
+
     check_statement(connection, sql)
     table = arrow(connection, sql)
     if columns:
@@ -111,7 +123,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     "--wide", "is_wide", is_flag=True, help="Table with every column, full numbers and one line per row, at any width."
 )
 @database_option()
-@format_option(get_args(Format))
+@format_option(get_args(QueryFormat))
 @output_option()
 @grader_option()
 @wait_option()
@@ -122,8 +134,8 @@ def main(
     describe: str | None,
     columns: tuple[str, ...],
     is_wide: bool,
-    database: Path,
-    output_format: Format | None,
+    database: Path | None,
+    output_format: QueryFormat | None,
     output: Path | None,
     grader: str | None,
     wait_seconds: float,
@@ -133,10 +145,13 @@ def main(
     On a terminal, a table is made to fit: numbers are rounded, and columns without room are named below it. In a pipe
     or a file it has every column, tabs between them, and full numbers.
     """
+    from warehouse.answer import answer, write
+    from warehouse.graders import reader_for_grader
+
     if [sql is not None, name is not None, is_list, describe is not None].count(True) != 1:
         raise click.UsageError("expected exactly one of SQL, --name, --list or --describe")
-    chosen: Format = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
-    with reader_for_grader(database, grader, wait_seconds) as connection:
+    chosen: QueryFormat = choose_format(output_format, output, _BY_ENDING, "table", file_only=["parquet"])
+    with reader_for_grader(database or default_database(), grader, wait_seconds) as connection:
         if chosen == "parquet" and output is not None:
             if describe is not None:
                 raise click.UsageError("--describe has no Parquet form: --format is one of table, csv, json")

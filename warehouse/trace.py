@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -16,10 +16,13 @@ from rich.text import Text
 
 from harness.engine import normalized
 from harness.plural import counted
-from warehouse.comparison.outcomes import resolve
-from warehouse.database import Connection, WarehouseError, reader, rows
+from jobs.arguments import RunName
 from warehouse.display import plain
+from warehouse.files import WarehouseError
 from warehouse.options import WarehouseCommand, database_option, default_database, wait_option
+
+if TYPE_CHECKING:
+    from warehouse.database import Connection
 
 Row = dict[str, Any]
 
@@ -39,6 +42,8 @@ class UnknownSample(WarehouseError):
 
 def trace_lines(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> Iterator[Text]:
     """Yield the lines to print for one sample, safe for a terminal. Raises UnknownSample."""
+    from warehouse.database import rows
+
     sample_key: dict[str, object] = {"run_id": run_id, "problem_id": problem_id, "sample_index": sample_index}
     samples: list[Row] = rows(connection, _SAMPLE, sample_key)
     if not samples:
@@ -174,6 +179,8 @@ def _block(text: str, indent: str = "   │ ", style: str = "") -> Text:
 
 
 def _explain_missing(connection: Connection, run_id: str, problem_id: str, sample_index: int) -> str:
+    from warehouse.database import rows
+
     sql = "SELECT problem_id FROM problem WHERE run_id = $run_id ORDER BY problem_index"
     problems = [str(row["problem_id"]) for row in rows(connection, sql, {"run_id": run_id})]
     if problem_id not in problems:
@@ -183,10 +190,10 @@ def _explain_missing(connection: Connection, run_id: str, problem_id: str, sampl
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", type=RunName())
 @click.argument("problem_id")
 @click.argument("sample_index", type=int)
-@database_option(default="beside RUN, else in the working directory")
+@database_option()
 @wait_option()
 def main(run: str, problem_id: str, sample_index: int, database: Path | None, wait_seconds: float) -> None:
     """Print one sample: prompt, steps, candidates, verdicts, calls.
@@ -194,6 +201,9 @@ def main(run: str, problem_id: str, sample_index: int, database: Path | None, wa
     RUN is a run id, a prefix of one, or a run folder. PROBLEM_ID is a problem of the dataset, e.g. demo/0; SAMPLE_INDEX
     counts its samples from 0.
     """
+    from warehouse.comparison.outcomes import resolve
+    from warehouse.database import reader
+
     console = Console(highlight=False)
     with reader(database or default_database(run), wait_seconds) as connection:
         for line in trace_lines(connection, resolve(connection, run), problem_id, sample_index):

@@ -110,7 +110,11 @@ def training_options(task: Task) -> Callable[[_Command], _Command]:
     number, skipped = _PROBLEMS[task]
     scaled = "; of a smaller dataset, the same share"
     decorators: tuple[Callable[[_Command], _Command], ...] = (
-        click.option("--run", type=click.Path(path_type=Path), help="Use the data of this run instead of a new one."),
+        click.option(
+            "--run",
+            type=click.Path(path_type=Path),
+            help="Use the data of this run, a run folder or a run id, instead of new data.",
+        ),
         click.option("--draft", help="Draft model: a known name, a Hugging Face id, or a folder."),
         click.option("--target", help="Target model: a known name, a Hugging Face id, or a folder."),
         click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write."),

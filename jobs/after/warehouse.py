@@ -90,7 +90,7 @@ def load_and_print(run: RunFolder, database: Path, console: Console, wait_second
     `wait_seconds`: how long to wait for a busy warehouse; None: as long as its own commands do. Raises WarehouseFailed.
     """
     from warehouse.database import WAIT_SECONDS
-    from warehouse.load import load_run
+    from warehouse.loading.runs import load_run
     from warehouse.render import render
     from warehouse.summary import summary
 
@@ -105,7 +105,8 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
     """
-    from warehouse import compare
+    from warehouse.comparison.named_runs import compare_runs
+    from warehouse.comparison.written import write
     from warehouse.options import default_database
     from warehouse.report.write import make_report
 
@@ -114,7 +115,7 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                compare.write(compare.compare_runs(folders, database), sys.stdout, "table", is_brief=True)
+                write(compare_runs(folders, database), sys.stdout, "table", is_brief=True)
         finally:
             Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
 
@@ -124,26 +125,26 @@ def judged(database: Path, night: date, since: date | None = None) -> NightVerdi
 
     Raises WarehouseFailed.
     """
-    from warehouse import regress
+    from warehouse.nightly import verdict as nights
 
     with _warehouse_errors():
-        return regress.judged(database, night, since)
+        return nights.judged(database, night, since)
 
 
 def markdown_of(verdict: NightVerdict) -> str:
     """Return a verdict as Markdown."""
-    from warehouse import regress
+    from warehouse.nightly import verdict as nights
 
     out = io.StringIO()
-    regress.write(verdict, out, "markdown")
+    nights.write(verdict, out, "markdown")
     return out.getvalue()
 
 
 def print_verdict(verdict: NightVerdict) -> None:
     """Print a verdict as a table."""
-    from warehouse import regress
+    from warehouse.nightly import verdict as nights
 
-    regress.write(verdict, sys.stdout, "table")
+    nights.write(verdict, sys.stdout, "table")
 
 
 def num_graded(database: Path, names: Sequence[str]) -> dict[str, int]:
@@ -167,7 +168,7 @@ def files_loaded(database: Path, name: str) -> dict[str, int] | None:
     Empty where the database lacks the run, None where it cannot be read or has forgotten the run's details.
     """
     from warehouse.database import DatabaseError, WarehouseError, WarehouseMissing
-    from warehouse.load import files_of
+    from warehouse.loading.runs import files_of
 
     try:
         return files_of(database, name)

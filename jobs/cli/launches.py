@@ -10,12 +10,12 @@ from shlex import quote
 
 import click
 
-from harness.cli.command import Date, OneLineErrors
+from harness.cli.command import Date
 from harness.plural import counted
-from jobs.arguments import ACCEPT_CODE_CHANGE
+from jobs.arguments import ACCEPT_CODE_CHANGE, RunCommand
 
 
-@click.command("suite", cls=OneLineErrors, short_help="Launch the runs of a file.")
+@click.command("suite", cls=RunCommand, short_help="Launch the runs of a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 @ACCEPT_CODE_CHANGE
@@ -45,7 +45,7 @@ def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
     click.echo(f"Report, with a viewer of every trace: {page}")
 
 
-@click.command(cls=OneLineErrors, short_help="Launch a suite for a night and judge it.")
+@click.command(cls=RunCommand, short_help="Launch a suite for a night and judge it.")
 @click.option(
     "--suite",
     type=click.Path(path_type=Path),
@@ -78,7 +78,7 @@ def nightly(suite: Path, night: datetime | None, accept: bool) -> None:
     sys.exit(code)
 
 
-@click.command(cls=OneLineErrors, short_help="Archive the runs of old nights.")
+@click.command(cls=RunCommand, short_help="Archive the runs of old nights.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--keep-nights",

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.command import OneLineErrors
-from harness.engines.settings import Kind
 from harness.plural import counted
-from jobs.arguments import RUN, run_folder
+from jobs.arguments import RUN, RunCommand, RunPath, run_folder
+
+if TYPE_CHECKING:
+    from harness.engines.settings import Kind
 
 
-@click.command(cls=OneLineErrors, short_help="Grade, load and print the result.")
+@click.command(cls=RunCommand, short_help="Grade, load and print the result.")
 @RUN
 @click.option(
     "--database",
@@ -30,7 +32,7 @@ def finalize(run: Path, database: Path | None) -> None:
         conclude(str(run_folder(run).path), str(database) if database else None)
 
 
-@click.command(cls=OneLineErrors, short_help="Score steps with a reward model.")
+@click.command(cls=RunCommand, short_help="Score steps with a reward model.")
 @RUN
 @click.option(
     "--model", required=True, help="Process reward model in the form of Math-Shepherd: a Hugging Face id, or a folder."
@@ -62,9 +64,9 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
     click.echo(f"  python -m warehouse.load {quote(str(run))}")
 
 
-@click.command(cls=OneLineErrors, short_help="Check that two runs emitted the same tokens.")
+@click.command(cls=RunCommand, short_help="Check that two runs emitted the same tokens.")
 @RUN
-@click.argument("baseline", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("baseline", metavar="BASELINE", type=RunPath())
 def lossless(run: Path, baseline: Path) -> None:
     """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ."""
     from jobs.after.lossless import compare

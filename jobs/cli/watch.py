@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.command import OneLineErrors
-from jobs.arguments import RUN, check_shard, run_folder
-from jobs.run.folder import RunFolder, is_readable_run
+from jobs.arguments import RUN, RunCommand, RunPath, check_shard, run_folder
+
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
 
 FOLLOW_SECONDS = 30.0
 """Time between two looks of `status --follow`."""
 
 
-@click.command(cls=OneLineErrors, short_help="Print the status of a run.")
-@click.argument(
-    "runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, readable=False, path_type=Path)
-)
+@click.command(cls=RunCommand, short_help="Print the status of a run.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
 def status(runs: tuple[Path, ...], follow: bool) -> None:
     """Print the status of runs: their shards, their pace, what failed and why.
@@ -47,6 +47,8 @@ def status(runs: tuple[Path, ...], follow: bool) -> None:
 
 
 def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
+    from jobs.run.folder import RunFolder, is_readable_run
+
     if len(paths) == 1:
         return [run_folder(paths[0])]
     readable = {path for path in paths if is_readable_run(path)}
@@ -57,7 +59,7 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
     return [RunFolder(path) for path in paths if path in readable]
 
 
-@click.command(cls=OneLineErrors, short_help="Print the end of a worker's log.")
+@click.command(cls=RunCommand, short_help="Print the end of a worker's log.")
 @RUN
 @click.argument("shard", type=int, required=False)
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.command import OneLineErrors
 from harness.plural import counted
-from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, check_shard, run_folder
-from jobs.run.folder import RunFolder
+from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, RunCommand, check_shard, run_folder
+
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
 
 
-@click.command(cls=OneLineErrors, short_help="Run one shard in this process.")
+@click.command(cls=RunCommand, short_help="Run one shard in this process.")
 @RUN
 @click.argument("shard", type=int)
 @ACCEPT_CODE_CHANGE
@@ -36,7 +38,7 @@ def worker(run: Path, shard: int, accept: bool) -> None:
     click.echo(f"{counted(num_ended, 'sample')} ended")
 
 
-@click.command(cls=OneLineErrors, short_help="Cancel a run's Slurm jobs.")
+@click.command(cls=RunCommand, short_help="Cancel a run's Slurm jobs.")
 @RUN
 def cancel(run: Path) -> None:
     """Cancel all Slurm jobs of a run. Nothing recorded is lost, and `resume` continues it.
@@ -61,7 +63,7 @@ def cancel(run: Path) -> None:
     click.echo(f"canceled; to resume:  python -m jobs resume {quote(str(run))}")
 
 
-@click.command(cls=OneLineErrors, short_help="Submit the shards that are left.")
+@click.command(cls=RunCommand, short_help="Submit the shards that are left.")
 @RUN
 @ACCEPT_CODE_CHANGE
 def resume(run: Path, accept: bool) -> None:
@@ -86,7 +88,7 @@ def resume(run: Path, accept: bool) -> None:
     _submit_unfinished(folder, accept=accept)
 
 
-@click.command("retry-failed", cls=OneLineErrors, short_help="Retry samples that ended in an error.")
+@click.command("retry-failed", cls=RunCommand, short_help="Retry samples that ended in an error.")
 @RUN
 @click.option(
     "--at-most", type=click.IntRange(1), default=2, show_default=True, help="Most retries of a sample, over all rounds."

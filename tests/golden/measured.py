@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.golden import digests
-from warehouse.compare import read_runs
 from warehouse.comparison.contrasts import Row, Settings, compare
+from warehouse.comparison.named_runs import read_runs
 from warehouse.database import Connection, rows
 from warehouse.measures import measure
 from warehouse.summary import summaries

@@ -22,8 +22,10 @@ from harness.prompts import prompt_hash
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells
 from tests.warehouse.test_display import Terminal
-from warehouse.compare import compare_runs, main, write
+from warehouse.compare import main
+from warehouse.comparison.named_runs import compare_runs
 from warehouse.comparison.votes import read_votes
+from warehouse.comparison.written import write
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.statistics.bounded import paired_difference, which_is_better

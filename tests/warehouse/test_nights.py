@@ -13,8 +13,8 @@ import pytest
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.judge import CellVerdict, NightVerdict, replay
 from warehouse.nightly.metrics import FALLBACK, METRICS, SPEED_UP, TOKEN_TIME, TRUNCATED
+from warehouse.nightly.verdict import ordered
 from warehouse.nightly.words import as_record, remarks
-from warehouse.regress import ordered
 from warehouse.statistics.moderated import moderated
 from warehouse.statistics.night_factor import NO_FACTOR, night_factor
 from warehouse.statistics.paired import _convolved, stratified, stratified_z

@@ -25,14 +25,17 @@ COMMANDS = (compare, export, latency, load, query, regress, report, trace)
     [
         (["warehouse.duckdb", "runs/warehouse.duckdb"], "runs/a", "runs/warehouse.duckdb"),
         (["warehouse.duckdb", "runs/warehouse.duckdb"], "runs/a/", "runs/warehouse.duckdb"),
-        (["warehouse.duckdb", "runs/warehouse.duckdb"], "a", "warehouse.duckdb"),
+        (["warehouse.duckdb", "runs/warehouse.duckdb"], "a", "runs/warehouse.duckdb"),
         (["warehouse.duckdb"], "runs/a", "warehouse.duckdb"),
-        (["runs/warehouse.duckdb"], "a", "warehouse.duckdb"),
+        (["runs/warehouse.duckdb"], "a", "runs/warehouse.duckdb"),
+        (["runs/warehouse.duckdb"], None, "runs/warehouse.duckdb"),
+        (["warehouse.duckdb"], None, "warehouse.duckdb"),
         ([], "runs/a", "runs/warehouse.duckdb"),
+        ([], None, "runs/warehouse.duckdb"),
     ],
 )
 def test_the_database_is_beside_the_run_folder_or_else_in_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str], run: str, expected: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str], run: str | None, expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()

@@ -19,8 +19,8 @@ import pyarrow as pa
 from jobs.run import trace_files
 from jobs.run.folder import run_folders
 from warehouse.database import WarehouseError, literal, reader, scratch
-from warehouse.load import load_runs, rebuild
 from warehouse.loading import convert
+from warehouse.loading.runs import load_runs, rebuild
 
 REPEATS = 3
 """Number of times each view is fetched; the median counts."""

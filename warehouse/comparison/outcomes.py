@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,11 +264,16 @@ def resolve(connection: Connection, run: str) -> str:
     """Return the run id for a run id, a unique prefix of one, or a run folder's path. Raises WarehouseError."""
     ids = [str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run ORDER BY created_at, run_id")]
     name = run.rstrip("/")
-    name = Path(name).name if "/" in name else name
+    if Path(run).is_dir():  # also `.` and a link
+        name = Path(run).resolve().name
+    elif "/" in name:
+        name = Path(name).name
     matches = [run_id for run_id in ids if run_id == name] or [run_id for run_id in ids if run_id.startswith(name)]
     if len(matches) == 1 and name:
         return matches[0]
     problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run of this warehouse, which has"
     listed = (matches or ids)[:20]
     more = "" if len(listed) == len(matches or ids) else ", …"
-    raise WarehouseError(f"{run!r} {problem}: {', '.join(listed) or 'none'}{more}")
+    is_unloaded = not matches and (Path(run) / "shards.parquet").is_file()
+    remedy = f"; load it with: python -m warehouse.load {quote(run)}" if is_unloaded else ""
+    raise WarehouseError(f"{run!r} {problem}: {', '.join(listed) or 'none'}{more}{remedy}")

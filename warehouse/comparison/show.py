@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Literal
 
 from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
@@ -17,7 +16,6 @@ from warehouse.statistics.bounded import smallest_margin
 from warehouse.statistics.intervals import Interval
 from warehouse.statistics.power import POWER
 
-Format = Literal["table", "json", "csv", "markdown", "latex"]
 Cell = str | float | int | bool | None
 HEADERS = (
     "run",

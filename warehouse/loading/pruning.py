@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobs.run.folder import RunFolder
 from warehouse.database import WAIT_SECONDS, WarehouseError, literal, reader, rebuilder, rows, run_tables
-from warehouse.load import is_up_to_date
+from warehouse.loading.runs import is_up_to_date
 from warehouse.nightly.history import read_nights
 from warehouse.nightly.judge import replay
 

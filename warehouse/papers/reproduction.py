@@ -22,7 +22,7 @@ from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader
 from warehouse.errors import one_line
-from warehouse.load import load_run
+from warehouse.loading.runs import load_run
 from warehouse.measures import measure, runs_like
 from warehouse.pairs import unlike_baseline
 from warehouse.papers import conditions, estimate, published, suite, vocabulary

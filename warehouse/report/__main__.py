@@ -11,8 +11,8 @@ from typing import get_args
 import click
 
 from harness.plural import counted
-from warehouse.comparison.contrasts import Settings
-from warehouse.display import printable
+from jobs.arguments import RunName
+from warehouse.formats import ReportFormat
 from warehouse.options import (
     WarehouseCommand,
     choose_format,
@@ -23,22 +23,20 @@ from warehouse.options import (
     output_option,
     wait_option,
 )
-from warehouse.report.charts.paper import check_installed, write_charts
-from warehouse.report.write import MAX_MEGABYTES, Format, make_report
 
-_BY_ENDING: dict[str, Format] = {".html": "html", ".htm": "html", ".md": "md", ".tex": "latex"}
+_BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "md", ".tex": "latex"}
 
 
 @click.command(cls=WarehouseCommand)
-@click.argument("runs", metavar="RUN…", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN…", nargs=-1, required=True, type=RunName())
 @output_option()
-@format_option(get_args(Format), "by FILE's ending (.html, .md, .tex), else md")
-@database_option(default="beside the first RUN, else in the working directory")
+@format_option(get_args(ReportFormat), "by FILE's ending (.html, .md, .tex), else md")
+@database_option()
 @click.option("--title", help="The report's title.")
 @click.option(
     "--max-megabytes",
     type=click.FloatRange(min=1),
-    default=MAX_MEGABYTES,
+    default=19.0,
     show_default=True,
     help="Size limit of the page. Traces that do not fit are left out, and the page says how many.",
 )
@@ -49,7 +47,12 @@ _BY_ENDING: dict[str, Format] = {".html": "html", ".htm": "html", ".md": "md", "
     type=click.Path(path_type=Path, file_okay=False),
     help="Write every figure as SVG and PDF, one column of a paper wide, to DIR; without -o and --format nothing else.",
 )
-@click.option("--baseline", metavar="RUN", help="Baseline of the differences.  [default: as warehouse.compare chooses]")
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    type=RunName(),
+    help="Baseline of the differences.  [default: as warehouse.compare chooses]",
+)
 @click.option(
     "--margin",
     "margin_points",
@@ -63,7 +66,7 @@ _BY_ENDING: dict[str, Format] = {".html": "html", ".htm": "html", ".md": "md", "
 def main(
     runs: tuple[str, ...],
     output: Path | None,
-    output_format: Format | None,
+    output_format: ReportFormat | None,
     database: Path | None,
     title: str | None,
     max_megabytes: float,
@@ -78,6 +81,11 @@ def main(
     HTML is a single page with charts, tables and a trace viewer, which works offline. Markdown and LaTeX contain the
     tables only.
     """
+    from warehouse.comparison.contrasts import Settings
+    from warehouse.display import printable
+    from warehouse.report.charts.paper import check_installed, write_charts
+    from warehouse.report.write import make_report
+
     if figures_folder is not None:
         check_installed()
     report = make_report(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from warehouse.compare import read_runs
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.metrics import Run
+from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.comparison.show_warnings import pairing_warnings
 from warehouse.database import Connection, WarehouseError

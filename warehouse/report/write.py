@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.outcomes import check_details, resolve
 from warehouse.database import WAIT_SECONDS
+from warehouse.formats import ReportFormat
 from warehouse.graders import reader_for_grader
 from warehouse.report import text
 from warehouse.report.charts.svg import Chart
@@ -18,7 +18,6 @@ from warehouse.report.facts import RunFacts, flips, report_facts
 from warehouse.report.figures import all_figures, all_tables, sections
 from warehouse.report.tables import report_warnings
 
-Format = Literal["html", "md", "latex"]
 MAX_MEGABYTES = 19.0
 """Default size limit of the HTML page."""
 _MEGABYTE = 1_000_000
@@ -43,7 +42,7 @@ class Report:
 def make_report(
     runs: Sequence[str],
     database: Path,
-    output_format: Format = "html",
+    output_format: ReportFormat = "html",
     *,
     title: str | None = None,
     max_megabytes: float = MAX_MEGABYTES,

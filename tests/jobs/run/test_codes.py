@@ -18,8 +18,8 @@ from jobs.watch.status import status
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import Edit, hashes, jobs
 from tests.jobs.runs import finished_ids, plan, planned_ids
-from warehouse.compare import compare_runs
 from warehouse.comparison import show, show_warnings
+from warehouse.comparison.named_runs import compare_runs
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.render import warnings

@@ -1,0 +1,82 @@
+"""Which run folder is meant by what a user typed: a path, a name in `runs` or here, or a unique beginning of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+PLACES = (Path("runs"), Path())
+"""Folders in which a run is looked for by its name alone."""
+_MOST_NAMED = 8
+
+
+class NoSuchRun(ValueError):
+    """No run is meant, or several are; the message is one line."""
+
+
+def run_path(text: str) -> Path:
+    """Return the path of the run folder that a text means.
+
+    A path that exists is taken as it is, whether or not it is a run folder; but a run folder comes before another
+    folder of the same name. Raises NoSuchRun.
+    """
+    path = Path(text)
+    if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
+        return path
+    found = run_paths(text)
+    named = [run for run in found if run.name == path.name] or found
+    if len(named) == 1:
+        return named[0]
+    if os.path.exists(path):  # noqa: PTH110 as above
+        return path
+    if named:
+        raise NoSuchRun(f"{text} is the beginning of {len(named)} runs: {_listed(named)}")
+    folders = _folders(text)
+    places = " and ".join(str(folder) if folder != Path() else "this folder" for folder in folders)
+    known = [run for folder in folders for run in _runs_in(folder, "")]
+    raise NoSuchRun(
+        f"{text} is not a run folder: it does not exist, and no name of a run in {places} begins so; "
+        + (f"the runs: {_listed(known)}" if known else "there is no run")
+    )
+
+
+def run_paths(beginning: str) -> list[Path]:
+    """Return the run folders whose path, or name in one of PLACES, begins so; of equal names the first."""
+    name = "" if beginning.endswith(os.sep) else Path(beginning).name
+    found: dict[str, Path] = {}
+    for folder in _folders(beginning):
+        for run in _runs_in(folder, name):
+            found.setdefault(run.name, run)
+    return list(found.values())
+
+
+def _folders(text: str) -> list[Path]:
+    if os.sep not in text:
+        return [folder for folder in PLACES if folder.is_dir()] or [PLACES[0]]
+    return [Path(text) if text.endswith(os.sep) else Path(text).parent]
+
+
+def _runs_in(folder: Path, beginning: str) -> Iterator[Path]:
+    try:
+        names = sorted(
+            entry.name for entry in os.scandir(folder) if entry.name.startswith(beginning) and entry.is_dir()
+        )
+    except OSError:
+        return
+    yield from (folder / name for name in names if _is_run(folder / name))
+
+
+def _is_run(path: Path) -> bool:
+    """Return whether a folder is a run's; True where this user may not enter it, which its reader explains."""
+    from jobs.run.folder import RunFolder
+
+    try:
+        return RunFolder(path).exists()
+    except PermissionError:
+        return True
+
+
+def _listed(runs: list[Path]) -> str:
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return ", ".join(str(run) for run in runs[:_MOST_NAMED]) + more

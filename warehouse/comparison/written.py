@@ -1,0 +1,144 @@
+"""A comparison as a file or on a terminal: table, CSV, JSON, Markdown or LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from warehouse.comparison import show, show_brief, show_stopwatches, show_warnings
+from warehouse.comparison.contrasts import Comparison
+from warehouse.display import fits, plain, print_item, print_table, printable
+from warehouse.formats import ComparisonFormat
+from warehouse.markup import aligned, markdown
+
+_LEAST_NAME_WIDTH = 8
+"""Characters to which the names of runs are wrapped so that their numbers fit on a terminal."""
+
+
+def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:
+    """Write a comparison; every format but CSV, which has only the rows, starts with the warnings.
+
+    is_brief: a table has only the columns that a person reads first; the other formats are always complete.
+    """
+    warnings = list(show_warnings.warnings(comparison))
+    if shape == "table":
+        _write_table(comparison, warnings, out, is_brief)
+    elif shape == "csv":
+        text = io.StringIO()
+        records = [show.record(row) for row in comparison.rows]
+        writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        out.write(printable(text.getvalue(), keep="\n") if out.isatty() else text.getvalue())
+    elif shape == "json":
+        differing = [{"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences]
+        records = [show.record(row) for row in comparison.rows]
+        baselines = [{"dataset": b.dataset, "run_id": b.run.run_id, "why": b.why} for b in comparison.baselines]
+        document = {"warnings": warnings, "baselines": baselines, "differences": differing, "rows": records}
+        if comparison.settings.stopwatches:
+            document["stopwatches"] = [show_stopwatches.record(ranking) for ranking in comparison.rankings]
+        out.write(json.dumps(document, indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
+    else:
+        _write_document(comparison, warnings, out, shape)
+
+
+def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
+    console = Console(file=out)
+    for line in warnings:
+        console.print(plain(line, style="bold red"), soft_wrap=True)
+    names = show.names(comparison)
+    console.print(plain("Compared:", style="bold"))
+    for run_id, name in names.items():
+        console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
+    for line in show.baseline_lines(comparison):
+        console.print(plain(line), soft_wrap=True)
+    console.print(plain("What differs:", style="bold"))
+    for line in list(show.difference_lines(comparison)) or ["nothing"]:
+        print_item(line, console)
+    if is_brief:
+        has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out)
+        print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out)
+        if not has_speed_interval and any(row.speed and row.speed.ratio for row in comparison.rows):
+            console.print(
+                "Intervals of the speed-ups do not fit this terminal: --all.", soft_wrap=not console.is_terminal
+            )
+    else:
+        print_table(_table(show.HEADERS, [show.cells(row, names[row.run.run_id]) for row in comparison.rows]), out)
+    for line in (show_brief if is_brief else show).legend(comparison):
+        console.print(plain(line), soft_wrap=not console.is_terminal)
+    if comparison.settings.stopwatches:
+        _write_rankings(comparison, names, console, out)
+
+
+def _brief_table(comparison: Comparison, names: Mapping[str, str], *, has_speed_interval: bool) -> Table:
+    """Return the table for a person."""
+    headers = show_brief.headers(comparison)
+    if not has_speed_interval:
+        headers[-1] = "speed-up"
+    rows = show_brief.cells(comparison, names, has_speed_interval=has_speed_interval)
+    return _table(headers, rows, wrapped_name_width=_LEAST_NAME_WIDTH)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped_name_width: int | None = None) -> Table:
+    """Return a table for `print_table`. wrapped_name_width: the least width to which the first column is wrapped."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for i, header in enumerate(headers):
+        table.add_column(plain(header), overflow="fold", min_width=None if i else wrapped_name_width)
+    for row in rows:
+        table.add_row(*map(plain, row))
+    return table
+
+
+def _write_rankings(comparison: Comparison, names: Mapping[str, str], console: Console, out: IO[str]) -> None:
+    console.print()
+    if rows := show_stopwatches.cells(comparison, names):
+        print_table(_table(show_stopwatches.HEADERS, rows), out)
+        console.print(plain("Order of two runs against measured wall time:", style="bold"))
+        for line in show_stopwatches.flip_lines(comparison, names):
+            print_item(line, console)
+    for line in show_stopwatches.legend(comparison, names):
+        console.print(plain(line), soft_wrap=not console.is_terminal)
+
+
+def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: ComparisonFormat) -> None:
+    names = show.names(comparison)
+    table = [show.cells(row, names[row.run.run_id]) for row in comparison.rows]
+    runs = [f"{name}: {run_id}" for run_id, name in names.items()]
+    rankings, ranking_lines = _rankings(comparison, names)
+    if shape == "latex":
+        lines = [
+            *warnings,
+            *runs,
+            *show.baseline_lines(comparison),
+            *show.difference_lines(comparison),
+            *show.legend(comparison),
+            *ranking_lines,
+        ]
+        out.write("".join(f"% {printable(line)}\n" for line in lines))
+        out.write(aligned(show.HEADERS, table, "latex") + "\n")
+        out.write(aligned(show_stopwatches.HEADERS, rankings, "latex") + "\n" if rankings else "")
+        return
+    out.write("".join(f"**{markdown(line)}**\n\n" for line in warnings))
+    out.write("Compared:\n\n" + "".join(f"- {markdown(line)}\n" for line in runs))
+    out.write("".join(f"\n{markdown(line)}\n" for line in show.baseline_lines(comparison)) + "\nWhat differs:\n\n")
+    out.write("".join(f"- {markdown(line)}\n" for line in show.difference_lines(comparison)) or "- nothing\n")
+    out.write("\n" + aligned(show.HEADERS, table, "markdown") + "\n\n")
+    out.write("".join(f"{markdown(line)}\n" for line in show.legend(comparison)))
+    if rankings:
+        out.write("\n" + aligned(show_stopwatches.HEADERS, rankings, "markdown") + "\n\n")
+    out.write("".join(f"{markdown(line)}\n" for line in ranking_lines))
+
+
+def _rankings(comparison: Comparison, names: Mapping[str, str]) -> tuple[list[list[str]], list[str]]:
+    """Return the table of the rankings and the lines under it; both empty if they were not asked for."""
+    if not comparison.settings.stopwatches:
+        return [], []
+    lines = [*show_stopwatches.flip_lines(comparison, names), *show_stopwatches.legend(comparison, names)]
+    return show_stopwatches.cells(comparison, names), lines
