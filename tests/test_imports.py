@@ -58,6 +58,7 @@ DOORS = {
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
     "matplotlib": {"warehouse/report/charts/paper.py"},
+    "httpx": {"harness/engines/served/connection.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }
 

@@ -63,6 +63,10 @@ async def start(source: ModelSource | None, role: Role, settings: EngineSettings
     if settings.kind == "scripted" or source is None:
         return _scripted(role, settings)
     revision = None if Path(source.path).is_dir() else source.revision
+    if settings.kind == "served":
+        from harness.engines.served.engine import ServedEngine
+
+        return await ServedEngine.start(source.path, role, settings, revision)
     if settings.kind == "transformers":
         from harness.engines.transformers import TransformersEngine
 

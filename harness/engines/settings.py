@@ -12,11 +12,12 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.engines.adapter import Adapter
 from harness.engines.placement import Placement
+from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
 from harness.environment import accelerator
 from harness.sizing.memory_model import BATCHED_TOKENS
 
-Kind = Literal["vllm", "transformers", "scripted"]
+Kind = Literal["vllm", "transformers", "scripted", "served"]
 Device = Literal["gpu", "cpu"]
 KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
 
@@ -74,6 +75,8 @@ class EngineSettings:
     """Further arguments of vLLM's engine by name, as JSON; they take precedence over the fields above."""
     load_format: str = "auto"
     """`dummy`: random weights, for measurements."""
+    server: ServedModel | None = None
+    """The server that runs the model, for the kind `served`."""
 
 
 def pair_settings(

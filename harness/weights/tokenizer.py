@@ -83,6 +83,11 @@ class HFTokenizer:
         return self._fingerprint
 
     @property
+    def num_tokens(self) -> int:
+        """One more than the largest token id."""
+        return 1 + max(self._backend.get_vocab(with_added_tokens=True).values(), default=0)
+
+    @property
     def thinks(self) -> bool:
         """True where the chat template has a chain of thought; without a template the vocabulary decides.
 

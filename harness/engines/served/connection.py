@@ -1,0 +1,180 @@
+"""Requests to a server: retried where another try may succeed, bounded in size, and without a key in any message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import orjson
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
+
+from harness.engine import EngineDied, EngineError, RequestRefused, Role
+from harness.engines.served import replies
+from harness.engines.served.address import ServerAddress, key_variable
+
+MOST_ATTEMPTS = 8
+"""With the waits between them, a server may be away for about a minute and a half: a restart behind a proxy."""
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 30.0
+_CONNECT_SECONDS = 10.0
+_MOST_BYTES = 128 << 20
+"""A reply with the log-probabilities of a whole vocabulary of 256,000 tokens has about 30 MiB."""
+_REFUSED = (400, 413, 414, 422)
+_FORBIDDEN = (401, 403)
+_NOT_OFFERED = (404, 405, 501)
+_TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+class NotOffered(EngineError):
+    """The server has no such request; the message is one line."""
+
+
+class _TryAgain(Exception):
+    """An attempt that failed and may succeed later."""
+
+    def __init__(self, reason: str, wait_seconds: float = 0.0, status: int | None = None) -> None:
+        super().__init__(reason)
+        self.wait_seconds, self.status = wait_seconds, status
+
+
+class Connection:
+    """One server, as the engine of a role reaches it. A request is sent again as it was, so a seed gives one text."""
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        role: Role,
+        key: str | None = None,
+        *,
+        attempts: int = MOST_ATTEMPTS,
+        first_wait_seconds: float = _FIRST_WAIT_SECONDS,
+        reply_seconds: float | None = None,
+    ) -> None:
+        """`reply_seconds`: longest time without a byte of a reply; None for no limit."""
+        self.address, self.role = address, role
+        self.num_resent = 0
+        """Number of requests that were sent again after a failure."""
+        self._attempts, self._first_wait_seconds = attempts, first_wait_seconds
+        self._headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if key is not None:
+            self._headers["Authorization"] = f"Bearer {key}"
+        # Without the environment: a proxy or a .netrc would decide what is reached, and with which credentials.
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(reply_seconds, connect=_CONNECT_SECONDS, pool=None),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    @property
+    def name(self) -> str:
+        """The server in words."""
+        return f"the {self.role}'s server at {self.address.shown}"
+
+    async def close(self) -> None:
+        """Close all connections. May be called more than once."""
+        await self._client.aclose()
+
+    async def get(self, path: str) -> Any:
+        """Return the JSON of a GET. Raises EngineDied, NotOffered and BadReply."""
+        return await self._tried("GET", path, None)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Return the JSON of a POST. Raises EngineDied, NotOffered, RequestRefused and BadReply."""
+        return await self._tried("POST", path, orjson.dumps(body))
+
+    async def _tried(self, verb: str, path: str, body: bytes | None) -> Any:
+        try:
+            async for attempt in AsyncRetrying(
+                stop=stop_after_attempt(self._attempts),
+                wait=self._wait,
+                retry=retry_if_exception_type(_TryAgain),
+                reraise=True,
+            ):
+                with attempt:
+                    self.num_resent += attempt.retry_state.attempt_number > 1
+                    return await self._once(verb, path, body)
+        except _TryAgain as failure:
+            if failure.status == 500 and await self._is_well():  # the server is, so it is this request that fails there
+                raise RequestRefused(f"{self.name} failed on the request: {failure}") from None
+            raise EngineDied(f"{self.name} does not answer: {failure}") from None
+        raise AssertionError("tenacity returns or raises")
+
+    def _wait(self, state: RetryCallState) -> float:
+        first = self._first_wait_seconds
+        usual = (wait_exponential(first, _LONGEST_WAIT_SECONDS) + wait_random(0, first))(state)
+        failure = state.outcome.exception() if state.outcome else None
+        asked = failure.wait_seconds if isinstance(failure, _TryAgain) else 0.0
+        return min(max(usual, asked), _LONGEST_WAIT_SECONDS)
+
+    async def _is_well(self) -> bool:
+        try:
+            await self._once("GET", "/v1/models", None)
+        except (_TryAgain, EngineError):
+            return False
+        return True
+
+    async def _once(self, verb: str, path: str, body: bytes | None) -> Any:
+        url = self.address.root + path
+        try:
+            async with self._client.stream(verb, url, content=body, headers=self._headers) as response:
+                content = await self._content(response, path)
+        except httpx.TransportError as error:  # no connection, a reset, a timeout: the message names no header
+            raise _TryAgain(f"{type(error).__name__} {replies.shown(error)}".strip()) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise EngineDied(f"{self.name} cannot be asked: {replies.shown(error)}") from None
+        self._check_status(response, content, path)
+        try:
+            return orjson.loads(content)
+        except ValueError:
+            raise replies.BadReply(f"{self.name} answered {path} with something that is not JSON") from None
+
+    async def _content(self, response: httpx.Response, path: str) -> bytes:
+        if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
+            raise replies.BadReply(f"{self.name} answered {path} compressed, which was not asked for")
+        chunks, size = [], 0
+        async for chunk in response.aiter_raw():
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                raise replies.BadReply(f"{self.name} answered {path} with more than {_MOST_BYTES >> 20} MiB")
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _check_status(self, response: httpx.Response, content: bytes, path: str) -> None:
+        status = response.status_code
+        if status == 200:
+            return
+        said = f"status {status} {_message(content)}".strip()
+        if status in _TRY_AGAIN:
+            raise _TryAgain(said, _seconds(response.headers.get("retry-after", "")), status)
+        if status in _REFUSED:
+            raise RequestRefused(f"{self.name} refused the request: {said}")
+        if status in _NOT_OFFERED:
+            raise NotOffered(f"{self.name} has no {path}: {said}")
+        if status in _FORBIDDEN:
+            raise EngineDied(f"{self.name} refuses the key: status {status}; set {key_variable(self.role)}")
+        raise EngineDied(f"{self.name} answered {path} with {said}")
+
+
+def _message(content: bytes) -> str:
+    """Return what a server says of an error, in one short line."""
+    try:
+        parsed = orjson.loads(content[:1_000_000])
+    except ValueError:
+        return replies.shown(content[:1000].decode("utf-8", "replace"))
+    for path in (("error", "message"), ("message",), ("detail",), ("error",)):
+        if (found := replies.field(parsed, *path)) is not None:
+            return replies.shown(found)
+    return replies.shown(parsed)
+
+
+def _seconds(retry_after: str) -> float:
+    return float(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else 0.0

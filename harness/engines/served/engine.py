@@ -1,0 +1,205 @@
+"""A model on a server that somebody else runs, as an Engine of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from harness.engine import (
+    Choice,
+    Completion,
+    EngineDied,
+    Generation,
+    RequestRefused,
+    Role,
+    Sampling,
+    VerdictUnavailable,
+)
+from harness.engines import stall
+from harness.engines.requests import CallClock, gather_or_cancel
+from harness.engines.served import probe
+from harness.engines.served.address import ServerAddress, api_key
+from harness.engines.served.connection import Connection
+from harness.engines.served.interface import Asked
+from harness.engines.served.probe import Found
+from harness.engines.served.replies import BadReply, Written
+from harness.engines.settings import EngineSettings
+from harness.weights.tokenizer import HFTokenizer
+
+PADDED_TOKENS = 4096
+"""Rows that a model may have beyond its tokenizer's ids; an id above them is no token."""
+_VERDICT_ATTEMPTS = 4
+"""vLLM's V1 runner (0.32) gives minus infinity to named tokens in a batch with another client's list of the most
+probable ones; the next batch is another one."""
+
+
+class ServedEngine:
+    """An Engine whose requests go to a server. It shares the server with whoever else uses it."""
+
+    kv_tokens: int | None = None
+    """None: the server admits requests to its cache itself."""
+
+    def __init__(self, role: Role, settings: EngineSettings, connection: Connection, tokenizer: HFTokenizer) -> None:
+        """Nothing is asked yet; see `start`."""
+        self.role, self.settings, self.connection, self.tokenizer = role, settings, connection, tokenizer
+        self.vocabulary = tokenizer.num_tokens + PADDED_TOKENS
+        self.context_tokens = 0
+        self.found: Found | None = None
+        self.reports_cached_tokens: bool | None = None
+        """Whether replies say how many prompt tokens were cached; None before the first one."""
+        self._salt = secrets.token_hex(8)
+        self._in_flight = 0
+
+    @classmethod
+    async def start(
+        cls, tokenizer_path: str, role: Role, settings: EngineSettings, revision: str | None = None
+    ) -> ServedEngine:
+        """Connect to the server and try every kind of request. Raises EngineDied."""
+        if settings.server is None:
+            raise ValueError("an engine of the kind served needs a server")
+        try:
+            address = ServerAddress.parse(f"--{role}", settings.server.address)
+            tokenizer = await asyncio.to_thread(HFTokenizer, tokenizer_path, revision)
+            connection = Connection(address, role, api_key(role), reply_seconds=stall.limit_seconds() or None)
+        except (OSError, ValueError) as error:
+            raise EngineDied(f"the {role} engine did not start: {error}") from error
+        engine = cls(role, settings, connection, tokenizer)
+        try:
+            await engine.connect()
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    async def connect(self) -> None:
+        """Ask the server what it is and what it can give. Raises EngineDied where that is not what the run needs."""
+        server = self.settings.server
+        assert server is not None
+        try:
+            found = await probe.find(self.connection, server.model)
+            if found.kind != server.kind:
+                raise probe.ServerUnfit(f"{self.connection.name} is {found.kind}, and the run began with {server.kind}")
+            await probe.check(self.connection, found, self.tokenizer, self.vocabulary)
+        except (probe.ServerUnfit, BadReply) as error:
+            raise EngineDied(f"the {self.role} engine did not start: {error}") from error
+        limits = [limit for limit in (found.context_tokens, self.settings.max_context) if limit is not None]
+        if not limits:
+            raise EngineDied(f"{self.connection.name} does not say its longest context: set --max-context")
+        self.found, self.context_tokens = found, min(limits)
+
+    @property
+    def restarts(self) -> int:
+        """See Engine.restarts: requests that were sent again have no true latency, and samples with them neither."""
+        return self.connection.num_resent
+
+    @property
+    def report(self) -> dict[str, object]:
+        """What is known of the server, for the record of an attempt."""
+        found = self.found
+        return {
+            "kind": found and found.kind,
+            "model": found and found.model,
+            "version": (found and found.version) or "unknown",
+            "context_tokens": found and found.context_tokens,
+            "separates_caches": found is not None and found.interface.salts_caches,
+        }
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
+        """See Engine.generate."""
+        room = self._room(prompt)
+        limited = replace(sampling, max_tokens=min(room, sampling.max_tokens))
+        async with self._clocked() as clock:
+            all_written = await gather_or_cancel([self._write(prompt, limited, i) for i in range(sampling.n)])
+        completions = tuple(self._completion(written) for written in all_written)
+        cached = min(self._cached(written.cached_tokens, prompt) for written in all_written)
+        return Generation(completions, len(prompt), cached, clock.timing([]))
+
+    async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
+        """See Engine.choose."""
+        if not options or len(set(options)) != len(options):
+            raise RequestRefused(f"options must be distinct tokens: {list(options)}")
+        self._room(prompt)
+        found, asked = self._asked()
+        async with self._clocked() as clock:
+            for attempt in range(1, _VERDICT_ATTEMPTS + 1):
+                try:
+                    _, judged = await probe.judge(self.connection, found.interface, asked, prompt, options)
+                    break
+                except BadReply as error:
+                    if attempt == _VERDICT_ATTEMPTS:
+                        raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
+        logprobs = tuple(judged.logprobs[option] for option in options)
+        return Choice(logprobs, len(prompt), self._cached(judged.cached_tokens, prompt), clock.timing([]))
+
+    async def reset_prefix_cache(self) -> bool:
+        """See Engine.reset_prefix_cache: later requests carry another salt, where the server separates caches by it."""
+        if self._in_flight:
+            return False
+        self._salt = secrets.token_hex(8)
+        return True
+
+    async def close(self) -> None:
+        """End the connections; the server goes on. May be called more than once."""
+        await self.connection.close()
+
+    def _asked(self) -> tuple[Found, Asked]:
+        if self.found is None:
+            raise EngineDied(f"the {self.role} engine was not started")
+        return self.found, Asked(self.found.model, self.vocabulary, self._salt)
+
+    def _room(self, prompt: Sequence[int]) -> int:
+        """Return how many tokens may follow a prompt. Raises RequestRefused."""
+        room = self.context_tokens - len(prompt)
+        if not prompt or room < 1:
+            raise RequestRefused(f"a prompt of {len(prompt)} tokens in a context of {self.context_tokens}")
+        if not all(0 <= i < self.vocabulary for i in prompt):
+            raise RequestRefused(f"a token id outside the vocabulary of {self.vocabulary}")
+        return room
+
+    async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
+        found, asked = self._asked()
+        reads_logprobs = self.settings.mean_logprobs
+        request = found.interface.writing(asked, prompt, sampling, index, sampling.max_tokens, logprobs=reads_logprobs)
+        reply = await self.connection.post(request.path, request.body)
+        try:
+            written = found.interface.written(reply, asked, sampling.max_tokens, sampling.stop)
+            if reads_logprobs:
+                return await self._with_all_logprobs(prompt, written)
+        except BadReply as error:
+            raise EngineDied(f"{self.connection.name}: {error}") from error
+        return written
+
+    async def _with_all_logprobs(self, prompt: Sequence[int], written: Written) -> Written:
+        """Ask for the log-probabilities that the server left out: llama.cpp leaves out those of a stop string."""
+        found, asked = self._asked()
+        logprobs = list(written.logprobs or ())
+        for place in range(len(logprobs), len(written.token_ids)):
+            before, token = [*prompt, *written.token_ids[:place]], written.token_ids[place]
+            _, judged = await probe.judge(self.connection, found.interface, asked, before, [token])
+            logprobs.append(judged.logprobs[token])
+        return replace(written, logprobs=tuple(logprobs))
+
+    def _completion(self, written: Written) -> Completion:
+        ids, number = written.token_ids, len(written.token_ids)
+        mean = sum(written.logprobs) / number if written.logprobs else None
+        kept = ids[:-1] if written.finish == "eos" else ids
+        return Completion(kept, self.tokenizer.decode(kept), written.finish, number, mean)
+
+    def _cached(self, cached: int | None, prompt: Sequence[int]) -> int:
+        """Return the cached tokens of a prompt: 0 where the server does not report them."""
+        self.reports_cached_tokens = cached is not None
+        return min(cached or 0, len(prompt))
+
+    @contextlib.asynccontextmanager
+    async def _clocked(self) -> AsyncIterator[CallClock]:
+        """Time one call and count it among those in flight."""
+        self._in_flight += 1
+        clock = CallClock(self._in_flight)
+        try:
+            yield clock
+        finally:
+            self._in_flight -= 1
+            clock.stop()

@@ -1,0 +1,245 @@
+"""What a server runs and what it can give, found out by asking it, before any sample depends on it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.engine import EngineError, RequestRefused, Sampling, Tokenizer
+from harness.engines.served import replies
+from harness.engines.served.connection import Connection, NotOffered
+from harness.engines.served.interface import Asked, Interface, Request, ServerKind
+from harness.engines.served.llama_server import LlamaServer
+from harness.engines.served.replies import Judged
+from harness.engines.served.sglang_server import SglangServer
+from harness.engines.served.vllm_server import VllmServer
+
+INTERFACES: Mapping[ServerKind, Interface] = {
+    interface.kind: interface for interface in (VllmServer(), SglangServer(), LlamaServer())
+}
+_OWNERS: Mapping[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
+_OWN_PATHS: Mapping[ServerKind, str] = {"sglang": "/get_model_info", "vllm": "/version", "llama.cpp": "/props"}
+"""Paths that only one kind of server has, for servers behind a program that changes the list of models."""
+_MODEL_ID = re.compile(r"[^\x00-\x20\x7f]{1,200}")
+_MOST_MODELS_SHOWN = 10
+_MOST_CONTEXT = 1 << 30
+_TEXTS = (
+    "Hello, world! 1234567890",
+    "Let x = \\frac{3}{4}; then 2x + 1 >= 2.\n\nStep 2: naïve, 你好, 😀.",
+    "  def f(a):\n\treturn [a] * 3",
+)
+_QUESTION = "What is 1 + 1? Answer with one digit: 0 1 2 3 4 ~ ^"
+_TOLERANCE = 0.1
+"""Nats by which a log-probability may differ from one request to the next: batches are computed in other orders."""
+
+
+class ServerUnfit(ValueError):
+    """The server cannot be used as asked; the message is one line that says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a server says of itself."""
+
+    kind: ServerKind
+    model: str
+    """The model's id, as requests name it."""
+    root: str | None
+    """The files that the server says it loaded, where they are not called like the model."""
+    context_tokens: int | None
+    """Longest prompt plus completion; None where it is not reported."""
+    version: str | None
+
+    @property
+    def interface(self) -> Interface:
+        """The requests and replies of this kind of server."""
+        return INTERFACES[self.kind]
+
+
+async def find(connection: Connection, wanted: str | None = None) -> Found:
+    """Ask a server what it is. `wanted`: the model to use, where there are several.
+
+    Raises ServerUnfit where it is none of the known kinds or does not serve the model, EngineDied where it does not
+    answer, and BadReply.
+    """
+    try:
+        listed = await connection.get("/v1/models")
+    except NotOffered as error:
+        raise ServerUnfit(f"{error}; {_known_kinds()}") from None
+    entries = replies.field(listed, "data")
+    cards = [card for card in entries if isinstance(card, dict)] if isinstance(entries, list) else []
+    card = _chosen(connection, cards, wanted)
+    interface = INTERFACES[await _kind(connection, card)]
+    context = interface.context_of(card)
+    if not _is_context(context):
+        context = await _told(connection, interface.context_paths)
+    version, root = await _told(connection, interface.version_paths), card.get("root")
+    is_root = isinstance(root, str) and _MODEL_ID.fullmatch(root) and root != card["id"]
+    return Found(
+        interface.kind,
+        card["id"],
+        root if is_root else None,
+        context if _is_context(context) else None,
+        replies.shown(version)[:50] if isinstance(version, str) else None,
+    )
+
+
+async def check(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+    """Try every kind of request; return what a user should know of the way it is answered, one line each.
+
+    Raises ServerUnfit where the server lacks something that methods need, EngineDied where it does not answer.
+    """
+    asked = Asked(found.model, vocabulary, "harness-probe")
+    notices = await _check_tokenizer(connection, found, tokenizer, vocabulary)
+    prompt = tokenizer.encode_template(tokenizer.open_reply(_QUESTION))
+    try:
+        await _check_writing(connection, found, asked, prompt)
+        ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
+    except (RequestRefused, NotOffered, replies.BadReply) as error:
+        raise ServerUnfit(f"{connection.name} cannot be used: {error}") from None
+    if ways > 1:
+        notices.append(
+            f"{connection.name} has no log-probabilities of named tokens: verdicts list the most probable tokens, more "
+            "of them until every option is there, which costs time"
+        )
+    return notices
+
+
+def fingerprint(model: str, tokenizer: Tokenizer) -> str:
+    """Return what identifies a served model: its name at the server, its tokenizer and its chat template."""
+    opened = [tokenizer.fingerprint, tokenizer.open_reply("?"), tokenizer.ask_again("?")]
+    return f"served:{model}:{hashlib.sha256(repr(opened).encode()).hexdigest()[:16]}"
+
+
+def _chosen(connection: Connection, cards: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
+    named = {card["id"]: card for card in cards if isinstance(card.get("id"), str) and _MODEL_ID.fullmatch(card["id"])}
+    names = ", ".join(list(named)[:_MOST_MODELS_SHOWN]) + (", …" if len(named) > _MOST_MODELS_SHOWN else "")
+    if wanted is not None:
+        if wanted not in named:
+            raise ServerUnfit(f"{connection.name} does not serve {wanted!r}; it serves: {names or 'no model'}")
+        return named[wanted]
+    whole = [card for card in named.values() if not card.get("parent")]  # adapters name the model that they change
+    if len(whole) != 1:
+        raise ServerUnfit(
+            f"{connection.name} serves {len(whole)} models; choose one with --{connection.role}-served-model: "
+            f"{names or 'it names none'}"
+        )
+    return whole[0]
+
+
+async def _kind(connection: Connection, card: Mapping[str, Any]) -> ServerKind:
+    owner = card.get("owned_by")
+    if isinstance(owner, str) and owner in _OWNERS:
+        return _OWNERS[owner]
+    for kind, path in _OWN_PATHS.items():
+        if await _told(connection, [(path, ())]) is not None:
+            return kind
+    raise ServerUnfit(f"{connection.name} is of an unknown kind ({replies.shown(owner)!r}); {_known_kinds()}")
+
+
+def _known_kinds() -> str:
+    return "valid: a server of vLLM, SGLang or llama.cpp, which take token ids and give log-probabilities of them"
+
+
+async def _told(connection: Connection, paths: Sequence[tuple[str, Sequence[str | int]]]) -> Any:
+    """Return the first value that lies at one of these places; None where the server tells it at none."""
+    for path, place in paths:
+        try:
+            value = replies.field(await connection.get(path), *place)
+        except EngineError:  # not offered, or not to this key
+            continue
+        if value is not None:
+            return value
+    return None
+
+
+def _is_context(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_CONTEXT
+
+
+async def _check_tokenizer(connection: Connection, found: Found, tokenizer: Tokenizer, vocabulary: int) -> list[str]:
+    """Compare ids with the server's: its own of a text, or its text of our ids. Raises ServerUnfit."""
+    for text in _TEXTS:
+        ids = tokenizer.encode(text)
+        own = replies.field(await _asked_or_none(connection, found.interface.tokenizing(found.model, text)), "tokens")
+        if own == ids:
+            continue
+        decoded = await _asked_or_none(connection, found.interface.detokenizing(found.model, ids))
+        read = next(
+            (r for key in ("prompt", "content", "text") if (r := replies.field(decoded, key)) is not None), None
+        )
+        if own is None and read is None:
+            return [
+                f"{connection.name} does not tokenize: that its token ids are those of the tokenizer is not checked"
+            ]
+        if read != text:
+            shown = replies.shown(own if own is not None else read)
+            raise ServerUnfit(
+                f"{connection.name} has another tokenizer: {text[:24]!r} is {ids[:8]} here and {shown[:60]} there; "
+                f"name the right one with --{connection.role}-tokenizer"
+            )
+    return []
+
+
+async def _asked_or_none(connection: Connection, request: Request) -> Any:
+    try:
+        return await connection.post(request.path, request.body)
+    except (NotOffered, RequestRefused, replies.BadReply):
+        return None
+
+
+async def _check_writing(connection: Connection, found: Found, asked: Asked, prompt: Sequence[int]) -> None:
+    """Raises an EngineError where the server does not continue token ids with token ids."""
+    request = found.interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), 0, 2, logprobs=True)
+    written = found.interface.written(await connection.post(request.path, request.body), asked, 2, ("\n\n",))
+    if written.token_ids and not written.logprobs:
+        raise replies.BadReply("it gives no log-probabilities of the tokens that it writes")
+
+
+async def _check_verdict(
+    connection: Connection, found: Found, asked: Asked, prompt: Sequence[int], tokens: Sequence[int]
+) -> int:
+    """Return how many requests a verdict took. Raises an EngineError where the server gives none that can be used.
+
+    The log-probability of an option may not depend on what the other options are: it is the model's own.
+    """
+    options = list(dict.fromkeys(tokens))[:12]
+    ways, of_many = await judge(connection, found.interface, asked, prompt, options)
+    unlikely = sorted(options, key=lambda option: of_many.logprobs[option])[:2]
+    _, of_two = await judge(connection, found.interface, asked, prompt, unlikely)
+    for option in unlikely:
+        first, second = of_many.logprobs[option], of_two.logprobs[option]
+        if abs(math.exp(first) - math.exp(second)) > _TOLERANCE or abs(first - second) > max(1.0, -0.1 * first):
+            raise replies.BadReply(
+                "its log-probabilities are those after the choice is restricted; with vLLM, start it without "
+                "--logprobs-mode or with raw_logprobs"
+            )
+    return ways
+
+
+async def judge(
+    connection: Connection, interface: Interface, asked: Asked, prompt: Sequence[int], options: Sequence[int]
+) -> tuple[int, Judged]:
+    """Return the log-probabilities of options, and how many requests that took.
+
+    Raises EngineDied, RequestRefused and BadReply, the last also where no way of asking gives them all.
+    """
+    missing: list[int] = list(options)
+    for number, request in enumerate(interface.judging(asked, prompt, options), 1):
+        try:
+            judged = interface.judged(await connection.post(request.path, request.body), asked)
+        except RequestRefused as refusal:
+            if number == 1:
+                raise
+            raise replies.BadReply(
+                f"it gives no log-probabilities of the tokens {missing[:5]}; start vLLM with "
+                f"--max-logprobs -1: {refusal}"
+            ) from None
+        missing = [option for option in options if option not in judged.logprobs]
+        if not missing:
+            return number, judged
+    raise replies.BadReply(f"it gives no finite log-probabilities of the tokens {missing[:5]}")

@@ -1,0 +1,258 @@
+"""A model on a server gives what the same model gives in process, and what goes wrong there is told in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.engine import EngineDied, EngineError, RequestRefused, Sampling, VerdictUnavailable
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.engines.served import connection, probe
+from harness.engines.served.engine import ServedEngine
+from harness.engines.settings import EngineSettings
+from harness.engines.simulated_model import SimulatedModel
+from harness.weights.tokenizer import HFTokenizer, verdict_options
+from tests.harness.conftest import save_tokenizer
+from tests.harness.engines.served.fake_server import MODEL, FakeServer, judge_each, serving
+
+pytestmark = pytest.mark.asyncio
+KINDS = ("vllm", "sglang", "llama.cpp")
+STEP = Sampling(400, 0.6, 0.95, ("\n\n",), seed=5, n=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("served") / "tokenizer"
+    save_tokenizer(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> HFTokenizer:
+    return HFTokenizer(str(folder))
+
+
+@pytest.fixture(params=KINDS)
+def fake(request: pytest.FixtureRequest, tokenizer: HFTokenizer) -> Iterator[FakeServer]:
+    with serving(request.param, tokenizer) as server:
+        yield server
+
+
+@pytest.fixture
+def vllm(tokenizer: HFTokenizer) -> Iterator[FakeServer]:
+    with serving("vllm", tokenizer) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(fake: FakeServer, *, logprobs: bool = True) -> AsyncIterator[ServedEngine]:
+    settings = EngineSettings(kind="served", mean_logprobs=logprobs, server=fake.served_model)
+    engine = ServedEngine("target", settings, fake.connection(), fake.tokenizer)
+    try:
+        await engine.connect()
+        yield engine
+    finally:
+        await engine.close()
+
+
+def in_process(tokenizer: HFTokenizer) -> ScriptedEngine:
+    return ScriptedEngine(SimulatedModel(skill=0.9).write, judge_each, cast(ByteTokenizer, tokenizer))
+
+
+def prompts(tokenizer: HFTokenizer) -> tuple[list[int], list[int], list[int]]:
+    """The ids of a question to continue, those of a verdict, and its options."""
+    question = tokenizer.open_reply("What is 12 + 30?")
+    asked, options = verdict_options(tokenizer, tokenizer.ask_again("Score it."), [str(i) for i in range(10)])
+    return tokenizer.encode_template(question), tokenizer.encode_template(question) + asked, options
+
+
+async def test_texts_and_verdicts_are_those_of_the_same_model_in_process(fake: FakeServer) -> None:
+    question, verdict, options = prompts(fake.tokenizer)
+    own = in_process(fake.tokenizer)
+    async with connected(fake) as engine:
+        assert engine.context_tokens == 4096
+        for sampling in (STEP, Sampling(2, seed=1), Sampling(400)):
+            expected, got = await own.generate(question, sampling), await engine.generate(question, sampling)
+            assert [c.token_ids for c in got.completions] == [c.token_ids for c in expected.completions]
+            assert [(c.text, c.finish, c.num_tokens) for c in got.completions] == [
+                (c.text, c.finish, c.num_tokens) for c in expected.completions
+            ]
+            assert got.prompt_tokens == expected.prompt_tokens
+        expected_choice, choice = await own.choose(verdict, options), await engine.choose(verdict, options)
+        assert choice.logprobs == pytest.approx(expected_choice.logprobs)
+        assert choice.best == expected_choice.best
+        assert engine.restarts == 0
+
+
+async def test_every_sampling_setting_is_sent_so_that_none_is_the_servers(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        await engine.generate([40, 41], STEP)
+    sent = [body for path, body in vllm.posts if path == "/v1/completions"][-2:]
+    assert sorted(body["seed"] for body in sent) == [5, 6]
+    for body in sent:
+        assert (body["temperature"], body["top_p"], body["top_k"], body["min_p"]) == (0.6, 0.95, 0, 0.0)
+        assert (body["repetition_penalty"], body["presence_penalty"], body["frequency_penalty"]) == (1.0, 0.0, 0.0)
+        assert body["prompt"] == [40, 41]
+        assert not body["add_special_tokens"]
+
+
+async def test_mean_log_probabilities_are_of_all_tokens(fake: FakeServer) -> None:
+    question, _, _ = prompts(fake.tokenizer)
+    async with connected(fake) as engine:
+        completion = (await engine.generate(question, Sampling(400, 0.6, 0.95, ("\n\n",), 5))).completions[0]
+        assert completion.finish == "stop"
+        assert completion.mean_logprob is not None
+        if fake.kind != "llama.cpp":  # there the stop string's tokens are asked for, and are rare in this fake
+            assert completion.mean_logprob == pytest.approx(-0.5)
+    async with connected(fake, logprobs=False) as engine:
+        assert (await engine.generate(question, STEP)).completions[0].mean_logprob is None
+
+
+async def test_cached_tokens_are_counted_where_they_are_reported(fake: FakeServer) -> None:
+    question, _, _ = prompts(fake.tokenizer)
+    async with connected(fake) as engine:
+        await engine.generate(question, Sampling(4))
+        assert (await engine.generate(question, Sampling(4))).cached_tokens >= 16
+        assert engine.reports_cached_tokens
+        fake.edits.append(lambda path, reply: {**reply, "usage": {}, "timings": {}} | _without_cached(reply))
+        assert (await engine.generate(question, Sampling(4))).cached_tokens == 0
+        assert engine.reports_cached_tokens is False
+
+
+def _without_cached(reply: dict[str, Any]) -> dict[str, Any]:
+    meta = {k: v for k, v in reply.get("meta_info", {}).items() if k != "cached_tokens"}
+    return {"meta_info": meta} if "meta_info" in reply else {}
+
+
+async def test_a_reset_separates_the_caches_of_runs(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        await engine.generate([40, 41], Sampling(2))
+        assert await engine.reset_prefix_cache()
+        await engine.generate([40, 41], Sampling(2))
+    salts = [body["cache_salt"] for _, body in vllm.posts if "cache_salt" in body]
+    assert salts[-1] != salts[-2]
+
+
+@pytest.mark.parametrize("failure", ["reset", 429, 500, 502, 503, 504])
+async def test_a_request_that_failed_is_sent_again_as_it_was(fake: FakeServer, failure: int | str) -> None:
+    question, _, _ = prompts(fake.tokenizer)
+    async with connected(fake) as engine:
+        before = await engine.generate(question, Sampling(40, 0.6, seed=3))
+        fake.failures += [failure, failure]
+        again = await engine.generate(question, Sampling(40, 0.6, seed=3))
+        assert again.completions == before.completions
+        assert engine.restarts == 2, "its sample has no true latency"
+    assert fake.posts[-1] == fake.posts[-2] == fake.posts[-3]
+
+
+async def test_a_server_that_stays_away_ends_the_worker_and_no_sample(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        vllm.failures += [503] * 3
+        with pytest.raises(EngineDied, match=r"the target's server at http://127.* does not answer: status 503 out of"):
+            await engine.generate([40], Sampling(2))
+        engine.connection._client.timeout = 0.2
+        vllm.failures += ["slow"] * 3
+        with pytest.raises(EngineDied, match="ReadTimeout"):
+            await engine.generate([40], Sampling(2))
+
+
+async def test_what_a_server_says_is_shown_in_one_line_without_control_characters(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        vllm.failures += [400]
+        with pytest.raises(RequestRefused) as refused:
+            await engine.generate([40], Sampling(2))
+    assert str(refused.value).isprintable()
+
+
+async def test_a_request_that_alone_makes_the_server_fail_is_refused(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        vllm.failures += [500] * 3
+        with pytest.raises(RequestRefused, match="failed on the request"):
+            await engine.generate([40], Sampling(2))
+        assert (await engine.generate([40], Sampling(2))).completions
+
+
+def _with_choice(**changes: Any) -> Any:
+    def edit(path: str, reply: dict[str, Any]) -> dict[str, Any]:
+        return {**reply, "choices": [{**reply["choices"][0], **changes}]} if "choices" in reply else reply
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"token_ids": None},
+        {"token_ids": [-1]},
+        {"token_ids": [10**9]},
+        {"token_ids": ["40"]},
+        {"token_ids": [True]},
+        {"token_ids": [40] * 3},
+        {"logprobs": {"token_logprobs": [float("nan")] * 2}},
+        {"logprobs": {"token_logprobs": ["x"] * 2}},
+        {"logprobs": {"token_logprobs": [3.0] * 2}},
+    ],
+)
+async def test_a_reply_that_cannot_be_true_ends_the_worker(vllm: FakeServer, changes: dict[str, Any]) -> None:
+    async with connected(vllm) as engine:
+        vllm.edits.append(_with_choice(**changes))
+        with pytest.raises(EngineError) as failed:
+            await engine.generate([40], Sampling(2))
+    assert not isinstance(failed.value, RequestRefused), "it would be recorded as a failed sample"
+    assert "\n" not in str(failed.value)
+
+
+async def test_garbage_and_floods_are_refused(vllm: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected(vllm) as engine:
+        vllm.failures += ["garbage"]
+        with pytest.raises(EngineError, match="not JSON"):
+            await engine.generate([40], Sampling(2))
+        monkeypatch.setattr(connection, "_MOST_BYTES", 1 << 20)
+        vllm.failures += ["huge"]
+        with pytest.raises(EngineError, match="more than 1 MiB"):
+            await engine.generate([40], Sampling(2))
+
+
+async def test_a_verdict_without_a_finite_log_probability_is_asked_again_and_then_unavailable(vllm: FakeServer) -> None:
+    _, verdict, options = prompts(vllm.tokenizer)
+    async with connected(vllm) as engine:
+        name = f"token_id:{options[0]}"
+        vllm.edits.append(_with_choice(logprobs={"top_logprobs": [{name: -9999.0}]}))
+        asked = len(vllm.posts)
+        with pytest.raises(VerdictUnavailable, match="no finite log-probabilities"):
+            await engine.choose(verdict, options)
+        assert len(vllm.posts) - asked > 4
+        vllm.edits.clear()
+        assert math.isfinite((await engine.choose(verdict, options)).logprobs[0])
+
+
+async def test_requests_without_an_answer_are_not_sent(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        number = len(vllm.posts)
+        for prompt in ([], [40] * 4096, [-1], [10**7]):
+            with pytest.raises(RequestRefused):
+                await engine.generate(prompt, Sampling(2))
+        with pytest.raises(RequestRefused, match="distinct"):
+            await engine.choose([40], [41, 41])
+        assert len(vllm.posts) == number
+
+
+async def test_the_key_is_sent_and_never_shown(
+    vllm: FakeServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    vllm.key = "secret-key-1"
+    good, bad = vllm.connection("secret-key-1"), vllm.connection("secret-key-2")
+    assert (await probe.find(good)).model == MODEL
+    with pytest.raises(EngineDied, match="refuses the key: status 401; set HARNESS_TARGET_API_KEY") as refused:
+        await probe.find(bad)
+    await asyncio.gather(good.close(), bad.close())
+    assert "secret-key" not in str(refused.value) + repr(refused.value.__context__) + caplog.text
+    assert "secret-key" not in "".join(capfd.readouterr())
