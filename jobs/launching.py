@@ -21,7 +21,7 @@ from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.preparation import PreparedLaunch, prepare, sbatch_options
-from jobs.run import codes, shards
+from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -116,14 +116,17 @@ def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
-    if run.exists() and run.num_shards() == prepared.num_shards:
-        return
+    if run.exists():
+        served.record(run, prepared.plan.servers)
+        if run.num_shards() == prepared.num_shards:
+            return
     recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
     assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
     if run.exists():
         run.assign_again(assigned)
     else:
         run.create(spec, problems, assigned)
+        served.record(run, prepared.plan.servers)
 
 
 def _submit(prepared: PreparedLaunch, console: Console) -> None:

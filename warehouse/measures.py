@@ -41,7 +41,8 @@ SELECT run.*, run_conditions.devices, run_conditions.device_kinds, run_condition
         WHERE candidate_score.run_id = run.run_id) AS scorers,
     (SELECT sum(num_workers) FROM run_throughput WHERE run_id = run.run_id) AS num_workers,
     (SELECT sum(wall_seconds) FROM run_throughput WHERE run_id = run.run_id) AS wall_seconds,
-    (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id AND device <> 'cpu') AS num_gpus
+    (SELECT max(num_devices) FROM attempt WHERE attempt.run_id = run.run_id
+        AND device NOT IN ('cpu', 'unknown server', 'cpu and unknown server')) AS num_gpus
 FROM run JOIN run_conditions USING (run_id)
 WHERE method = $method AND dataset = $dataset AND engine_kind <> 'scripted'
 ORDER BY num_finished DESC, created_at DESC

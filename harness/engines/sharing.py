@@ -103,6 +103,12 @@ class LeasedEngine(EngineWrapper):
         method: str | None = getattr(self._engine, "draft_sample_method", None)
         return method
 
+    @property
+    def server_report(self) -> dict[str, object] | None:
+        """What is known of the server that runs the model; None where the worker started the engine."""
+        report: dict[str, object] | None = getattr(self._engine, "report", None)
+        return report
+
     async def generate(self, prompt: Sequence[int], sampling: Sampling) -> Generation:
         """Engine.generate within the run's context."""
         room = self._room(prompt)

@@ -13,10 +13,34 @@ class ModelFlags(BaseModel):
     """The models of a run and the adapters on them."""
 
     draft: Annotated[
-        str | None, Flag("models", "Draft model: a known name (--list models), a Hugging Face id, or a folder.")
+        str | None,
+        Flag(
+            "models",
+            "Draft model: a known name (--list models), a Hugging Face id, a folder, or the address of a server "
+            "(http://HOST:PORT/v1).",
+        ),
     ] = None
     target: Annotated[
-        str | None, Flag("models", "Target model: a known name (--list models), a Hugging Face id, or a folder.")
+        str | None,
+        Flag("models", "Target model: a known name, a Hugging Face id, a folder, or the address of a server."),
+    ] = None
+    draft_tokenizer: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "Tokenizer of a draft on a server: a known name, a Hugging Face id, or a folder.",
+            default="that of the model as the server calls it",
+        ),
+    ] = None
+    target_tokenizer: Annotated[
+        str | None, Flag("models", "Tokenizer of a target on a server.", default="as for the draft")
+    ] = None
+    draft_served_model: Annotated[
+        str | None,
+        Flag("models", "Model to ask the draft's server for, where it serves several.", default="the only one"),
+    ] = None
+    target_served_model: Annotated[
+        str | None, Flag("models", "Model to ask the target's server for.", default="the only one")
     ] = None
     selection_adapter: Annotated[
         str | None, Flag("models", "scot: folder of the LoRA weights that select a draft (see harness.train).")

@@ -13,6 +13,7 @@
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
+    runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted
 
 Journals and the .jsonl files are appended to. All other files are written under a temporary name and then renamed,
@@ -104,6 +105,11 @@ class RunPaths:
     def codes_path(self) -> Path:
         """The list of codes that may work on the run."""
         return self.path / "codes.jsonl"
+
+    @property
+    def servers_path(self) -> Path:
+        """The list of addresses of the servers that run its models."""
+        return self.path / "servers.jsonl"
 
     def submission_lock(self) -> Lock:
         """Return the lock that is held while shards are chosen and submitted; acquiring it waits.

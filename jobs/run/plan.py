@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from harness import environment, gpus, prompt_file
 from harness.engine import Role
 from harness.engines import adapter, placement, speculators
+from harness.engines.served.address import ServerAddress
 from harness.engines.speculation import (
     check_flags,
     draft_sampling,
@@ -26,7 +27,7 @@ from harness.problems import benchmarks
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
 from harness.weights import models
-from jobs.run import model_settings
+from jobs.run import model_settings, served
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 from jobs.run.wording import check_system_prompt, current_prompt_hash
 
@@ -41,6 +42,8 @@ class RunPlan:
     problems: list[Problem]
     notices: list[str]
     """Warnings for the user, one line each."""
+    servers: Mapping[Role, str] = field(default_factory=dict)
+    """Addresses of the servers that run models of the run."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class _Models:
     draft: ModelSpec | None
     target: ModelSpec | None
     notices: list[str]
+    servers: Mapping[Role, str] = field(default_factory=dict)
 
 
 def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> RunPlan:
@@ -63,11 +67,12 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     roles = build(launch.method, dict(launch.parameters)).roles
     model_settings.check_used(launch, roles)
     is_here = not (is_own_python and cluster == "slurm")
-    engine = _engine(launch, cluster, roles, is_here=is_here)
+    servers = served.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
+    engine = _engine(launch, cluster, roles, servers, is_here=is_here)
     if launch.take_turns and len(roles) < 2:
         raise ValueError(f"--take-turns: {launch.method} uses one engine; speccot, specreason and scot use two")
     selection = _selection(launch, engine, is_here=is_here)
-    resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)))
+    resolved = _models(launch, cluster, (*roles, *proposing_roles(engine.spec_decode, launch.spec_model)), servers)
     speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
@@ -103,13 +108,16 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         speculator=speculator,
         **model_settings.of_models(launch, roles),
     )
-    return RunPlan(spec, problems, notices)
+    return RunPlan(spec, problems, notices, resolved.servers)
 
 
-def _engine(launch: Launch, cluster: Cluster, roles: Collection[Role], *, is_here: bool) -> EngineSpec:
+def _engine(
+    launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Collection[Role], *, is_here: bool
+) -> EngineSpec:
     """Raises ValueError where the engine cannot speculate or be placed as the launch asks."""
-    kind = _engine_kind(launch.engine, is_here=is_here)
+    kind = served.kind_of_engines(_engine_kind(launch.engine, is_here=is_here), servers, roles)
     proposing = proposer(launch.method, launch.spec_decode)
+    served.check_speculation(proposing, servers)
     check_flags(proposing, launch.spec_model, launch.spec_sampling)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
@@ -144,7 +152,7 @@ def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role])
     cards: dict[Role, tuple[int, ...] | None] = {
         role: placement.parse(text) if (text := named[role]) else None for role in roles
     }
-    if cluster != "slurm" and kind != "scripted":
+    if cluster != "slurm" and kind not in ("scripted", "served"):
         number = len(gpus.visible_gpus()) if environment.accelerator() == "gpu" else 0
         placement.check(cards, number, "this machine has")
     for role, numbers in cards.items():
@@ -161,14 +169,18 @@ def _engine_kind(engine: str, *, is_here: bool) -> str:
     return "vllm" if find_spec("vllm") else "transformers"
 
 
-def _models(launch: Launch, cluster: Cluster, roles: Collection[Role]) -> _Models:
+def _models(
+    launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Mapping[Role, ServerAddress]
+) -> _Models:
     if launch.engine == "scripted":
         draft, target = (_SCRIPTED if role in roles else None for role in ("draft", "target"))
         return _Models(draft, target, ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."])
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     chosen = models.by_role(launch.method, roles, launch.draft, launch.target, device)
-    specs = {role: _model(name) for role, name in chosen.names.items()}
-    return _Models(specs.get("draft"), specs.get("target"), [chosen.notice] if chosen.notice else [])
+    asked = {role: served.resolve(launch, role, address, cluster) for role, address in servers.items()}
+    specs = {role: asked[role].spec if role in asked else _model(name) for role, name in chosen.names.items()}
+    notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]
+    return _Models(specs.get("draft"), specs.get("target"), notices, {role: one.address for role, one in asked.items()})
 
 
 def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:

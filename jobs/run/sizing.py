@@ -37,7 +37,11 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
     specs: dict[Role, ModelSpec | None] = {"draft": spec.draft, "target": spec.target}
     proposes = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
     return RunSizing(
-        models={role: _files(model) for role in method.roles if (model := specs[role]) is not None},
+        models={
+            role: _files(model)
+            for role in method.roles
+            if (model := specs[role]) is not None and model.server is None  # a server has its own memory
+        },
         context_tokens=engine.max_context or context,
         sample_tokens=most_tokens(method, prompt_tokens, spec.token_budget),
         concurrency=spec.concurrency,

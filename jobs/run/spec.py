@@ -31,6 +31,7 @@ _LEFT_OUT = (
     "prompts", "speculator", "draft_sampling", "target_sampling", "draft_template", "target_template",
     "draft_thinking_tags", "target_thinking_tags",
 )  # fmt: skip
+_MODELS, _LEFT_OUT_OF_MODEL = ("draft", "target", "speculator"), ("server",)
 _LEFT_OUT_OF_ENGINE = (
     "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel",
     "draft_arguments", "target_arguments",
@@ -52,6 +53,9 @@ class ModelSpec:
     """Content hash of a local folder's configuration and tokenizer, or hub id and revision."""
     training: str | None = derived(None)
     """Hash of the data that it was trained on, where its folder says so (training.json)."""
+    server: str | None = added_later(None)
+    """Kind of the server that runs it: `vllm`, `sglang`, `llama.cpp`, or `unknown` until a job has asked it; None: the
+    worker starts an engine. `path` is then that of its tokenizer. The address is no part of the run."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class EngineSpec:
     __pydantic_config__ = NO_UNKNOWN_FIELDS
 
     kind: str
-    """`vllm`, `transformers` or `scripted`."""
+    """`vllm`, `transformers` or `scripted`, of the engines that the worker starts; `served` where it starts none."""
     dtype: str = "auto"
     max_context: int | None = None
     """Longest prompt plus completion; None: as much as prompt and token budget need, within the model's limit."""
@@ -241,7 +245,12 @@ class RunSpec:
         warehouse, and rebuild it from all runs.
         """
         record = asdict(self)
-        for table, name in [*((record, n) for n in _LEFT_OUT), *((record["engine"], n) for n in _LEFT_OUT_OF_ENGINE)]:
+        models = [record[name] for name in _MODELS if record.get(name) is not None]
+        for table, name in [
+            *((model, n) for model in models for n in _LEFT_OUT_OF_MODEL),
+            *((record, n) for n in _LEFT_OUT),
+            *((record["engine"], n) for n in _LEFT_OUT_OF_ENGINE),
+        ]:
             if table[name] is None:
                 del table[name]
         return json.dumps(record, indent=2, sort_keys=True, default=dict)
@@ -294,7 +303,8 @@ class Attempt:
     git_commit: str | None
     slurm_job_id: str | None = None
     device: str = "cpu"
-    """`cpu`, or the name of the first GPU that the engines hold; `gpu` where its name is unknown."""
+    """`cpu`, or the name of the first GPU that the engines hold; `gpu` where its name is unknown; `unknown server` for
+    what a server holds."""
     num_devices: int = 1
     """Number of GPUs that the engines hold together."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -19,6 +19,9 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
 from jobs.submission import snapshot
 
+UNKNOWN_SERVER = "unknown server"
+"""Stands for the devices of a server. Two of them are never taken for equal (view run_conditions)."""
+
 
 def new_attempt(
     run: RunFolder,
@@ -35,7 +38,8 @@ def new_attempt(
     """
     now = time.time()
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
-    cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in settings.values())
+    own = {role: engine for role, engine in settings.items() if engine.kind != "served"}
+    cards = gpus.held_gpus((engine.visible_devices, engine.tensor_parallel) for engine in own.values())
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
     return Attempt(
         attempt_id=attempt_name(f"{stamp}-{socket.gethostname()}-{os.getpid()}", run.assignment(), shard),
@@ -46,9 +50,9 @@ def new_attempt(
         started_at=now,
         git_commit=environment.git_commit(),
         slurm_job_id=job,
-        device=cards[0].name if cards else environment.accelerator(),
-        num_devices=len(cards) or _num_devices(settings),
-        versions=environment.versions(),
+        device=_device(cards[0].name if cards else environment.accelerator(), own, settings),
+        num_devices=len(cards) or _num_devices(own),
+        versions={**environment.versions(), **_server_versions(engines)},
         hardware=environment.hardware(),
         engines={
             role: {
@@ -60,6 +64,7 @@ def new_attempt(
                 "engine_start_seconds": engine.start.seconds,
                 **_size(settings[role]),
                 **_drafts(engine),
+                **_server(engine),
                 **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
             }
             for role, engine in engines.items()
@@ -69,6 +74,22 @@ def new_attempt(
         code_archive=snapshot.unpacked_archive(),
         other_codes=tuple(other_codes),
     )
+
+
+def _device(own_device: str, own: Mapping[Role, EngineSettings], every: Mapping[Role, EngineSettings]) -> str:
+    """Return the name of the devices that the engines hold; what a server holds it does not say."""
+    return " and ".join([*([own_device] if own else []), *([UNKNOWN_SERVER] if len(own) < len(every) else [])])
+
+
+def _server(engine: LeasedEngine) -> dict[str, object]:
+    """Return what is known of the server behind an engine; empty for an engine that the worker started."""
+    return {} if engine.server_report is None else {"server": engine.server_report}
+
+
+def _server_versions(engines: Mapping[Role, LeasedEngine]) -> dict[str, str]:
+    """Return kind and version of each role's server, for the list of versions."""
+    reports = {role: report for role, engine in engines.items() if (report := engine.server_report) is not None}
+    return {f"{role} server": f"{report['kind']} {report['version']}" for role, report in reports.items()}
 
 
 def _num_devices(settings: Mapping[Role, EngineSettings]) -> int:

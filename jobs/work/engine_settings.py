@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import cast
 from harness import environment
 from harness.engine import Role
 from harness.engines import adapter, arguments
+from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
@@ -23,9 +24,14 @@ from jobs.run.spec import RunSpec
 
 
 def engine_settings(
-    spec: RunSpec, method: Method, problems: Iterable[Problem], kv_bytes: int | None = None
+    spec: RunSpec,
+    method: Method,
+    problems: Iterable[Problem],
+    kv_bytes: int | None = None,
+    servers: Mapping[Role, ServedModel] | None = None,
 ) -> dict[Role, EngineSettings]:
-    """Resolve the settings of a run's engines by role. `kv_bytes`: see `pair_settings`.
+    """Resolve the settings of a run's engines by role. `kv_bytes`: see `pair_settings`. `servers`: the models that run
+    on servers.
 
     On GPUs, widths and memory shares are chosen from the cards that this process may use. Raises DoesNotFit where the
     models do not fit on them, and ValueError where this node does not support the settings, or where an adapter has
@@ -33,10 +39,11 @@ def engine_settings(
     """
     engine = spec.engine
     sizing = sizing_of(spec, method, problems)
-    chosen = chosen_here(engine.kind, sizing)
+    chosen, served = chosen_here(engine.kind, sizing), servers or {}
+    own_roles = tuple(role for role in method.roles if role not in served)
     settings = pair_settings(
         cast(Kind, engine.kind),
-        method.roles,
+        own_roles,
         dtype=engine.dtype,
         max_context=sizing.context_tokens,
         tensor_parallel=chosen.tensor_parallel,
@@ -50,6 +57,7 @@ def engine_settings(
         adapter=_adapter(spec),
         kv_bytes=kv_bytes,
     )
+    settings |= {role: _on_a_server(model, sizing.context_tokens) for role, model in served.items()}
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
         role: replace(own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role))
@@ -62,6 +70,10 @@ def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
     given = spec.engine.arguments[role]
     arguments.check(role, given)
     return tuple((name, json.dumps(value, sort_keys=True)) for name, value in sorted(given.items()))
+
+
+def _on_a_server(model: ServedModel, context_tokens: int) -> EngineSettings:
+    return EngineSettings(kind="served", max_context=context_tokens, server=model)
 
 
 def check_installed(kind: str) -> None:

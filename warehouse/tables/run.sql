@@ -33,11 +33,13 @@ CREATE TABLE run (
     draft_revision VARCHAR,
     draft_fingerprint VARCHAR,
     draft_training VARCHAR,
+    draft_server VARCHAR,
     target_name VARCHAR,
     target_path VARCHAR,
     target_revision VARCHAR,
     target_fingerprint VARCHAR,
     target_training VARCHAR,
+    target_server VARCHAR,
     selection_name VARCHAR,
     selection_path VARCHAR,
     selection_fingerprint VARCHAR,
@@ -48,6 +50,7 @@ CREATE TABLE run (
     speculator_revision VARCHAR,
     speculator_fingerprint VARCHAR,
     speculator_training VARCHAR,
+    speculator_server VARCHAR,
     engine_kind VARCHAR NOT NULL,
     engine_dtype VARCHAR NOT NULL,
     engine_max_context INTEGER,
@@ -104,18 +107,21 @@ COMMENT ON COLUMN run.target_name IS 'The large model; NULL where the method has
 COMMENT ON COLUMN run.target_path IS 'Local folder or hub id of the target model';
 COMMENT ON COLUMN run.target_revision IS 'Revision of the target model at the hub';
 COMMENT ON COLUMN run.target_fingerprint IS 'Content hash, or hub id and revision, of the target model';
+COMMENT ON COLUMN run.draft_server IS 'Kind of the server that runs the draft: vllm, sglang, llama.cpp, or unknown where the launch could not reach it; NULL: the worker starts an engine';
 COMMENT ON COLUMN run.target_training IS 'Hash of the data that the target model was trained on; NULL: not said';
 COMMENT ON COLUMN run.selection_name IS 'LoRA weights that the target chose drafts with (SCoT); NULL: it chose as it is';
 COMMENT ON COLUMN run.selection_path IS 'Local folder of these';
 COMMENT ON COLUMN run.selection_fingerprint IS 'Content hash of these';
 COMMENT ON COLUMN run.selection_rank IS 'Rank of these';
+COMMENT ON COLUMN run.target_server IS 'Kind of the server that runs the target; NULL: the worker starts an engine';
 COMMENT ON COLUMN run.selection_training IS 'Hash of the data that these were trained on; NULL: not said';
 COMMENT ON COLUMN run.speculator_name IS 'Weights that proposed tokens in the target''s engine (--spec-model); NULL: the draft, the target''s own layers, or no weights at all';
 COMMENT ON COLUMN run.speculator_path IS 'Local folder or hub id of these';
 COMMENT ON COLUMN run.speculator_revision IS 'Revision of these at the hub';
 COMMENT ON COLUMN run.speculator_fingerprint IS 'Content hash, or hub id and revision, of these';
 COMMENT ON COLUMN run.speculator_training IS 'Hash of the data that these were trained on; NULL: not said';
-COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted';
+COMMENT ON COLUMN run.speculator_server IS 'Always NULL: the weights that propose tokens are in the target''s engine';
+COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted; served where servers run all models of the run';
 COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
 COMMENT ON COLUMN run.engine_draft_tensor_parallel IS 'Devices that the draft model is split over, as given or as chosen on the node';
@@ -169,7 +175,7 @@ COMMENT ON COLUMN attempt.pid IS 'Process of the worker';
 COMMENT ON COLUMN attempt.started_at IS 'When the worker started (UTC)';
 COMMENT ON COLUMN attempt.git_commit IS 'Commit of the harness, -dirty where files differed; NULL outside of a checkout and its jobs';
 COMMENT ON COLUMN attempt.slurm_job_id IS 'Slurm''s job; NULL outside of Slurm';
-COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU; NULL where the trace file does not say';
+COMMENT ON COLUMN attempt.device IS 'cpu, or the name of the GPU, or unknown server for what a server holds; NULL where the trace file does not say';
 COMMENT ON COLUMN attempt.num_devices IS 'Devices of the worker';
 COMMENT ON COLUMN attempt.versions IS 'Package versions';
 COMMENT ON COLUMN attempt.hardware IS 'The node''s hardware';

@@ -5,7 +5,9 @@ CREATE OR REPLACE VIEW run_conditions AS
 WITH node AS (
     SELECT run_id, count(*) AS num_workers,
         string_agg(DISTINCT num_devices || ' × ' || device, ', ' ORDER BY num_devices || ' × ' || device) AS devices,
-        string_agg(DISTINCT device, ', ' ORDER BY device) AS device_kinds,
+        -- What a server holds is not known, so it equals that of no other run.
+        string_agg(DISTINCT device, ', ' ORDER BY device)
+            || CASE WHEN bool_or(contains(device, 'unknown server')) THEN ' of ' || run_id ELSE '' END AS device_kinds,
         list_sort(list(DISTINCT versions::VARCHAR)) AS versions
     FROM attempt GROUP BY run_id
 ), planned AS (
@@ -19,7 +21,7 @@ SELECT run_id, CASE WHEN run.concurrency = 1 THEN 'latency' ELSE 'throughput' EN
     run.concurrency, node.num_workers, node.devices, node.versions,
     least(run.concurrency, planned.num_samples) AS samples_in_flight, node.device_kinds
 FROM run LEFT JOIN node USING (run_id) LEFT JOIN planned USING (run_id);
-COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement';
+COMMENT ON VIEW run_conditions IS 'What the times of a run depend on: regime, samples in flight, workers, devices, package versions. samples_in_flight: at most, on one worker; fewer than concurrency where no worker was given that many. devices: held by the engines of one worker; device_kinds: without their number, which follows from the engines'' widths and from the draft''s placement; with the run''s id where a server runs a model, because its devices are not known to equal any other''s';
 
 CREATE OR REPLACE VIEW latency AS
 SELECT run_id, run_conditions.regime, count(*) AS num_samples,

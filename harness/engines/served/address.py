@@ -81,10 +81,12 @@ class ServedModel:
     """A model that a server runs, as an engine is told to use it."""
 
     address: str
-    kind: str
-    """`vllm`, `sglang` or `llama.cpp`."""
+    kind: str | None
+    """`vllm`, `sglang` or `llama.cpp`; None where the server was not asked yet."""
     model: str
     """The model's id at the server."""
+    fingerprint: str | None = None
+    """What identifies the model, see `harness.engines.served.probe.fingerprint`; None: it is not checked."""
 
 
 def _split(flag: str, text: str) -> SplitResult:

@@ -80,8 +80,10 @@ class ServedEngine:
         assert server is not None
         try:
             found = await probe.find(self.connection, server.model)
-            if found.kind != server.kind:
+            if server.kind not in (None, found.kind):
                 raise probe.ServerUnfit(f"{self.connection.name} is {found.kind}, and the run began with {server.kind}")
+            if server.fingerprint not in (None, probe.fingerprint(found.model, self.tokenizer)):
+                raise probe.ServerUnfit(f"the tokenizer of {found.model} has changed since the run was planned")
             await probe.check(self.connection, found, self.tokenizer, self.vocabulary)
         except (probe.ServerUnfit, BadReply) as error:
             raise EngineDied(f"the {self.role} engine did not start: {error}") from error

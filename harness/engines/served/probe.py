@@ -115,6 +115,11 @@ def fingerprint(model: str, tokenizer: Tokenizer) -> str:
     return f"served:{model}:{hashlib.sha256(repr(opened).encode()).hexdigest()[:16]}"
 
 
+def model_of(identity: str) -> str:
+    """Return the model's id at its server from its fingerprint."""
+    return identity.removeprefix("served:").rpartition(":")[0]
+
+
 def _chosen(connection: Connection, cards: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping[str, Any]:
     named = {card["id"]: card for card in cards if isinstance(card.get("id"), str) and _MODEL_ID.fullmatch(card["id"])}
     names = ", ".join(list(named)[:_MOST_MODELS_SHOWN]) + (", …" if len(named) > _MOST_MODELS_SHOWN else "")

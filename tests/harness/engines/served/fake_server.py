@@ -55,7 +55,7 @@ class FakeServer:
         return ServedModel(self.url, self.kind, MODEL)
 
     def reply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        replies = {
+        replies: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "/v1/completions": self._completion,
             "/completion": self._llama,
             "/generate": self._sglang,
