@@ -22,6 +22,7 @@ from harness.cli import options
 from harness.cli.command import OneLineErrors
 from harness.engine import Role
 from harness.engines import adapter, placement, speculators
+from harness.engines.served.address import is_address
 from harness.engines.speculation import Proposer, check_flags, proposer, proposing_roles, tokens_at_a_time
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
@@ -75,16 +76,23 @@ def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, *
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
     """Return what is to be checked for a launch. Raises ValueError with one line."""
     from jobs.preparation import sbatch_options
+    from jobs.run import served
     from jobs.submission.submit import ControllerSilent, resolve
 
     try:
         cluster = "slurm" if on_node else resolve(launch.cluster)
     except ControllerSilent:  # what is wrong is among the answers
         cluster = "slurm"
+    roles = _roles(launch)
+    servers = served.addresses(launch, roles)
+    tokenizers = _given({"draft": launch.draft_tokenizer, "target": launch.target_tokenizer})
     return Question(
-        engine=launch.engine,
+        engine="served" if servers and set(roles) <= set(servers) else launch.engine,
         output=str(launch.output.absolute()),
-        models=_models(launch, cluster),
+        models={role: name for role, name in _models(launch, cluster).items() if role not in servers},
+        servers={role: address.root for role, address in servers.items()},
+        tokenizers={role: _absolute_folder(name) for role, name in tokenizers.items()},
+        served_models=_given({"draft": launch.draft_served_model, "target": launch.target_served_model}),
         tensor_parallel=_given({"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}),
         memory=_given({"draft": launch.draft_memory, "target": launch.target_memory}),
         cards=_placement(launch),
@@ -115,6 +123,15 @@ def _given(values: Mapping[Role, _T | None]) -> dict[Role, _T]:
     return {role: value for role, value in values.items() if value is not None}
 
 
+def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
+    """Return the models that a launch needs; without a method, those that it names."""
+    if launch.method is None:
+        named: dict[Role, str | None] = {"draft": launch.draft, "target": launch.target}
+        return tuple(role for role, name in named.items() if name is not None)
+    roles = build(launch.method, dict(launch.parameters)).roles
+    return (*roles, *proposing_roles(_proposer(launch), launch.spec_model))
+
+
 def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     """Return the models by role: the named ones, and the method's default where one is missing."""
     if launch.engine == "scripted":
@@ -123,12 +140,8 @@ def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     if launch.method is None:
         named: dict[Role, str | None] = {"draft": draft, "target": target}
         return {role: name for role, name in named.items() if name is not None}
-    roles = (
-        *build(launch.method, dict(launch.parameters)).roles,
-        *proposing_roles(_proposer(launch), launch.spec_model),
-    )
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    return models.by_role(launch.method, roles, draft, target, device).names
+    return models.by_role(launch.method, _roles(launch), draft, target, device).names
 
 
 def _proposer(launch: PartialLaunch) -> Proposer | None:
@@ -152,6 +165,12 @@ def _adapter(folder: str | None) -> str | None:
     return adapter.read(folder).path if folder else None
 
 
+def _absolute_folder(name: str) -> str:
+    """Return a folder as an absolute path, any other name as it is."""
+    folder = models.folder_named(name)
+    return name if folder is None else str(folder.absolute())
+
+
 def _absolute(name: str, further_names: Container[str] = ()) -> str:
     """A folder as an absolute path, any other name as it is. Raises ValueError for one that is no model's name.
 
@@ -159,6 +178,8 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
     """
     if (folder := models.folder_named(name)) is not None:
         return str(folder.absolute())
+    if is_address(name):
+        return name
     if name.lower() not in {smollm.NAME, *models.PAIR} and name.lower() not in further_names:
         models.resolve(name)
     return name

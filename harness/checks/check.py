@@ -30,7 +30,7 @@ class Question:
     """The run to check for, as plain data, so that a job on a node can be given the same question."""
 
     engine: str
-    """`auto`, `vllm`, `transformers` or `scripted`."""
+    """`auto`, `vllm`, `transformers`, `scripted`, or `served` where servers run all models."""
     output: str
     """Folder of run folders, absolute."""
     models: Mapping[Role, str]
@@ -41,6 +41,13 @@ class Question:
     """Memory shares that were asked for."""
     cards: Mapping[Role, tuple[int, ...] | None] = field(default_factory=dict)
     """Numbers of the GPUs that an engine was given among the worker's; None or no entry: all."""
+    servers: Mapping[Role, str] = field(default_factory=dict)
+    """Addresses of the servers that run models of the run, which are not in `models`."""
+    tokenizers: Mapping[Role, str] = field(default_factory=dict)
+    """Tokenizers of served models by name, hub id or absolute folder; no entry: that of the model as its server calls
+    it."""
+    served_models: Mapping[Role, str] = field(default_factory=dict)
+    """Models to ask servers for; no entry: the only one."""
     selection_adapter: str | None = None
     """Absolute folder of the target's LoRA weights, if any."""
     speculator: str | None = None

@@ -65,6 +65,9 @@ def check_engine(question: Question) -> Iterator[Check]:
     if question.engine == "scripted":
         yield ok("engine", "scripted: no model runs")
         return
+    if question.engine == "served":
+        yield ok("engine", "servers run all models; the workers need no GPU")
+        return
     if not question.packages_are_here:
         yield ok("engine", f"not looked for here: jobs run in the profile's python, {CHECKED_ON_NODE}")
         return

@@ -6,24 +6,15 @@ last record counts, so that the same launch with another address resumes the run
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from harness.engine import EngineDied, Role
-from harness.engines.served import probe
-from harness.engines.served.address import ServedModel, ServerAddress, api_key, is_address
-from harness.engines.served.connection import Connection
-from harness.engines.served.engine import PADDED_TOKENS
-from harness.engines.served.replies import BadReply
-from harness.launch_options import Cluster, Launch
+from harness.engines.served import lookup, probe
+from harness.engines.served.address import ServedModel, ServerAddress, is_address
+from harness.launch_options import Cluster, Launch, PartialLaunch
 from harness.methods.ranges import flag
-from harness.problems import hub
-from harness.weights import models
-from harness.weights.tokenizer import HFTokenizer
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
@@ -31,10 +22,8 @@ from jobs.run.spec import ModelSpec, RunSpec
 UNKNOWN = "unknown"
 """The kind of a server that could not be reached from where the run was launched."""
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_PROBE_ATTEMPTS, _PROBE_SECONDS = 2, 120.0
 _OF_ENGINES = ("tensor_parallel", "memory", "gpus")
 """Flags of an engine that the worker starts, behind the name of the role."""
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,7 @@ class ServedRole:
     """Warnings for the user, one line each."""
 
 
-def addresses(launch: Launch, roles: Collection[Role]) -> dict[Role, ServerAddress]:
+def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, ServerAddress]:
     """Return the servers of a launch by role. Raises ValueError where one is invalid, or a flag does not fit it."""
     named: dict[Role, str | None] = {"draft": launch.draft, "target": launch.target}
     found = {
@@ -63,7 +52,7 @@ def addresses(launch: Launch, roles: Collection[Role]) -> dict[Role, ServerAddre
     return found
 
 
-def _check_flags(launch: Launch, served: Collection[Role], *, everywhere: bool) -> None:
+def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere: bool) -> None:
     if not served:
         return
     if launch.engine == "scripted":
@@ -106,82 +95,22 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     if cluster == "slurm" and address.is_loopback:
         notices.append(f"{flag(role)} {address.shown} is this machine only: the jobs look for a server on their nodes")
     try:
-        found = _run(lambda: _find(address, role, wanted))
+        found = lookup.find(address, role, wanted)
     except EngineDied as error:
         if cluster != "slurm" or wanted is None or "refuses the key" in str(error):
             hint = f"; or name its model with --{role}-served-model" if cluster == "slurm" and wanted is None else ""
             raise ValueError(f"{error}{hint}") from None
         notices.append(f"{error}: nothing is known of it until a job asks it")
         found = None
-    except BadReply as error:
-        raise ValueError(str(error)) from None
     model = found.model if found else str(wanted)
-    reference, tokenizer = _tokenizer(role, model, found.root if found else None, named)
+    own = lookup.own_tokenizer(role, model, found.root if found else None, named)
     if found is not None:
-        notices += _run(lambda: _check(address, role, found, tokenizer))
+        notices += lookup.check(address, role, found, own)
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
-    fingerprint = probe.fingerprint(model, tokenizer)
+    fingerprint = probe.fingerprint(model, own.tokenizer)
     kind = found.kind if found else UNKNOWN
-    spec = ModelSpec(name, reference.path_or_hub_id, reference.revision, fingerprint, server=kind)
+    spec = ModelSpec(name, own.source.path_or_hub_id, own.source.revision, fingerprint, server=kind)
     return ServedRole(spec, address.root, notices)
-
-
-async def _find(address: ServerAddress, role: Role, wanted: str | None) -> probe.Found:
-    connection = _connection(address, role)
-    try:
-        return await probe.find(connection, wanted)
-    finally:
-        await connection.close()
-
-
-async def _check(address: ServerAddress, role: Role, found: probe.Found, tokenizer: HFTokenizer) -> list[str]:
-    connection = _connection(address, role)
-    try:
-        return await probe.check(connection, found, tokenizer, tokenizer.num_tokens + PADDED_TOKENS)
-    except (EngineDied, BadReply) as error:
-        raise ValueError(str(error)) from None
-    finally:
-        await connection.close()
-
-
-def _connection(address: ServerAddress, role: Role) -> Connection:
-    return Connection(
-        *(address, role, api_key(role)),
-        attempts=_PROBE_ATTEMPTS,
-        first_wait_seconds=0.2,
-        reply_seconds=_PROBE_SECONDS,
-    )
-
-
-def _run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Run a coroutine to its end in a thread, because the caller may be in an event loop itself, as in a notebook."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(lambda: asyncio.run(work())).result()
-
-
-def _tokenizer(role: Role, model: str, root: str | None, named: str | None) -> tuple[models.ModelRef, HFTokenizer]:
-    """Return the tokenizer of a served model: the named one, or that of the model that the server calls so.
-
-    Raises ValueError where there is none here.
-    """
-    reasons = []
-    for name in [named] if named is not None else [model, *([root] if root else [])]:
-        try:
-            folder = models.folder_named(name)  # a folder of a tokenizer alone is none of a model
-            path = str(folder.resolve()) if folder else None
-            reference = models.ModelRef(name, path, None, None) if path else models.resolve(name)
-            with hub.quick_failure():
-                return reference, HFTokenizer(reference.path_or_hub_id, reference.revision)
-        except (OSError, ValueError, models.ModelUnavailable) as error:
-            reasons.append(" ".join(str(error).split())[:200])
-    if named is not None:
-        raise ValueError(
-            f"--{role}-tokenizer {named}: no tokenizer of a known model, a hub id or a folder: {reasons[0]}"
-        )
-    raise ValueError(
-        f"the {role}'s server calls its model {model!r}, and no tokenizer of that name is here: "
-        f"--{role}-tokenizer with a known name, a hub id or a folder"
-    )
 
 
 def record(run: RunFolder, servers: Mapping[Role, str]) -> None:

@@ -44,6 +44,7 @@ DECIDES_NOTHING = {
     "jobs.run.own_files": "refuses what is another run's",
     "jobs.run.paths": "where files lie",
     "jobs.run.plan_damage": "messages",
+    "jobs.run.served": "where servers listen; the specification says what they run",
     "jobs.run.shared_jobs": "which jobs a run shares",
     "jobs.run.sizing": "calls harness.sizing",
     "jobs.run.submissions": "what was submitted",
