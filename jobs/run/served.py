@@ -22,7 +22,7 @@ from jobs.run.spec import ModelSpec, RunSpec
 UNKNOWN = "unknown"
 """The kind of a server that could not be reached from where the run was launched."""
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_OF_ENGINES = ("tensor_parallel", "memory", "gpus")
+_OF_ENGINES = ("tensor_parallel", "memory", "gpus", "engine")
 """Flags of an engine that the worker starts, behind the name of the role."""
 
 
@@ -59,7 +59,7 @@ def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere:
         raise ValueError("--engine scripted runs no model, so there is no server to ask: leave one of them out")
     for role in served:
         for name in (f"{role}_{setting}" for setting in _OF_ENGINES):
-            if getattr(launch, name) is not None:
+            if getattr(launch, name) not in (None, ()):
                 raise ValueError(f"{flag(name)}: the {role}'s server was started with its own; leave it out")
     if "target" in served and launch.selection_adapter is not None:
         raise ValueError("--selection-adapter is for a target that the worker starts: name its weights, not a server")

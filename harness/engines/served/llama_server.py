@@ -43,6 +43,10 @@ class LlamaServer:
             "n_predict": max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p,
+            "repeat_penalty": sampling.repetition_penalty,
+            "repeat_last_n": -1,
             "seed": (sampling.seed + index) % _SEEDS,
             "stop": list(sampling.stop),
         }

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -94,7 +95,11 @@ async def test_texts_and_verdicts_are_those_of_the_same_model_in_process(fake: F
 async def test_every_sampling_setting_is_sent_so_that_none_is_the_servers(vllm: FakeServer) -> None:
     async with connected(vllm) as engine:
         await engine.generate([40, 41], STEP)
-    sent = [body for path, body in vllm.posts if path == "/v1/completions"][-2:]
+        other = replace(STEP, top_k=20, min_p=0.1, repetition_penalty=1.2, n=1)
+        sent = [body for path, body in vllm.posts if path == "/v1/completions"][-2:]
+        await engine.generate([40, 41], other)
+    last = vllm.posts[-1][1]
+    assert (last["top_k"], last["min_p"], last["repetition_penalty"]) == (20, 0.1, 1.2)
     assert sorted(body["seed"] for body in sent) == [5, 6]
     for body in sent:
         assert (body["temperature"], body["top_p"], body["top_k"], body["min_p"]) == (0.6, 0.95, 0, 0.0)
