@@ -41,6 +41,8 @@ _LEFT_OUT = (
         "__main__", "code_hash", "doctor", "drivers", "environment", "hardware", "installation", "latency", "launch",
         "launch_flags", "launch_options", "plural", "project", "published_prompts", "reproduce", "rewards", "train",
     )),
+    # What finds and loads a method of a user's own, whose code is hashed beside this one.
+    *(f"harness/methods/{name}.py" for name in ("archives", "own_code", "plugins", "references", "valid")),
     "harness/sizing/__main__.py",
     "harness/sizing/report.py",
     "jobs/work/attempt.py",
@@ -73,7 +75,12 @@ def running_code() -> Code:
 
 def read(root: Path) -> Code:
     """Return the code in a folder: a checkout, an installation, or what a job has unpacked."""
-    return Code({path: _digest(_normalized(path, (root / path).read_bytes())) for path in sorted(_files(root))})
+    return Code({path: digest_of(path, (root / path).read_bytes()) for path in sorted(_files(root))})
+
+
+def digest_of(name: str, content: bytes) -> str:
+    """Return 16 hex digits of what counts in a file, by the ending of its name."""
+    return _digest(_normalized(name, content))
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ import click
 from harness import environment, prompt_file
 from harness.checks.check import Check, Question, Status
 from harness.cli import options
-from harness.cli.command import OneLineErrors
+from harness.cli.method_options import LaunchCommand
 from harness.engine import Role
 from harness.engines import adapter, placement, speculators
 from harness.engines.served.address import is_address
@@ -47,7 +47,7 @@ Examples:
 """
 
 
-@click.command(cls=OneLineErrors, headings=options.GROUPS.values(), epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, headings=options.GROUPS.values(), epilog=_EXAMPLES)
 @click.option("--on-node", is_flag=True, help="Also check a node, in a one-minute job with the given sbatch options.")
 @click.option("--wait", type=click.FloatRange(1), default=600, show_default=True, help="Seconds to wait for the node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

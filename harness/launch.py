@@ -14,11 +14,11 @@ import click
 
 from harness import prompt_file, published_prompts
 from harness.cli import options
-from harness.cli.command import OneLineErrors
+from harness.cli.method_options import LaunchCommand
 from harness.cli.presets import presets
 from harness.engines import speculators
 from harness.launch_options import BadLaunch, Launch
-from harness.methods import METHODS, defaults
+from harness.methods import METHODS, defaults, plugins, references
 from harness.methods.ranges import flag
 from harness.problems import benchmarks
 from harness.prompts import prompt_hash
@@ -37,7 +37,7 @@ Examples:
 """
 
 
-@click.command(cls=OneLineErrors, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(cls=LaunchCommand, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
 @click.option(
     "--dry-run", cls=options.GroupedOption, group="output", is_flag=True, help="Print what would be done, and exit."
 )
@@ -90,10 +90,7 @@ def _launch(launch: Launch, *, dry_run: bool) -> RunFolder:
 
 def _print_list(what: str) -> None:
     if what == "methods":
-        for name, method in METHODS.items():
-            summary = (sys.modules[method.__module__].__doc__ or "").splitlines()[0]
-            parameters = " ".join(flag(parameter) for parameter in defaults(name))
-            click.echo(f"{name:12} {summary}\n{'':12} {parameters}")
+        _print_methods()
     elif what == "datasets":
         for dataset in benchmarks.DATASETS.values():
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
@@ -110,6 +107,28 @@ def _print_list(what: str) -> None:
     else:
         for name, values in presets().items():
             click.echo(f"{name:20} " + ", ".join(f"{key} {value}" for key, value in values.items()))
+
+
+def _print_methods() -> None:
+    for name, method in METHODS.items():
+        summary = _summary_of(method)
+        parameters = " ".join(flag(parameter) for parameter in defaults(name))
+        click.echo(f"{name:12} {summary}\n{'':12} {parameters}")
+    for found in references.offered():
+        if found.plugin is None:
+            click.echo(f"{found.name:12} {found.distribution}: cannot be used: {found.problem}")
+            continue
+        plugins.register(found.plugin)
+        parameters = " ".join(flag(parameter) for parameter in defaults(found.name))
+        click.echo(f"{found.name:12} {_summary_of(found.plugin.type)} ({found.distribution})\n{'':12} {parameters}")
+    click.echo(f"or a class of one's own: {references.FORMS}")
+
+
+def _summary_of(method: type[object]) -> str:
+    """Return the first line of what a method's module, or else its class, says of itself."""
+    own = method.__doc__ or ""
+    text = sys.modules[method.__module__].__doc__ or ("" if own.startswith(f"{method.__name__}(") else own)
+    return next(iter(text.strip().splitlines()), "")
 
 
 def _print_prompts(file: Path | None) -> None:

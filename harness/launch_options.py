@@ -37,9 +37,10 @@ from harness.launch_flags import (
     with_widths_of_named_gpus,
 )
 from harness.methods.ranges import flag
-from harness.methods.values import Parameter, method_parameters, parameter_names, switch_names
+from harness.methods.references import resolve
+from harness.methods.values import Parameter, assignments, method_parameters, parameter_names, switch_names
 
-__all__ = ["SBATCH", "BadLaunch", "Cluster", "Flag", "Launch", "PartialLaunch"]
+__all__ = ["RESERVED", "SBATCH", "BadLaunch", "Cluster", "Flag", "Launch", "PartialLaunch"]
 
 
 class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags, SamplingFlags, ModelFlags, RunFlags):
@@ -62,7 +63,8 @@ class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags,
     @classmethod
     def _parameters_of_the_method(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and values.get("method") is not None:
-            return {**values, "parameters": method_parameters(str(values["method"]), values.get("parameters") or {})}
+            method = resolve(str(values["method"]))
+            return {**values, "method": method, "parameters": method_parameters(method, values.get("parameters") or {})}
         return values
 
     @model_validator(mode="before")
@@ -74,16 +76,17 @@ class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags,
     def from_flags(cls, flags: Mapping[str, Any]) -> Self:
         """Build from flat values by flag name, with dashes or underscores and without the dashes in front.
 
-        Raises BadLaunch.
+        Hyper-parameters stand among them, or by name in the table `parameters`. Raises BadLaunch.
         """
         values = {name.replace("-", "_"): from_toml(value) for name, value in flags.items() if value is not None}
-        for name in [name for name in values if name.removeprefix("no_") in switch_names() and name.startswith("no_")]:
-            values[name.removeprefix("no_")] = not values.pop(name)
+        try:
+            parameters = own_parameters(values)
+        except ValueError as error:
+            raise BadLaunch(str(error)) from error
         for name, value in values.items():
             if isinstance(value, bool) and name in cls.model_fields and _takes_no_switch(cls, name):
                 raise BadLaunch(f"{flag(name)}: expected a value, not true or false")
         sbatch = {word: str(values.pop(word.replace("-", "_"))) for word in SBATCH if word.replace("-", "_") in values}
-        parameters = {name: values.pop(name) for name in parameter_names() if name in values}
         try:
             return cls.model_validate({**values, "sbatch": sbatch, "parameters": parameters})
         except ValidationError as error:
@@ -99,6 +102,36 @@ class Launch(PartialLaunch):
 
     method: Annotated[str, METHOD]
     dataset: Annotated[str, DATASET]
+
+
+RESERVED = frozenset(
+    (
+        *(name for field in Launch.model_fields for name in (field, f"no_{field}")),
+        *(word.replace("-", "_") for word in SBATCH),
+        *("config", "parameter", "dry_run", "list", "listing", "help", "version", "on_node", "wait", "json", "as_json"),
+    )
+)
+"""Names that a hyper-parameter may have, but then without a flag of its own: the launcher has one of this name."""
+
+
+def own_parameters(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the hyper-parameters out of flags, whose names have underscores, and return them by name.
+
+    `parameter` holds words NAME=VALUE, `parameters` is a table. Raises ValueError where one is set twice.
+    """
+    method = resolve(str(values["method"])) if values.get("method") is not None else None
+    table = values.pop("parameters", {})
+    if not isinstance(table, Mapping):
+        raise ValueError("parameters: expected a table of hyper-parameters by name")
+    named = {str(name).replace("-", "_"): value for name, value in table.items()}
+    words = assignments(values.pop("parameter", ()))
+    switches = switch_names(method)
+    for name in [name for name in values if name.startswith("no_") and name.removeprefix("no_") in switches]:
+        values[name.removeprefix("no_")] = not values.pop(name)
+    flat = {n: values.pop(n) for n in parameter_names(method) if n in values and n not in RESERVED}
+    if clashes := (flat.keys() & named.keys()) | (words.keys() & (flat.keys() | named.keys())):
+        raise ValueError(f"--parameter {min(clashes)}: set twice")
+    return {**flat, **named, **words}
 
 
 def _takes_no_switch(launch: type[BaseModel], name: str) -> bool:

@@ -15,7 +15,7 @@ import click
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 
-_SUITE_DECIDES = {"method", "dataset", "preset", "config", "samples", "limit", "problems", "take_turns"}
+_SUITE_DECIDES = {"method", "dataset", "preset", "config", "samples", "limit", "problems", "take_turns", "parameter"}
 """Flags of the launcher that the suite decides, or that not every method takes."""
 _EXAMPLES = """\b
 Examples:

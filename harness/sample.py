@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from harness.chain import Chain, Limits, Stop
-from harness.engine import Engine, RequestRefused, Role
+from harness.engine import Engine, EngineError, RequestRefused, Role
 from harness.methods import Method
+from harness.methods.own_code import failure_in
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.recording import recording_models
@@ -33,7 +34,8 @@ async def run_sample(
     """Fill `trace` until its sample ends, resuming after the steps that it already holds.
 
     `on_start` is called once the trace holds its prompts and before the first call. `on_step` is called after each
-    accepted step, before the next one starts. Raises EngineDied and VerdictUnavailable.
+    accepted step, before the next one starts. Raises EngineDied, VerdictUnavailable, and MethodFailed for a method of a
+    user's own.
     """
     trace.started_at = trace.started_at or time.time()
     async with recording_models(engines, method.roles, trace) as models:
@@ -53,5 +55,11 @@ async def run_sample(
         except RequestRefused as refusal:
             trace.stop_reason = "error"
             trace.error = f"{type(refusal).__name__}: {refusal}"[:_ERROR_CHARS]
+        except (EngineError, OSError):  # of the machine, wherever it was met
+            raise
+        except Exception as error:
+            if (failure := failure_in(method, error)) is not None:
+                raise failure from error
+            raise
         trace.latency_seconds = chain.elapsed_seconds  # without discarded drafts that are still running
     return trace

@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
+from harness.methods import references
 from jobs import launching, launching_several
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
@@ -78,10 +80,21 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT) -> Suite:
     launches = []
     for number, run in enumerate(runs, 1):
         try:
-            launches.append(options.launch_from(content | run))
+            launches.append(options.launch_from(_flags(content, run, path.parent)))
         except BadLaunch as error:
             raise BadSuite(f"{path}: run {number}: {error}") from error
     return Suite(path.stem, Path(output), tuple(launches), nightly, names_output)
+
+
+def _flags(common: dict[str, Any], run: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the flags of a run: its own on top of the common ones, with a method's file beside the suite if it is."""
+    flags = common | run
+    tables = [table for table in (common.get("parameters"), run.get("parameters")) if isinstance(table, dict)]
+    if len(tables) > 1:
+        flags["parameters"] = tables[0] | tables[1]
+    if isinstance(flags.get("method"), str):
+        flags["method"] = references.beside(flags["method"], folder)
+    return flags
 
 
 def begun_earlier(suite: Suite, tag: str | None) -> Suite:

@@ -15,19 +15,20 @@ import click
 from click.core import ParameterSource
 from pydantic.fields import FieldInfo
 
+from harness.cli.method_options import HEADING, chosen_method, literal_choices, method_among, parameter_options
 from harness.cli.presets import presets
 from harness.cli.toml_file import read_toml
-from harness.launch_options import SBATCH, BadLaunch, Flag, Launch
-from harness.methods import METHODS, ParameterField, parameter_fields
+from harness.launch_options import RESERVED, SBATCH, BadLaunch, Flag, Launch
 from harness.methods.ranges import flag
-from harness.methods.values import parameter_names, switch_names
+from harness.methods.references import beside, resolve
+from harness.methods.values import assignments, parameter_names, switch_names
 from harness.problems.benchmarks import DATASETS
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",
     "models": "Models",
     "sampling": "Sampling",
-    "method": "Method (hyper-parameters)",
+    "method": HEADING,
     "engine": "Engine",
     "cluster": "Cluster",
     "output": "Output",
@@ -43,8 +44,11 @@ class GroupedOption(click.Option):
         self.heading = GROUPS[group]
 
 
-def launch_options() -> list[click.Option]:
-    """Return one option for each flag of a launch, in the order of `--help`."""
+def launch_options(method: str | None = None) -> list[click.Option]:
+    """Return one option for each flag of a launch, in the order of `--help`.
+
+    The hyper-parameters are those of all built-in methods, or of one (see `parameter_options`).
+    """
     options = [option for name, field in Launch.model_fields.items() for option in _field_options(name, field)]
     config = GroupedOption(
         ["--config"],
@@ -52,7 +56,14 @@ def launch_options() -> list[click.Option]:
         type=click.Path(exists=True, path_type=Path),
         help="TOML file of flags without their dashes; flags on the command line take precedence.",
     )
-    return [*options, config, *_parameter_options(), *_sbatch_options()]
+    parameter = GroupedOption(
+        ["--parameter"],
+        group="method",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a hyper-parameter of the method, also one that is called like another flag; may be repeated.",
+    )
+    return [*options, config, parameter, *parameter_options(method), *_sbatch_options()]
 
 
 def typed_flags(context: click.Context) -> dict[str, Any]:
@@ -63,7 +74,11 @@ def typed_flags(context: click.Context) -> dict[str, Any]:
 
 def parsed_flags(words: Sequence[str]) -> dict[str, Any]:
     """Return the flags of a launch among the words of a command line, by name. Raises click.UsageError."""
-    command = click.Command("harness.launch", params=list[click.Parameter](launch_options()), add_help_option=False)
+    try:
+        options = launch_options(chosen_method(words))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    command = click.Command("harness.launch", params=list[click.Parameter](options), add_help_option=False)
     return typed_flags(command.make_context("harness.launch", list(words)))
 
 
@@ -75,18 +90,50 @@ def merged_flags(flags: Mapping[str, Any], further_names: Collection[str] = ()) 
     own_flags = _underscored(flags)
     config = own_flags.pop("config", None)
     layers = [(str(config), _read_config(Path(config)))] if config is not None else []
-    preset = next((layer["preset"] for layer in (own_flags, *(v for _, v in layers)) if layer.get("preset")), None)
+    named = [own_flags, *(layer for _, layer in layers)]
+    preset = next((layer["preset"] for layer in named if layer.get("preset")), None)
     if preset is not None:
         if preset not in presets():
             raise BadLaunch(f"--preset {preset}: unknown; valid: {', '.join(presets())}")
         layers.insert(0, (f"preset {preset}", dict(presets()[preset])))
-    valid_names = {option.name for option in launch_options()} - {"config"} | set(further_names)
-    valid_names |= {f"no_{name}" for name in switch_names()}
+    reference = method_among(named)
+    try:
+        method = None if reference is None else resolve(reference)
+        flat_names = set(parameter_names(method)) - RESERVED
+        layers = [(source, _with_parameters_flat(layer, flat_names)) for source, layer in layers]
+        own_flags = _with_parameters_flat(own_flags, flat_names)
+    except ValueError as error:
+        raise BadLaunch(str(error)) from error
+    valid_names = {option.name for option in launch_options(method)} - {"config"} | {"parameters", *further_names}
+    valid_names |= {f"no_{name}" for name in switch_names(method)}
     for source, layer in layers:
         for name in layer:
             if name not in valid_names:
                 raise BadLaunch(f"{source}: unknown key {name!r}; the keys are the flags without the dashes")
-    return {name: value for _, layer in layers for name, value in layer.items()} | own_flags
+    every = [*(layer for _, layer in layers), own_flags]
+    merged = {name: value for layer in every for name, value in layer.items()}
+    parameters = {name: value for layer in every for name, value in layer.get("parameters", {}).items()}
+    return {**merged, **({"parameters": parameters} if parameters else {})}
+
+
+def _with_parameters_flat(layer: Mapping[str, Any], flat_names: Collection[str]) -> dict[str, Any]:
+    """Return flags with the values of `--parameter` and of the table `parameters` among them.
+
+    `flat_names`: those that have flags of their own; the others stay in the table. Raises ValueError where one is set
+    twice.
+    """
+    flat = dict(layer)
+    table = flat.pop("parameters", {})
+    if not isinstance(table, Mapping):
+        raise ValueError("parameters: expected a table of hyper-parameters by name")
+    named: dict[str, Any] = {}
+    for name, value in [*_underscored(table).items(), *assignments(flat.pop("parameter", ())).items()]:
+        if name in named or (name in flat and name in flat_names):
+            raise ValueError(f"--parameter {name}: set twice")
+        named[name] = value
+    others = {name: value for name, value in named.items() if name not in flat_names}
+    flat |= {name: value for name, value in named.items() if name in flat_names}
+    return {**flat, **({"parameters": others} if others else {})}
 
 
 def launch_from(flags: Mapping[str, Any]) -> Launch:
@@ -96,9 +143,13 @@ def launch_from(flags: Mapping[str, Any]) -> Launch:
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
     """Return flags as the words of a command line: a list repeats its flag, true is a bare flag."""
-    negatable = {option.name for option in launch_options() if option.secondary_opts}
-    words: list[str] = []
+    method = resolve(str(flags["method"])) if flags.get("method") else None
+    negatable = {option.name for option in launch_options(method) if option.secondary_opts}
+    table = {name: value for name, value in flags.items() if name == "parameters" and isinstance(value, Mapping)}
+    words = [word for values in table.values() for n, v in values.items() for word in ("--parameter", f"{n}={v}")]
     for name, value in flags.items():
+        if name in table:
+            continue
         for item in value if isinstance(value, list) else [value]:
             if item is True:
                 words.append(flag(name))
@@ -111,9 +162,12 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return _underscored(read_toml(path, f"--config {path}"))
+        flags = _underscored(read_toml(path, f"--config {path}"))
     except ValueError as error:
         raise BadLaunch(str(error)) from error
+    if isinstance(flags.get("method"), str):
+        flags["method"] = beside(flags["method"], path.parent)
+    return flags
 
 
 def _underscored(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,8 +209,8 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _click_type(name: str, value_type: Any, constraints: Iterable[Any]) -> Any:
-    names = {"method": tuple(METHODS), "dataset": tuple(DATASETS), "preset": tuple(presets())}
-    if choices := names.get(name) or _literal_choices(value_type):
+    names = {"dataset": tuple(DATASETS), "preset": tuple(presets())}
+    if choices := names.get(name) or literal_choices(value_type):
         return click.Choice(choices)
     if get_origin(value_type) is tuple:
         return str
@@ -175,53 +229,9 @@ def _click_type(name: str, value_type: Any, constraints: Iterable[Any]) -> Any:
     return value_type
 
 
-def _parameter_options() -> list[click.Option]:
-    """Return one option per hyper-parameter; which method takes it is checked once the method is known."""
-    return [_parameter_option(name) for name in parameter_names()]
-
-
-def _parameter_option(name: str) -> click.Option:
-    declared = {method: p for method in METHODS for p in parameter_fields(method) if p.name == name}
-    hint = next(iter(declared.values())).type
-    settings: dict[str, Any] = {"help": _parameter_help(declared), "default": None, "group": "method"}
-    if hint is bool:
-        return GroupedOption([f"{flag(name)}/--no-{name.replace('_', '-')}", name], **settings)
-    choices = _literal_choices(hint)
-    return GroupedOption([flag(name), name], type=click.Choice(choices) if choices else hint, **settings)
-
-
-def _parameter_help(declared: Mapping[str, ParameterField]) -> str:
-    """Return what a hyper-parameter means, the methods that take it, and its default in each."""
-    users: dict[str, list[str]] = {}
-    for method, parameter in declared.items():
-        users.setdefault(parameter.help, []).append(method)
-    text = " ".join(f"{', '.join(methods)}: {meaning}" for meaning, methods in users.items())
-    defaults = {method: _default_text(parameter) for method, parameter in declared.items()}
-    if len(set(defaults.values())) == 1:
-        return f"{text}  [default: {next(iter(defaults.values()))}]"
-    by_method = ", ".join(f"{method} {default}" for method, default in defaults.items())
-    return f"{text}  [default: {by_method}]"
-
-
-def _default_text(parameter: ParameterField) -> str:
-    """Return a default as it is typed: for a switch, the name of the flag without its dashes."""
-    if not isinstance(parameter.default, bool):
-        return str(parameter.default)
-    return ("" if parameter.default else "no-") + parameter.name.replace("_", "-")
-
-
 def _sbatch_options() -> list[click.Option]:
     """Return the common options of sbatch as flags; any other goes through `--slurm KEY=VALUE`."""
     return [
         GroupedOption([flag(word), word.replace("-", "_")], group="cluster", help=f"Slurm: {text}")
         for word, text in SBATCH.items()
     ]
-
-
-def _literal_choices(hint: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, also of an optional one; empty for any other type."""
-    for option in (hint, *get_args(hint)):
-        values = get_args(option)
-        if values and all(isinstance(value, str) for value in values):
-            return values
-    return ()

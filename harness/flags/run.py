@@ -11,7 +11,12 @@ from harness.cli.presets import presets
 from harness.launch_flags import Flag, existing_path
 from harness.problems.benchmarks import DATASETS
 
-METHOD = Flag("run", "Method: the algorithm over the draft and the target.")
+METHOD = Flag(
+    "run",
+    "Method: the algorithm over the draft and the target, built in or installed (--list methods), or a class of one's "
+    "own as FILE.py:CLASS or PACKAGE.MODULE:CLASS.",
+    metavar="NAME",
+)
 DATASET = Flag("run", "Benchmark (see --list datasets).", metavar="NAME")
 
 

@@ -2,7 +2,8 @@
 
 A method is a frozen dataclass: its fields are the hyper-parameters under the paper's names (and the launcher's
 flags), calling it fills a chain. It does no I/O, no retries, no logging and no batching: hundreds of samples are
-hundreds of coroutines, and the engines batch them. To add a method, add a file and a line in METHODS.
+hundreds of coroutines, and the engines batch them. To add a method to this package, add a file and a line in METHODS;
+a method of a user's own is a file or a package anywhere (`harness.methods.references`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, get_type_hints
 
-from harness.methods.method import Method, ParameterField
+from harness.methods import plugins
+from harness.methods.method import Method, ParameterField, parameter
+from harness.methods.plugins import MethodSource
 from harness.methods.scot import SCoT
 from harness.methods.spec_thinking import SpecThinking
 from harness.methods.speccot import SpecCoT
@@ -36,8 +39,18 @@ def build(name: str, params: dict[str, Any]) -> Method:
 
     Raises KeyError on an unknown method, TypeError on an unknown parameter, ValueError on a value out of range.
     """
-    method: Method = METHODS[name](**params)
+    method: Method = method_type(name)(**params)
     return method
+
+
+def method_type(name: str) -> type[Any]:
+    """Return the class of a built-in method, or of one that this process has loaded. Raises KeyError."""
+    return METHODS[name] if name in METHODS else plugins.type_of(name)
+
+
+def is_known(name: str) -> bool:
+    """Return whether a name is that of a built-in method or of one that this process has loaded."""
+    return name in METHODS or plugins.registered(name) is not None
 
 
 def defaults(name: str) -> dict[str, Any]:
@@ -45,38 +58,51 @@ def defaults(name: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameter_fields(name)}
 
 
-@lru_cache
 def parameter_fields(name: str) -> tuple[ParameterField, ...]:
     """Return a method's hyper-parameters in the order of their declaration: name, type, default and help.
 
     Raises KeyError on an unknown method.
     """
-    annotations = get_type_hints(METHODS[name])
-    return tuple(ParameterField.read(declared, annotations[declared.name]) for declared in fields(METHODS[name]))
+    return _built_in_fields(name) if name in METHODS else fields_of(plugins.type_of(name))
 
 
-def run_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def fields_of(method: type[Any]) -> tuple[ParameterField, ...]:
+    """Return the hyper-parameters of a method's class. Raises KeyError where a field was declared without help."""
+    annotations = get_type_hints(method)
+    return tuple(ParameterField.read(declared, annotations[declared.name]) for declared in fields(method))
+
+
+@lru_cache
+def _built_in_fields(name: str) -> tuple[ParameterField, ...]:
+    return fields_of(METHODS[name])
+
+
+def run_identity(method: str, params: Mapping[str, Any], source: MethodSource | None = None) -> dict[str, Any]:
     """Return the hyper-parameters that tell a run from another, by the metadata of their fields (see `parameter`).
 
-    Left out while they are at their default: parameters that change no text, and those that were added later. A method
-    that this version does not have keeps all, so that the ids of its recorded runs can still be computed.
+    Left out while they are at their default: parameters that change no text, and those that were added later. `source`
+    says which they are for a method that is not built in. A method that this version does not have keeps all, so that
+    the ids of its recorded runs can still be computed.
     """
-    optional = {p.name: p.default for p in _fields_if_registered(method) if p.left_out_at_default or not p.changes_text}
+    if source is not None:
+        return {name: value for name, value in params.items() if name not in source.left_out}
+    optional = {p.name: p.default for p in _fields_if_built_in(method) if p.left_out_at_default or not p.changes_text}
     return {name: value for name, value in params.items() if name not in optional or value != optional[name]}
 
 
-def sample_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def sample_identity(method: str, params: Mapping[str, Any], source: MethodSource | None = None) -> dict[str, Any]:
     """Return the hyper-parameters that tell a sample from another: those of the run that change the text."""
-    speed_only = speed_only_parameters(method)
-    return {name: value for name, value in run_identity(method, params).items() if name not in speed_only}
+    speed_only = speed_only_parameters(method) if source is None else source.speed_only
+    of_run = run_identity(method, params, source)
+    return {name: value for name, value in of_run.items() if name not in speed_only}
 
 
 def speed_only_parameters(method: str) -> frozenset[str]:
     """Return the hyper-parameters of a method that change its speed but not its text (see `parameter`)."""
-    return frozenset(p.name for p in _fields_if_registered(method) if not p.changes_text)
+    return frozenset(p.name for p in _fields_if_built_in(method) if not p.changes_text)
 
 
-def _fields_if_registered(method: str) -> tuple[ParameterField, ...]:
+def _fields_if_built_in(method: str) -> tuple[ParameterField, ...]:
     return parameter_fields(method) if method in METHODS else ()
 
 
@@ -87,6 +113,10 @@ __all__ = [
     "ParameterField",
     "build",
     "defaults",
+    "fields_of",
+    "is_known",
+    "method_type",
+    "parameter",
     "parameter_fields",
     "run_identity",
     "sample_identity",

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.methods import METHODS, defaults, parameter_fields
+from harness.methods import METHODS, build, defaults, is_known, parameter_fields
 from harness.methods.ranges import flag
 
 Parameter = int | float | str | bool
 """The value of a hyper-parameter."""
 
 
-def switch_names() -> set[str]:
-    """Return the hyper-parameters that are true or false, which have a flag `--no-...` as well."""
-    return {p.name for method in METHODS for p in parameter_fields(method) if p.type is bool}
+def switch_names(method: str | None = None) -> set[str]:
+    """Return the hyper-parameters that are true or false, which have a flag `--no-...` as well.
+
+    They are those of the built-in methods, but of `method` alone where it has a parameter of the same name.
+    """
+    switches = {p.name for built_in in METHODS for p in parameter_fields(built_in) if p.type is bool}
+    own = parameter_fields(method) if method is not None else ()
+    return (switches - {p.name for p in own}) | {p.name for p in own if p.type is bool}
 
 
-def parameter_names() -> list[str]:
-    """Return the names of the hyper-parameters of all methods, each once."""
-    return list(dict.fromkeys(name for method in METHODS for name in defaults(method)))
+def parameter_names(method: str | None = None) -> list[str]:
+    """Return the names of the hyper-parameters of `method` and of all built-in methods, each once."""
+    methods = [*([method] if method is not None else []), *METHODS]
+    return list(dict.fromkeys(name for each in methods for name in defaults(each)))
 
 
 def method_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -29,7 +36,7 @@ def method_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Param
 
     Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
     """
-    if method not in METHODS:
+    if not is_known(method):
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
     own = defaults(method)
     for name in values:
@@ -39,8 +46,27 @@ def method_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Param
             )
     hints = {parameter.name: parameter.type for parameter in parameter_fields(method)}
     parameters = {**own, **{name: _parameter(name, hints[name], value) for name, value in values.items()}}
-    METHODS[method](**parameters)
+    try:
+        build(method, parameters)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"method {method} does not take these parameters: {type(error).__name__}: {error}") from error
     return parameters
+
+
+def assignments(words: object) -> dict[str, Any]:
+    """Return what `--parameter NAME=VALUE` sets, by name, from its values. Raises ValueError."""
+    found: dict[str, Any] = {}
+    for word in words if isinstance(words, list | tuple) else [words]:
+        name, equals, value = str(word).partition("=")
+        name = name.strip().removeprefix("--").replace("-", "_")
+        if not (equals and name):
+            raise ValueError(f"--parameter {word}: expected NAME=VALUE")
+        if name in found:
+            raise ValueError(f"--parameter {name}: set twice")
+        found[name] = value.strip()
+    return found
 
 
 def _parameter(name: str, hint: Any, value: Any) -> Parameter:
@@ -49,6 +75,8 @@ def _parameter(name: str, hint: Any, value: Any) -> Parameter:
         if isinstance(value, bool) and hint is not bool:
             raise ValueError("expected a value, not true or false")
         parameter: Parameter = TypeAdapter(hint).validate_python(value)
+        if isinstance(parameter, float) and not math.isfinite(parameter):
+            raise ValueError(f"expected a finite number, not {value}")
     except ValidationError as error:
         raise ValueError(f"{flag(name)} {value}: {error.errors()[0]['msg']}") from error
     except ValueError as error:

@@ -136,9 +136,10 @@ def _submit_unfinished(run: RunFolder, *, accept: bool) -> None:
 
 
 def _check_code(run: RunFolder, *, accept: bool, goes_on: bool = False) -> None:
-    """Say what is to be said of the code that worked on a run. Raises CodeChanged, a ValueError."""
+    """Say what is to be said of the code that worked on a run. Raises CodeChanged and BadMethod, both ValueErrors."""
     from jobs.run import codes
 
+    codes.method_of(run)  # what is submitted needs it, also before anything was worked on
     if notice := codes.check(run, accept=accept, goes_on=goes_on):
         click.echo(notice, err=True)
     if goes_on:

@@ -17,8 +17,9 @@ from shlex import quote
 from pydantic import TypeAdapter
 
 from harness import environment
-from harness.code_hash import changed_files, running_code
-from jobs.run import endings, submissions
+from harness.code_hash import Code, changed_files, running_code
+from harness.methods.plugins import PlugIn
+from jobs.run import endings, own_method, submissions
 from jobs.run.files import append_record, read_records, records_of
 from jobs.run.folder import RunDamaged, RunFolder
 
@@ -68,6 +69,19 @@ def read(run: RunFolder) -> list[CodeRecord]:
     return records
 
 
+def code_of(run: RunFolder) -> Code:
+    """Return the code that this process runs of a run: this package and, where it is not part of it, the run's method.
+
+    Raises BadMethod where that method cannot be loaded.
+    """
+    return own_method.with_method(running_code(), method_of(run))
+
+
+def method_of(run: RunFolder) -> PlugIn | None:
+    """Return the run's method, loaded into this process; None where it is a built-in one. Raises BadMethod."""
+    return own_method.available(run, [record.files for record in read(run)])
+
+
 def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str | None:
     """Return what somebody who launches or resumes a run with this code should know; None where nothing has changed.
 
@@ -77,7 +91,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
     if not (run.exists() and _has_attempts(run)):
         return None
     records = read(run)
-    if running_code().hash in {record.code_hash for record in records}:
+    if code_of(run).hash in {record.code_hash for record in records}:
         return None
     if not goes_on and endings.num_unfinished(run) == 0:
         return _notice_of_finished(run, records)
@@ -88,7 +102,7 @@ def check(run: RunFolder, *, accept: bool = False, goes_on: bool = False) -> str
         )
     if not accept:
         raise CodeChanged(_refusal(run, records))
-    return f"CODE CHANGED: {_this()} goes on with what {_named(records)} began{_difference(records)}."
+    return f"CODE CHANGED: {_this(run)} goes on with what {_named(records)} began{_difference(run, records)}."
 
 
 def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None) -> list[str]:
@@ -98,11 +112,12 @@ def claim(run: RunFolder, *, accept: bool = False, is_queued: bool | None = None
     no worker has recorded anything, this code replaces the other. Raises CodeChanged.
     """
     records = read(run)
-    own = running_code().hash
+    own = code_of(run).hash
     if own not in {record.code_hash for record in records}:
         may_wait = bool(submissions.read(run)) if is_queued is None else is_queued
         with run.code_lock():
             records = _recorded(run, accept=accept, is_queued=may_wait)
+    own_method.keep(run, method_of(run))
     return [record.code_hash for record in records if record.code_hash != own]
 
 
@@ -112,14 +127,15 @@ def check_queued(run: RunFolder) -> None:
     A launch under this code would then submit nothing, and somebody would take those jobs' numbers for this code's.
     """
     records = read(run)
-    if not records or running_code().hash in {record.code_hash for record in records}:
+    if not records or code_of(run).hash in {record.code_hash for record in records}:
         return
     if endings.num_unfinished(run) == 0:
         return
     if _has_attempts(run):
         raise CodeChanged(_refusal(run, records))
     raise CodeChanged(
-        f"{run.path.name} is running or queued with {_named(records)}, and this is {_this()}{_difference(records)}. "
+        f"{run.path.name} is running or queued with {_named(records)}, and this is {_this(run)}"
+        f"{_difference(run, records)}. "
         f"{_new_run(run)}; to replace its jobs, cancel them (python -m jobs cancel {quote(str(run.path))}) and repeat "
         "this command"
     )
@@ -127,7 +143,7 @@ def check_queued(run: RunFolder) -> None:
 
 def _recorded(run: RunFolder, *, accept: bool, is_queued: bool) -> list[CodeRecord]:
     """Record this code unless another process just has; returns all records. The run's code lock is held."""
-    records, code, has_attempts = read(run), running_code(), _has_attempts(run)
+    records, code, has_attempts = read(run), code_of(run), _has_attempts(run)
     if code.hash in {record.code_hash for record in records}:
         return records
     replaces = bool(records) and not has_attempts and not is_queued
@@ -146,7 +162,7 @@ def _has_attempts(run: RunFolder) -> bool:
 
 def _refusal(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     return (
-        f"{run.path.name} was begun by {_named(records)}, and this is {_this()}{_difference(records)}. "
+        f"{run.path.name} was begun by {_named(records)}, and this is {_this(run)}{_difference(run, records)}. "
         f"{_new_run(run)}; {_GO_ON}"
     )
 
@@ -164,7 +180,7 @@ def _notice_of_finished(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     if not records:
         return "NOTE: the code that made these samples was not recorded; whether it is this code is unknown."
     return (
-        f"CODE CHANGED: these samples were made by {_named(records)}, not by {_this()}{_difference(records)}. "
+        f"CODE CHANGED: these samples were made by {_named(records)}, not by {_this(run)}{_difference(run, records)}. "
         f"{_new_run(run)}."
     )
 
@@ -173,11 +189,11 @@ def _named(records: Sequence[CodeRecord]) -> str:
     return " and ".join(map(str, records))
 
 
-def _this() -> CodeRecord:
-    return CodeRecord(running_code().hash, environment.git_commit())
+def _this(run: RunFolder) -> CodeRecord:
+    return CodeRecord(code_of(run).hash, environment.git_commit())
 
 
-def _difference(records: Sequence[CodeRecord]) -> str:
+def _difference(run: RunFolder, records: Sequence[CodeRecord]) -> str:
     """Return `: a.py and 2 more files differ` from the code recorded last."""
-    names = changed_files(records[-1].files, running_code().digests) if records[-1].files else ""
+    names = changed_files(records[-1].files, code_of(run).digests) if records[-1].files else ""
     return f": {names} differ{'' if ' ' in names else 's'}" if names else ""

@@ -15,6 +15,7 @@
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
     runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted
+    runs/<run_id>/method-*.zip       the code of a method that is not part of this package (jobs.run.own_method)
 
 Journals and the .jsonl files are appended to. All other files are written under a temporary name and then renamed,
 so that they are complete or absent. Each has a digest, those of spec.json and problems.parquet stand in shards.parquet,

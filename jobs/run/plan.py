@@ -23,6 +23,7 @@ from harness.engines.speculation import (
 )
 from harness.launch_options import Cluster, Launch
 from harness.methods import build
+from harness.methods.references import source_of
 from harness.problems import benchmarks
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
@@ -103,6 +104,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         prompt_hash=current_prompt_hash(launch.method, launch.parameters, wording),
         preset=launch.preset,
         tag=launch.tag,
+        method_source=source_of(launch.method, launch.parameters),
         selection=selection,
         prompts=wording if wording.changes else None,
         speculator=speculator,

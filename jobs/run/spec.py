@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from harness.engine import Role
 from harness.methods import run_identity, sample_identity
+from harness.methods.plugins import MethodSource
 from harness.methods.values import Parameter
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
@@ -29,7 +30,7 @@ SPEC_VERSION = 1
 
 _LEFT_OUT = (
     "prompts", "speculator", "draft_sampling", "target_sampling", "draft_template", "target_template",
-    "draft_thinking_tags", "target_thinking_tags",
+    "draft_thinking_tags", "target_thinking_tags", "method_source",
 )  # fmt: skip
 _MODELS, _LEFT_OUT_OF_MODEL = ("draft", "target", "speculator"), ("server",)
 _LEFT_OUT_OF_ENGINE = (
@@ -172,6 +173,8 @@ class RunSpec:
     """What opens and closes the draft's thoughts, `OPEN,CLOSE`, or `none` for a plain model; None: what its chat
     template has."""
     target_thinking_tags: str | None = added_later(None)
+    method_source: MethodSource | None = derived(None)
+    """Where a method that is not built in came from. As other code, its code is no part of the run id."""
     version: int = SPEC_VERSION
 
     @property
@@ -197,7 +200,7 @@ class RunSpec:
     @property
     def run_id(self) -> str:
         """`<dataset>-<method>-<8 hex digits>`: readable, and equal for equal specifications."""
-        identity = {**identity_of(self), "params": run_identity(self.method, self.params)}
+        identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
         return f"{self.dataset}-{self.method}-{digest_of(identity)[:8]}"
 
     def sample_ids(self, problem: Problem) -> list[str]:
@@ -207,7 +210,7 @@ class RunSpec:
         """
         identity = {
             "problem": [problem.id, problem.content_hash],
-            "method": [self.method, sample_identity(self.method, self.params)],
+            "method": [self.method, sample_identity(self.method, self.params, self.method_source)],
             "models": [m and m.fingerprint for m in self._weights()],
             "sampling": [self.temperature, self.top_p, self.token_budget, *self._by_role("sampling")],
             "prompts": self.prompt_hash,

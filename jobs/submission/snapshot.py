@@ -19,7 +19,10 @@ from typing import Any
 from harness import environment
 from harness.code_hash import read as read_code
 from harness.code_hash import running_code
+from harness.methods import plugins
+from harness.methods.archives import packed
 from harness.weights import models
+from jobs.run import own_method
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
 from jobs.slurm.python_command import PythonCommand
@@ -28,8 +31,9 @@ from jobs.submission import own_python, task, unpacked
 CODE = task.CODE
 ARCHIVE, HASH = "HARNESS_CODE_ARCHIVE", "HARNESS_CODE_HASH"
 """Environment variables of a job: the SHA-256 of the archive, and the hash of the code in it (harness.code_hash)."""
-_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml")
-"""The packages, the profiles (for a job that launches runs again), and the requirements that a node's check reads."""
+_CONTENT = ("harness", "jobs", "grading", "warehouse", "slurm/clusters", "pyproject.toml", own_method.SUBMITTED)
+"""The packages, the profiles (for a job that launches runs again), the requirements that a node's check reads, and in a
+job, the methods that were submitted with it."""
 _EXCLUDED = Path("harness/data/models")
 """Weights of the bundled models."""
 _FILE_TIME = (1980, 1, 1, 0, 0, 0)
@@ -140,12 +144,15 @@ def _sha256(archive: Path) -> str:
 
 
 def _archive(root: Path) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    content = io.BytesIO()
+    methods = {f"{own_method.SUBMITTED}/{plugin.name}.zip": packed(plugin) for plugin in plugins.all_registered()}
+    with zipfile.ZipFile(content, "w") as archive:
         for path in _files(root):
-            name = zipfile.ZipInfo(str(path.relative_to(root)), _FILE_TIME)
-            archive.writestr(name, path.read_bytes(), zipfile.ZIP_DEFLATED)
-    return packed.getvalue()
+            if (name := path.relative_to(root).as_posix()) not in methods:
+                archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), path.read_bytes(), zipfile.ZIP_DEFLATED)
+        for name, packed_method in sorted(methods.items()):
+            archive.writestr(zipfile.ZipInfo(name, _FILE_TIME), packed_method, zipfile.ZIP_DEFLATED)
+    return content.getvalue()
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -14,6 +14,7 @@ from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
 from harness.engines.sharing import LeasedEngine
 from harness.prompts import THINK_END
+from jobs.run import codes, own_method
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
 from jobs.run.spec import Attempt
@@ -70,7 +71,7 @@ def new_attempt(
             for role, engine in engines.items()
         }
         | {"startup_seconds": sum(engine.start.seconds for engine in engines.values() if not engine.is_warm)},
-        code_hash=running_code().hash,
+        code_hash=own_method.with_method(running_code(), codes.method_of(run)).hash,
         code_archive=snapshot.unpacked_archive(),
         other_codes=tuple(other_codes),
     )

@@ -74,7 +74,8 @@ class RunPart:
 
     @cached_property
     def method(self) -> Method:
-        """The run's method."""
+        """The run's method. Raises BadMethod where it is not part of this package and cannot be loaded."""
+        codes.method_of(self.run)
         return build(self.spec.method, dict(self.spec.params))
 
     @cached_property

@@ -33,6 +33,8 @@ WHERE run_id IN (SELECT unnest($run_ids))
 _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "dataset": ("dataset", "subject"),
     "method": ("method", "subject"),
+    "method_source": ("source of the method", "note"),
+    "method_code": ("code of the method", "subject"),
     "params": ("parameters", "subject"),
     "draft_name": ("draft", "subject"),
     "draft_fingerprint": ("draft files", "subject"),

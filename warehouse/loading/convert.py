@@ -33,11 +33,15 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "speculator": ModelSpec,
         "engine": EngineSpec,
     }
-    row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version"}}
+    row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version", "method_source"}}
     for prefix, kind in nested.items():
         nested_spec = getattr(spec, prefix)
         row |= {f"{prefix}_{field.name}": getattr(nested_spec, field.name, None) for field in fields(kind)}
+    source = spec.method_source
+    installed = f" of {source.distribution}" if source and source.distribution else ""
     return row | {
+        "method_source": source and f"{source.reference}{installed}",
+        "method_code": source and source.code_hash,
         "engine_spec_sampling": draft_sampling(spec.engine.spec_decode, spec.engine.spec_sampling),
         "engine_draft_gpus": _numbers(spec.engine.draft_gpus),
         "engine_target_gpus": _numbers(spec.engine.target_gpus),

@@ -12,6 +12,8 @@ CREATE TABLE run (
     spec_id VARCHAR NOT NULL,
     folder VARCHAR NOT NULL,
     method VARCHAR NOT NULL,
+    method_source VARCHAR,
+    method_code VARCHAR,
     params JSON NOT NULL,
     dataset VARCHAR NOT NULL,
     dataset_hash VARCHAR NOT NULL,
@@ -82,6 +84,8 @@ COMMENT ON COLUMN run.run_id IS 'Name of the run folder';
 COMMENT ON COLUMN run.spec_id IS 'Dataset, method and hash of the specification; equal for equal specifications';
 COMMENT ON COLUMN run.folder IS 'Absolute path of the run folder when it was loaded';
 COMMENT ON COLUMN run.method IS 'Algorithm over draft and target model';
+COMMENT ON COLUMN run.method_source IS 'Where a method that is not built in came from: file.py:Class or package.module:Class, and its distribution; NULL: it is built in';
+COMMENT ON COLUMN run.method_code IS 'Hash of its code when the run began; NULL: it is built in, and code_hash of attempt holds it';
 COMMENT ON COLUMN run.params IS 'The method''s hyper-parameters under the paper''s names, defaults included';
 COMMENT ON COLUMN run.dataset IS 'Benchmark';
 COMMENT ON COLUMN run.dataset_hash IS 'Hash over the contents of the problems that are run, in order';

@@ -1,0 +1,202 @@
+"""Methods by what a user calls them: a built-in name, `file.py:Class`, `package.module:Class`, an entry point's name.
+
+Distributions name their methods in the entry-point group `speculative_harness.methods`. Whatever is not built in is
+imported, checked and registered (`harness.methods.plugins`) under a short name of its own: the class's `name`, or the
+class in lower case, or the entry point's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from harness.code_hash import digest_of
+from harness.methods import METHODS, fields_of, plugins
+from harness.methods.own_code import BadMethod, Source, class_in, classes_in, from_file, from_module
+from harness.methods.plugins import MethodSource, PlugIn
+from harness.methods.valid import check_name, name_of, problem_of
+
+GROUP = "speculative_harness.methods"
+"""The entry-point group by which an installed distribution offers methods."""
+FORMS = "FILE.py:CLASS, PACKAGE.MODULE:CLASS"
+"""How a method that is not installed is named, for messages."""
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class UnknownMethod(BadMethod):
+    """There is no method of this name."""
+
+    def __init__(self, reference: str, names: Sequence[str]) -> None:
+        super().__init__(f"--method {reference}: unknown; valid: {', '.join(names)}, or {FORMS}")
+        self.reference, self.names = reference, tuple(names)
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A method that an installed distribution offers."""
+
+    name: str
+    distribution: str
+    """Name and version."""
+    plugin: PlugIn | None
+    problem: str | None = None
+    """Why it cannot be used, in one line; None where it can."""
+
+
+def resolve(reference: str) -> str:
+    """Return the name of a method, which is known to `harness.methods` from now on.
+
+    Raises BadMethod, a ValueError of one line that says what is valid.
+    """
+    if reference in METHODS or (":" not in reference and plugins.registered(reference) is not None):
+        return reference
+    try:
+        return _resolved(reference)
+    except UnknownMethod:
+        raise
+    except BadMethod as error:
+        raise BadMethod(f"--method {reference}: {error}") from error
+
+
+def source_of(name: str, params: Mapping[str, Any]) -> MethodSource | None:
+    """Return what the specification of a run records of its method; None for a built-in one."""
+    plugin = plugins.registered(name)
+    if name in METHODS or plugin is None:
+        return None
+    declared = fields_of(plugin.type)
+    at_default = {p.name for p in declared if params.get(p.name, p.default) == p.default}
+    return MethodSource(
+        reference=plugin.reference,
+        code_hash=plugin.code_hash,
+        distribution=plugin.distribution,
+        left_out=tuple(
+            p.name for p in declared if p.name in at_default and (p.left_out_at_default or not p.changes_text)
+        ),
+        speed_only=tuple(p.name for p in declared if not p.changes_text),
+    )
+
+
+def offered() -> Iterator[Offered]:
+    """Yield the methods that installed distributions offer, by name, the unusable ones with the reason."""
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        try:
+            plugin = _load_entry(entry)
+        except BadMethod as error:
+            yield Offered(entry.name, _distribution(entry), None, str(error))
+        else:
+            yield Offered(entry.name, _distribution(entry), plugin)
+
+
+def beside(reference: str, folder: Path) -> str:
+    """Return a reference to a file that lies relative to a folder, such as a suite's; any other as it is."""
+    file, colon, name = reference.rpartition(":")
+    if colon and _is_file(file) and not Path(file).is_absolute() and (folder / file).is_file():
+        return f"{folder / file}:{name}"
+    return reference
+
+
+def load(name: str, reference: str, folder: Path | None) -> PlugIn:
+    """Register a method under a name from files in a folder, or where that is None, from what is installed.
+
+    Raises BadMethod.
+    """
+    module, _, class_name = reference.rpartition(":")
+    source = from_file(folder / module) if folder is not None and _is_file(module) else from_module(module)
+    plugin = _plugin(source, class_name, reference, name)
+    plugins.register(plugin)
+    return plugin
+
+
+def _resolved(reference: str) -> str:
+    module, colon, class_name = reference.rpartition(":")
+    if not colon:
+        return _by_name(reference)
+    if not class_name.isidentifier():
+        raise BadMethod(f"names no class behind the colon; valid: {FORMS}")
+    if _is_file(module):
+        path = Path(module).expanduser()
+        source, shown = from_file(path), f"{path.name}:{class_name}"
+    elif _DOTTED.fullmatch(module):
+        source, shown = from_module(module), reference
+    else:
+        raise BadMethod(f"names neither a file that ends in .py nor a module; valid: {FORMS}")
+    found = class_in(source, class_name)
+    for name, built_in in METHODS.items():
+        if found is built_in:
+            return name
+    return _registered(_plugin(source, class_name, shown))
+
+
+def _by_name(name: str) -> str:
+    entries = list(entry_points(group=GROUP, name=name))
+    if len(entries) == 1:
+        return _registered(_load_entry(entries[0]))
+    if entries:
+        names = " and ".join(_distribution(entry) for entry in entries)
+        raise BadMethod(f"offered by {names}; name the class: {' or '.join(entry.value for entry in entries)}")
+    if name.endswith(".py"):
+        path = Path(name)
+        classes = classes_in(path.read_bytes()) if path.is_file() else []
+        shown = " or ".join(f"{name}:{found}" for found in classes[:4]) or f"{name}:CLASS"
+        raise BadMethod(f"names no class; write {shown}")
+    valid = [*METHODS, *sorted({entry.name for entry in entry_points(group=GROUP)} - METHODS.keys())]
+    raise UnknownMethod(name, valid)
+
+
+def _load_entry(entry: EntryPoint) -> PlugIn:
+    """Return the method of an entry point. Raises BadMethod."""
+    if entry.name in METHODS:
+        raise BadMethod(f"{entry.name} is the name of a built-in method, so that of {_distribution(entry)} is not used")
+    module, _, class_name = entry.value.partition(":")
+    if not class_name.isidentifier():
+        raise BadMethod(f"{_distribution(entry)} offers {entry.value!r}, which is not of the form PACKAGE.MODULE:CLASS")
+    return _plugin(from_module(module), class_name, entry.value, entry.name, _distribution(entry))
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown distribution"
+
+
+def _plugin(
+    source: Source, class_name: str, reference: str, name: str | None = None, distribution: str | None = None
+) -> PlugIn:
+    found = class_in(source, class_name)
+    if problem := problem_of(found):
+        raise BadMethod(f"{class_name} {problem}")
+    assert isinstance(found, type)
+    try:
+        own_name = name or name_of(found)
+        check_name(own_name)
+    except ValueError as error:
+        raise BadMethod(str(error)) from error
+    if own_name in METHODS:
+        raise BadMethod(f'{own_name!r} is the name of a built-in method; set another in the class: name = "..."')
+    digests = {file: digest_of(file, content) for file, content in source.files.items()}
+    return PlugIn(
+        name=own_name,
+        type=found,
+        reference=reference,
+        digests=digests,
+        contents={} if source.is_installed else source.files,
+        distribution=distribution or source.distribution,
+        origin=source.origin,
+    )
+
+
+def _registered(plugin: PlugIn) -> str:
+    before = plugins.registered(plugin.name)
+    if before is not None and before.type is plugin.type and before.digests != plugin.digests:
+        raise BadMethod(f"{plugin.origin} was edited after this process had imported it; start the command again")
+    try:
+        plugins.register(plugin)
+    except ValueError as error:
+        raise BadMethod(str(error).partition(": ")[2]) from error
+    return plugin.name
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".py") or "/" in text

@@ -1,0 +1,186 @@
+"""Methods by reference: a file, a module, an entry point; what is no method is refused in one line that says why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.methods import METHODS, build, defaults, plugins
+from harness.methods.archives import load_packed, packed
+from harness.methods.own_code import BadMethod
+from harness.methods.references import offered, resolve, source_of
+from tests.own_methods import confident, no_methods, write_distribution, write_method
+
+__all__ = ["no_methods"]
+pytestmark = pytest.mark.usefixtures("no_methods")
+
+
+def test_the_guides_method_is_a_method(tmp_path: Path) -> None:
+    assert len([line for line in confident().splitlines() if line.strip()]) <= 30
+    path = write_method(tmp_path)
+    assert resolve(f"{path}:Confident") == "confident"
+    assert defaults("confident") == {"threshold": -0.5, "step_tokens": 512}
+    assert build("confident", {"threshold": -1.0}).roles == ("draft", "target")
+    source = source_of("confident", defaults("confident"))
+    assert source is not None
+    assert (source.reference, source.distribution) == ("confident.py:Confident", None)
+    assert source_of("speccot", defaults("speccot")) is None
+
+
+def test_comments_are_no_other_code_and_an_edit_is(tmp_path: Path) -> None:
+    path, hashes = write_method(tmp_path), []
+    for text in (confident(), f"# a comment\n{confident()}", confident().replace("-0.5", "-0.6")):
+        path.write_text(text)
+        resolve(f"{path}:Confident")
+        hashes.append(getattr(plugins.registered("confident"), "code_hash", None))
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert defaults("confident")["threshold"] == -0.6
+
+
+def test_a_method_may_give_itself_a_name(tmp_path: Path) -> None:
+    named = confident().replace("(Method):\n", '(Method):\n    name = "sure-1"\n')
+    assert resolve(f"{write_method(tmp_path, named)}:Confident") == "sure-1"
+
+
+def test_a_built_in_method_may_be_named_by_its_class() -> None:
+    assert resolve("harness.methods.speccot:SpecCoT") == "speccot"
+
+
+def test_two_methods_of_one_name_are_told_apart_by_refusing_the_second(tmp_path: Path) -> None:
+    first = write_method(tmp_path / "a")
+    second = write_method(tmp_path / "b", confident().replace("-0.5", "-0.6"))
+    resolve(f"{first}:Confident")
+    with pytest.raises(BadMethod, match=r"the name 'confident' is also that of confident\.py:Confident from"):
+        resolve(f"{second}:Confident")
+
+
+CLASS = "@dataclass(frozen=True)\nclass Confident(Method):"
+NO_CALL = "has no `async def __call__`"
+CALL = "    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:"
+WRONG = {
+    "no class there": (("class Confident", "class Sure"), r"has no class Confident; it has Sure$"),
+    "not a method": (("(Method):", ":"), "is not a method; a method is a @dataclass"),
+    "not a dataclass": ((CLASS, "class Confident(Method):"), r"not a dataclass: write @dataclass\(frozen=True\)"),
+    "not frozen": ((CLASS, CLASS.replace("(frozen=True)", "")), r"can be changed .* write @dataclass\(frozen=True\)"),
+    "not async": ((CALL, CALL.replace("async ", "") + " ...\n\n" + CALL.replace("__call__", "run")), NO_CALL),
+    "no call": ((CALL, CALL.replace("__call__", "run")), NO_CALL),
+    "other arguments": ((CALL, "    async def __call__(self, chain: Chain) -> None:"), "takes other arguments than"),
+    "no help": (('parameter(512, help="Maximum length of a step, in tokens.")', "512"), "step_tokens without `parame"),
+    "no such type": (("threshold: float", "threshold: list"), "threshold as list; valid: int, float, str, bool"),
+    "wrong default": (("parameter(-0.5", "parameter('low'"), "a default for threshold that is not valid: Input should"),
+    "endless default": (("parameter(-0.5", "parameter(float('inf')"), "inf is not a finite number"),
+    "no models": (("reads_logprobs(self) -> bool:\n        return True", "roles(self):\n        return ()"),
+                  r"has the roles \(\); valid: a tuple of one or more of 'draft', 'target'"),
+    "syntax": (("return True", "return True)"), r"is not valid Python: confident\.py:\d+: unmatched"),
+    "import": (("from harness.chain", "from harness.chains"), r"confident\.py:6: no module 'harness.chains'"),
+    "raises": (("@dataclass", "1 / 0\n\n\n@dataclass"), r"imported: ZeroDivisionError: division by zero \(confident.p"),
+    "exits": (("@dataclass", "raise SystemExit(3)\n\n\n@dataclass"), r"imported: SystemExit: 3 \(confident\.py:"),
+    "built-in name": (("(Method):\n", '(Method):\n    name = "scot"\n'), "'scot' is the name of a built-in method"),
+    "long name": (("(Method):\n", f'(Method):\n    name = "{"x" * 31}"\n'), "is not 1 to 30 of a-z"),
+    "path as name": (("(Method):\n", '(Method):\n    name = "../x"\n'), "is not 1 to 30 of a-z"),
+    "cannot be built": (("    @property", "    def __post_init__(self):\n        raise KeyError(1)\n\n    @property"),
+                        "cannot be built with its defaults: KeyError: 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_path: Path) -> None:
+    (old, new), message = WRONG[case]
+    assert old in confident()
+    path = write_method(tmp_path, confident().replace(old, new))
+    with pytest.raises(BadMethod, match=message) as refused:
+        resolve(f"{path}:Confident")
+    assert str(refused.value).startswith(f"--method {path}:Confident: ")
+    assert "\n" not in str(refused.value)
+    assert not plugins.all_registered()
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("nowhere.py:Confident", "no such file"),
+        ("confident.py", r"names no class; write confident\.py:Confident"),
+        ("confident.py:", "names no class behind the colon"),
+        ("a folder:X", r"names neither a file that ends in \.py nor a module"),
+        ("no_such_module:X", "no module no_such_module in the working directory"),
+        ("harness.no_such:X", r"no module harness\.no_such"),
+        ("./:Confident", "is a folder"),
+        ("confidnet", "unknown; valid: vanilla, .*scot, .*or FILE.py:CLASS"),
+    ],
+)
+def test_a_wrong_reference_is_one_line(
+    reference: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_method(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadMethod, match=message):
+        resolve(reference)
+
+
+def test_a_file_stands_alone_and_a_package_comes_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_method(tmp_path, "LIMIT = 100\n", "own_rules/limits.py")
+    write_method(tmp_path, "", "own_rules/__init__.py").write_text("")
+    package = confident().replace("parameter(512", "parameter(LIMIT").replace(
+        "from harness.trace", "from own_rules.limits import LIMIT\nfrom harness.trace"
+    )  # fmt: skip
+    write_method(tmp_path, package, "own_rules/rule.py")
+    alone = write_method(tmp_path, package)
+    with pytest.raises(BadMethod, match=r"imports own_rules.* which jobs would not have: a method's file stands alone"):
+        resolve(f"{alone}:Confident")
+    for module in [name for name in sys.modules if name.startswith("own_rules")]:
+        del sys.modules[module]
+    assert resolve("own_rules.rule:Confident") == "confident"
+    plugin = plugins.registered("confident")
+    assert plugin is not None
+    assert sorted(plugin.contents) == ["own_rules/__init__.py", "own_rules/limits.py", "own_rules/rule.py"]
+    assert defaults("confident")["step_tokens"] == 100
+
+
+def test_an_installed_distribution_offers_a_method_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = "sure = made_up:Confident\nspeccot = made_up:Confident\nbroken = made_up:Missing"
+    write_distribution(tmp_path, entries)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve("sure") == "sure"
+    source = source_of("sure", defaults("sure"))
+    assert source is not None
+    assert (source.reference, source.distribution) == ("made_up:Confident", "made-up-rules 1.2")
+    problems = {found.name: found.problem for found in offered()}
+    assert problems["sure"] is None
+    assert "name of a built-in method" in str(problems["speccot"])
+    assert "has no class Missing; it has Confident" in str(problems["broken"])
+    assert resolve("speccot") == "speccot"
+    assert plugins.registered("speccot") is None
+    with pytest.raises(BadMethod, match=r"--method broken: has no class Missing"):
+        resolve("broken")
+    with pytest.raises(BadMethod, match=r"unknown; valid: .*broken, sure, or FILE"):
+        resolve("suer")
+
+
+def test_two_distributions_that_offer_one_name_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_distribution(tmp_path / "a", "sure = made_up:Confident")
+    write_distribution(tmp_path / "b", "sure = made_up.other:Confident", "others")
+    for folder in ("a", "b"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    with pytest.raises(BadMethod, match=r"offered by .* and .*; name the class: made_up"):
+        resolve("sure")
+
+
+def test_an_archive_gives_the_same_code_and_a_changed_one_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(f"{write_method(tmp_path)}:Confident")
+    [plugin] = plugins.all_registered()
+    content = packed(plugin)
+    assert content == packed(plugin), "equal code makes equal bytes"
+    for code_hash, content_now in (("0" * 16, content), (plugin.code_hash, content[:200]), (None, b"")):
+        monkeypatch.setattr(plugins, "_registered", {})
+        with pytest.raises(BadMethod, match=r"hash|damaged"):
+            load_packed(content_now, code_hash)
+        assert not plugins.all_registered()
+    again = load_packed(content, plugin.code_hash)
+    assert (again.name, again.reference, again.code_hash) == (plugin.name, plugin.reference, plugin.code_hash)
+    assert build("confident", {}) != build(next(iter(METHODS)), {})

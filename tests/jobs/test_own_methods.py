@@ -1,0 +1,267 @@
+"""Runs of a user's own method: its code travels with the run, is part of the recorded code, and may be gone later."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.cli import options
+from harness.code_hash import running_code
+from harness.launch import main as launch_command
+from harness.launch_options import BadLaunch, Launch, PartialLaunch
+from harness.methods import plugins
+from jobs import suite
+from jobs.launching import reason_of
+from jobs.run import codes, own_method, trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.plan import plan
+from jobs.run.shards import assign_to_shards
+from jobs.run.spec import RunSpec, units
+from jobs.submission import snapshot
+from jobs.work.worker import run_shard
+from tests.jobs.edited_code import hashes, jobs
+from tests.jobs.runs import finished_ids, planned_ids
+from tests.own_methods import confident, no_methods, write_method
+
+__all__ = ["no_methods"]
+pytestmark = pytest.mark.usefixtures("no_methods")
+
+FLAGS = {"dataset": "demo", "engine": "scripted", "limit": 3, "samples": 1}
+CLASHING = confident().replace("threshold: float = parameter(-0.5", "temperature: float = parameter(0.25").replace(
+    "self.threshold", "-1.0"
+)  # fmt: skip
+
+
+def launched(folder: Path, method: Path, *further: str) -> Result:
+    flags = options.arguments({"method": f"{method}:Confident", **FLAGS, "cluster": "debug", "output": str(folder)})
+    return CliRunner().invoke(launch_command, [*flags, *further])
+
+
+def created(folder: Path, method: Path) -> RunFolder:
+    """A run that is planned and claimed, as a launch leaves it to its workers."""
+    planned = plan(Launch.from_flags({**FLAGS, "method": f"{method}:Confident"}), "local")
+    run = RunFolder(folder / planned.spec.run_id)
+    run.create(planned.spec, planned.problems, assign_to_shards(units(planned.spec, planned.problems), 1))
+    codes.claim(run)
+    return run
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_registered", {})
+
+
+def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from warehouse.database import reader, rows
+    from warehouse.load import main as load
+
+    method = write_method(tmp_path)
+    result = launched(tmp_path / "runs", method, "--threshold", "-0.25")
+    assert result.exit_code == 0, result.output
+    assert "decisions (confidence)" in " ".join(result.output.split())
+    [path] = (tmp_path / "runs").glob("demo-confident-*")
+    run = RunFolder(path)
+    spec = run.spec()
+    assert spec.params == {"threshold": -0.25, "step_tokens": 512}
+    assert spec.method_source is not None
+    assert spec.method_source.reference == "confident.py:Confident"
+    assert str(tmp_path) not in (path / "spec.json").read_text(), "where it lay is nobody's business"
+    [record] = codes.read(run)
+    assert "method/confident.py" in record.files
+    method.unlink()
+    forget(monkeypatch)
+    assert run.spec().run_id == path.name
+    database = tmp_path / "again.duckdb"
+    assert CliRunner().invoke(load, [str(path), "--database", str(database)]).exit_code == 0
+    with reader(database) as connection:
+        [row] = rows(connection, "SELECT method, method_source, method_code FROM run")
+    assert list(row.values()) == ["confident", "confident.py:Confident", spec.method_source.code_hash]
+    assert not plugins.all_registered(), "reading a run runs none of its code"
+
+
+def test_a_worker_needs_the_run_folder_alone(tmp_path: Path) -> None:
+    method = write_method(tmp_path)
+    run = created(tmp_path, method)
+    method.unlink()
+    code = "import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
+    subprocess.run([sys.executable, "-c", code, str(run.path)], check=True, cwd=tmp_path, env=dict(os.environ))
+    assert finished_ids(run) == planned_ids(run)
+
+
+def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = write_method(tmp_path)
+    assert launched(tmp_path / "runs", method).exit_code == 0
+    [path] = (tmp_path / "runs").glob("demo-confident-*")
+    run = RunFolder(path)
+    [trace_file] = run.trace_files()
+    rows, metadata = trace_files.read_rows(trace_file), trace_files.read_metadata(trace_file)
+    trace_files.write_table(trace_file, trace_files.TRACES, rows[:1], metadata)
+    method.write_text(confident().replace("answered:", "answered and True:"))
+    forget(monkeypatch)
+    refused = launched(tmp_path / "runs", method)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "method/confident.py differs. For a run of this code, launch with --tag NAME" in refused.stderr
+    forget(monkeypatch)
+    assert codes.method_of(run) is not None, "a resume takes the code that began it"
+    assert codes.check(run) is None
+    forget(monkeypatch)
+    accepted = launched(tmp_path / "runs", method, "--accept-code-change")
+    assert accepted.exit_code == 0, accepted.output
+    assert finished_ids(run) == planned_ids(run)
+    assert len(hashes(run)) == 2
+    assert len(list(path.glob("method-*.zip"))) == 2
+    forget(monkeypatch)
+    assert "answered and True" in _source(run), "from now on the later code"
+    assert launched(tmp_path / "runs", method, "--tag", "edited").exit_code == 0
+
+
+def _source(run: RunFolder) -> str:
+    plugin = codes.method_of(run)
+    assert plugin is not None
+    return plugin.contents["confident.py"].decode()
+
+
+def test_somebody_elses_run_is_not_resumed_with_the_code_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = created(tmp_path, write_method(tmp_path))
+    forget(monkeypatch)
+    monkeypatch.setenv("HARNESS_METHOD_CODE", "")
+    monkeypatch.setattr("jobs.run.own_method.os.geteuid", lambda: run.path.stat().st_uid + 1)
+    with pytest.raises(ValueError, match=r"somebody else's code .* launch it with --method confident\.py:Confident"):
+        codes.method_of(run)
+    [archive] = run.path.glob("method-*.zip")
+    archive.unlink()
+    with pytest.raises(ValueError, match=r"has no code of its method confident .* launch it with --method"):
+        codes.method_of(run)
+
+
+def test_submitted_code_holds_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = write_method(tmp_path)
+    run = created(tmp_path, method)
+    archive = run.path / snapshot.take(run)
+    code = tmp_path / "node"
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(code)
+    for path in (method, *run.path.glob("method-*.zip")):
+        path.unlink()
+    work = "import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
+    environment = {**os.environ, "PYTHONPATH": str(code), "PYTHONSAFEPATH": "1"}
+    subprocess.run([sys.executable, "-c", work, str(run.path)], check=True, cwd=tmp_path, env=environment)
+    assert finished_ids(run) == planned_ids(run)
+    forget(monkeypatch)
+    other = RunFolder(tmp_path / "other")
+    other.path.mkdir()
+    assert snapshot.take(other) != archive.name
+    assert not [name for name in zipfile.ZipFile(other.path / snapshot.take(other)).namelist() if "own_methods" in name]
+
+
+def test_what_a_method_raises_is_named_with_its_line(tmp_path: Path) -> None:
+    text = confident().replace("            [candidate]", "            {}['x']\n            [candidate]")
+    line = text.splitlines().index("            {}['x']") + 1
+    run = created(tmp_path, write_method(tmp_path, text))
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 an exception group around it
+        run_shard(str(run.path), 0)
+    told = "".join(__import__("traceback").format_exception(raised.value))
+    assert reason_of(told) == f"the method raised KeyError: 'x' (confident.py:{line})"
+
+
+def test_parameters_belong_to_the_method(tmp_path: Path) -> None:
+    text = CLASHING.replace("step_tokens: int", "score: float = parameter(0.5, help='A score.')\n    step_tokens: int")
+    method = f"{write_method(tmp_path, text)}:Confident"
+    words = ["--method", method, "--dataset", "demo", "--score", "0.7", "--temperature", "0.9"]
+    launch = options.launch_from(options.parsed_flags([*words, "--parameter", "temperature=0.1"]))
+    assert launch.parameters == {"temperature": 0.1, "score": 0.7, "step_tokens": 512}
+    assert launch.temperature == 0.9
+    config = tmp_path / "my.toml"
+    config.write_text('method = "confident.py:Confident"\nscore = 0.7\n[parameters]\ntemperature = 0.1\n')
+    from_file = options.launch_from({"config": str(config), "dataset": "demo", "temperature": 0.9})
+    assert from_file == launch
+    flags = {"method": method, "dataset": "demo", "score": 0.7, "temperature": 0.9, "parameters": {"temperature": 0.1}}
+    assert options.launch_from(options.parsed_flags(options.arguments(flags))) == launch
+    text = CliRunner().invoke(launch_command, ["--method", method, "--help"]).output
+    assert "--parameter temperature=float" in text
+    assert "--score FLOAT" in text
+    assert "--drafts" not in text, "another method's"
+
+
+def test_parameter_sets_those_of_built_in_methods_too(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('method = "speccot"\ndataset = "demo"\ndrafts = 4\n')
+    words = ["--config", str(config), "--parameter", "drafts=2", "--parameter", "skip-agreed=true"]
+    launch = options.launch_from(options.parsed_flags(words))
+    assert (launch.parameters["drafts"], launch.parameters["skip_agreed"]) == (2, True)
+    assert PartialLaunch.from_flags({"parameter": ["drafts=3"]}).parameters == {"drafts": "3"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--parameter", "threshold"], "--parameter threshold: expected NAME=VALUE"),
+        (["--parameter", "threshold=-1", "--threshold", "-2"], "--parameter threshold: set twice"),
+        (["--parameter", "threshold=-1", "--parameter", "threshold=-1"], "--parameter threshold: set twice"),
+        (["--parameter", "treshold=-1"], "--treshold is not a parameter of confident, which takes --threshold"),
+        (["--parameter", "threshold=nan"], "--threshold: expected a finite number, not nan"),
+        (
+            ["--parameter", "step_tokens=many"],
+            "--step-tokens many: Input should be a valid integer",
+        ),
+        (["--drafts", "3"], "--drafts is not a parameter of confident, which takes --threshold, --step-tokens"),
+    ],
+)
+def test_a_wrong_parameter_is_one_line(words: list[str], message: str, tmp_path: Path) -> None:
+    method = f"{write_method(tmp_path)}:Confident"
+    with pytest.raises(BadLaunch) as refused:
+        options.launch_from(options.parsed_flags(["--method", method, "--dataset", "demo", *words]))
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_suite_names_a_method_beside_it(tmp_path: Path) -> None:
+    write_method(tmp_path, CLASHING)
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'dataset = "demo"\nengine = "scripted"\n[parameters]\ntemperature = 0.1\n'
+        '[[run]]\nmethod = "confident.py:Confident"\n[run.parameters]\nstep_tokens = 9\n'
+    )
+    [launch] = suite.read(path).launches
+    assert launch.parameters == {"temperature": 0.1, "step_tokens": 9}
+    path.write_text(path.read_text().replace(".py:Confident", ".py:Sure"))
+    with pytest.raises(suite.BadSuite, match=r"mine\.toml: run 1: --method .* has no class Sure; it has Confident"):
+        suite.read(path)
+
+
+def test_speed_only_parameters_of_an_own_method_leave_sample_ids_alone(tmp_path: Path) -> None:
+    text = confident().replace('in nats.")', 'in nats.", left_out_at_default=True)').replace(
+        'in tokens.")', 'in tokens.", changes_text=False)'
+    )  # fmt: skip
+    method = f"{write_method(tmp_path, text)}:Confident"
+
+    def planned(**flags: object) -> RunSpec:
+        return plan(Launch.from_flags({**FLAGS, "method": method, **flags}), "local").spec
+
+    base, fewer, higher = planned(), planned(step_tokens=9), planned(threshold=-1)
+    [problem, *_] = plan(Launch.from_flags({**FLAGS, "method": method}), "local").problems
+    assert base.sample_ids(problem) == fewer.sample_ids(problem) != higher.sample_ids(problem)
+    assert len({base.run_id, fewer.run_id, higher.run_id}) == 3
+    assert base.method_source is not None
+    assert base.method_source.left_out == ("threshold", "step_tokens")
+    assert RunSpec.from_json(base.to_json()).run_id == base.run_id
+
+
+def test_a_built_in_method_has_no_source_and_no_archive(tmp_path: Path) -> None:
+    spec = plan(Launch.from_flags({**FLAGS, "method": "speccot"}), "local").spec
+    assert "method_source" not in spec.to_json()
+    result = CliRunner().invoke(
+        launch_command, ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--limit", "1",
+                         "--samples", "1", "--cluster", "debug", "--output", str(tmp_path)]
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert not list(tmp_path.glob("*/method-*.zip"))
+    assert own_method.with_method(running_code(), None) == running_code()
+    assert jobs("status", next(tmp_path.glob("demo-*"))).exit_code == 0

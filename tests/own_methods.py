@@ -1,0 +1,50 @@
+"""Methods of a user's own, for tests: the one of the guide, and a process that has loaded none yet."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.methods import plugins
+
+GUIDE = Path(__file__).parent.parent / "harness" / "methods" / "README.md"
+
+
+def confident() -> str:
+    """The method of the guide, word for word."""
+    [code] = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    return str(code)
+
+
+def write_method(folder: Path, text: str = "", name: str = "confident.py") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text or confident(), "utf-8")
+    return path
+
+
+def write_distribution(folder: Path, entries: str, name: str = "made-up-rules", version: str = "1.2") -> None:
+    """What pip installs of a distribution: its metadata with entry points, and a package `made_up`."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[speculative_harness.methods]\n{entries}\n")
+    (info / "top_level.txt").write_text("made_up\n")
+    write_method(folder, "", "made_up/__init__.py")
+
+
+@pytest.fixture
+def no_methods(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has loaded no method of a user's; modules that are imported meanwhile are forgotten."""
+    monkeypatch.setattr(plugins, "_registered", {})
+    monkeypatch.delenv("HARNESS_METHOD_CODE", raising=False)
+    before, path = set(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = path
+    for module in set(sys.modules) - before:
+        if module.partition(".")[0] in {"made_up", "own_rules"} or module.startswith("speculative_harness_method_"):
+            del sys.modules[module]
