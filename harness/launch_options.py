@@ -64,7 +64,8 @@ class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags,
     def _parameters_of_the_method(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and values.get("method") is not None:
             method = resolve(str(values["method"]))
-            return {**values, "method": method, "parameters": method_parameters(method, values.get("parameters") or {})}
+            parameters = method_parameters(method, values.get("parameters") or {}, RESERVED)
+            return {**values, "method": method, "parameters": parameters}
         return values
 
     @model_validator(mode="before")

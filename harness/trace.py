@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import StringConstraints
 
 from harness.engine import Finish, Role, normalized
 from harness.records import NO_UNKNOWN_FIELDS, LogProbability
 
 TRACE_VERSION = 1
 
-StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"]
+_OWN_WORD = re.compile("[a-z][a-z0-9_]{0,29}")
+_VALID_WORD = "1 to 30 of a-z, 0-9 and _, a letter first"
+OwnWord = Annotated[str, StringConstraints(pattern=f"^{_OWN_WORD.pattern}$")]
+"""A word of a method's own."""
+StepRole = Literal["guidance", "draft", "fallback", "rethink", "chain", "answer"] | OwnWord
 """guidance: opening written by the target. draft: an accepted draft. fallback: the target's own step after a rejection.
 rethink: the target's own chain after "all wrong" (SCoT). chain: a whole chain by one model (vanilla).
-answer: the final answer."""
-Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"]
+answer: the final answer. Any other word is a method's own, for a step that no verdict or decision stands behind."""
+Purpose = Literal["guidance", "draft", "verdict", "fallback", "rethink", "chain", "answer", "lookahead"] | OwnWord
 """The role of the step that a call worked for, or its verdict. lookahead: a draft that was started early
 (`--lookahead`) and discarded; one that was used has the purpose draft."""
 VerdictKind = Literal["choice", "score"]
@@ -64,6 +70,10 @@ class Call:
     overlapped_seconds: float = 0.0
     """The part of `end_seconds` during which the sample did not wait for this call: above 0 for a draft that was
     started early, all of `end_seconds` for a lookahead."""
+
+    def __post_init__(self) -> None:
+        if not _OWN_WORD.fullmatch(self.purpose):
+            raise ValueError(f"purpose of a call: {self.purpose!r} is not {_VALID_WORD}")
 
 
 @dataclass(slots=True)
@@ -168,6 +178,10 @@ class Step:
     """Active time of the sample until this step was accepted, earlier attempts included."""
     decision: Decision | None = None
     """How it was decided about, where the verdict does not say it; files leave the field out where it is None."""
+
+    def __post_init__(self) -> None:
+        if not _OWN_WORD.fullmatch(self.role):
+            raise ValueError(f"role of a step: {self.role!r} is not {_VALID_WORD}")
 
 
 @dataclass(slots=True)

@@ -194,7 +194,7 @@ def _errors_in_one_line(name: str) -> Iterator[None]:
     try:
         yield
     except SyntaxError as error:
-        place = f"{Path(error.filename or name).name}:{error.lineno}"
+        place = Path(error.filename or name).name + (f":{error.lineno}" if error.lineno else "")
         raise BadMethod(f"is not valid Python: {place}: {error.msg}") from error
     except ModuleNotFoundError as error:
         missing = error.name or ""

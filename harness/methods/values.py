@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,21 +31,23 @@ def parameter_names(method: str | None = None) -> list[str]:
     return list(dict.fromkeys(name for each in methods for name in defaults(each)))
 
 
-def method_parameters(method: str, values: Mapping[str, Any]) -> dict[str, Parameter]:
+def method_parameters(method: str, values: Mapping[str, Any], reserved: Collection[str] = ()) -> dict[str, Parameter]:
     """Return all hyper-parameters of a method: `values` where set, otherwise the method's defaults.
 
-    Raises ValueError for an unknown method, for a parameter of another method, and for a value out of range.
+    `reserved`: names of parameters that have no flag of their own. Raises ValueError for an unknown method, for a
+    parameter of another method, and for a value out of range.
     """
     if not is_known(method):
         raise ValueError(f"--method {method}: unknown; valid: {', '.join(METHODS)}")
     own = defaults(method)
+    shown = {name: f"--parameter {name}=..." if name in reserved else flag(name) for name in own}
     for name in values:
         if name not in own:
             raise ValueError(
-                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(flag(n) for n in own) or 'none'}"
+                f"{flag(name)} is not a parameter of {method}, which takes {', '.join(shown.values()) or 'none'}"
             )
     hints = {parameter.name: parameter.type for parameter in parameter_fields(method)}
-    parameters = {**own, **{name: _parameter(name, hints[name], value) for name, value in values.items()}}
+    parameters = {**own, **{name: _parameter(shown[name], hints[name], value) for name, value in values.items()}}
     try:
         build(method, parameters)
     except ValueError:
@@ -69,8 +71,8 @@ def assignments(words: object) -> dict[str, Any]:
     return found
 
 
-def _parameter(name: str, hint: Any, value: Any) -> Parameter:
-    """Return a value in the type of its field. Raises ValueError."""
+def _parameter(shown: str, hint: Any, value: Any) -> Parameter:
+    """Return a value in the type of its field; `shown` names it in messages. Raises ValueError."""
     try:
         if isinstance(value, bool) and hint is not bool:
             raise ValueError("expected a value, not true or false")
@@ -78,7 +80,7 @@ def _parameter(name: str, hint: Any, value: Any) -> Parameter:
         if isinstance(parameter, float) and not math.isfinite(parameter):
             raise ValueError(f"expected a finite number, not {value}")
     except ValidationError as error:
-        raise ValueError(f"{flag(name)} {value}: {error.errors()[0]['msg']}") from error
+        raise ValueError(f"{shown.removesuffix('=...')} {value}: {error.errors()[0]['msg']}") from error
     except ValueError as error:
-        raise ValueError(f"{flag(name)}: {error}") from error
+        raise ValueError(f"{shown.removesuffix('=...')}: {error}") from error
     return parameter

@@ -52,6 +52,9 @@ def created(folder: Path, method: Path) -> RunFolder:
     return run
 
 
+REPAIR = confident().replace('target, "fallback"', 'target, "repair"')
+
+
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "_registered", {})
 
@@ -87,12 +90,14 @@ def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
 
 
 def test_a_worker_needs_the_run_folder_alone(tmp_path: Path) -> None:
-    method = write_method(tmp_path)
+    method = write_method(tmp_path, REPAIR.replace("-0.5", "0.0"))
     run = created(tmp_path, method)
     method.unlink()
     code = "import sys; from jobs.work.worker import run_shard; run_shard(sys.argv[1], 0)"
     subprocess.run([sys.executable, "-c", code, str(run.path)], check=True, cwd=tmp_path, env=dict(os.environ))
     assert finished_ids(run) == planned_ids(run)
+    steps = [step for path in run.trace_files() for row in trace_files.read_rows(path) for step in row["steps"]]
+    assert {step["role"] for step in steps} == {"repair"}, "a word of the method's own"
 
 
 def test_an_edited_method_goes_on_only_where_that_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,26 @@
+"""A method may have words of its own for its steps and calls; what could not be read back is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+
+from harness.trace import Call, Step
+
+
+def step(role: str) -> Step:
+    return Step(author="target", role=role, text="a", num_tokens=1, token_ids=(1,), finish="stop")
+
+
+@pytest.mark.parametrize("role", ["fallback", "repair", "second_look"])
+def test_a_step_with_a_word_of_the_methods_own_is_read_back(role: str) -> None:
+    steps = TypeAdapter(Step)
+    assert steps.validate_json(steps.dump_json(step(role))) == step(role)
+
+
+@pytest.mark.parametrize("word", ["", "Second look", "x" * 31, "a\nb", "<b>"])
+def test_a_word_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=r"role of a step: .* is not 1 to 30 of a-z"):
+        step(word)
+    with pytest.raises(ValueError, match=r"purpose of a call: .* is not 1 to 30 of a-z"):
+        Call(word, "draft", 0, 1, 1, 0, 1, 1, 0.0, 0.0, 0.0, 0.0, 1)
