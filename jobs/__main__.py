@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import launches, results, watch, workers
+from jobs.cli import examples, launches, results, watch, workers
 
 
 @click.group(cls=RunCommands)
@@ -26,6 +26,7 @@ for _command in (
     results.lossless,
     results.score,
     results.finalize,
+    examples.example,
 ):
     main.add_command(_command)
 

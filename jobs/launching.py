@@ -15,6 +15,7 @@ from shlex import quote
 from rich.console import Console
 
 from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
+from harness.cli.program import typed
 from harness.engines import placement
 from harness.launch_options import PartialLaunch
 from harness.plural import counted
@@ -158,7 +159,7 @@ def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: C
         )
     elif not dispatched.submitted:
         console.print("Nothing to submit: every sample is finished.")
-    console.print(f"  python -m jobs status {quote(str(run.path))} --follow", soft_wrap=True)
+    console.print(f"  {typed('jobs status')} {quote(str(run.path))} --follow", soft_wrap=True)
 
 
 def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_process: bool) -> None:
@@ -188,7 +189,7 @@ def conclude(run: RunFolder, console: Console) -> None:
         report(run, console)
     except warehouse.WarehouseFailed as error:
         raise LaunchFailed(
-            f"{error}. Traces and grades are safe. Try again later:  python -m jobs finalize {quote(str(run.path))}"
+            f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
 
 

@@ -47,10 +47,10 @@ _COMPLETE, _INCOMPLETE, _NOTHING = 0, 1, 2
 
 def __getattr__(name: str) -> Any:
     """Return a function of loading; it is imported with its first use, so that `--help` needs no database."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from warehouse.loading import runs
 
-    if name not in runs.__all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(runs, name)
 
 

@@ -61,7 +61,7 @@ class OneLineErrors(click.Command):
         except click.Abort:
             sys.exit(130)
         except click.ClickException as error:
-            line = " ".join(error.format_message().split())
+            line = self.reworded(" ".join(error.format_message().split()))
             click.echo(f"error: {line if line.isprintable() else line.encode('unicode_escape').decode()}", err=True)
             sys.exit(error.exit_code)
         except OSError as error:  # a colleague's file, most often
@@ -72,6 +72,15 @@ class OneLineErrors(click.Command):
         if isinstance(result, int):
             sys.exit(result)
         return result
+
+    def reworded(self, text: str) -> str:
+        """Return a help text or an error as it is printed; a program with other names for the commands changes them."""
+        return text
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help, in the words of the program that was called."""
+        text, program = super().get_help(ctx), ctx.find_root().command
+        return program.reworded(text) if isinstance(program, OneLineErrors) else text
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, or print the help as help where nothing was typed and something is needed."""
@@ -101,6 +110,14 @@ class OneLineGroup(OneLineErrors, click.Group):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, help_without_arguments=True, **settings)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; an unknown one is an error that names the others."""
+        if not ctx.resilient_parsing and args and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"no command {args[0]!r}; there are: {', '.join(self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, then the subcommands."""

@@ -7,6 +7,7 @@ from shlex import quote
 
 from rich.console import Console
 
+from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.grading import finish
@@ -43,7 +44,7 @@ def _how_to_resume(run: RunFolder) -> str:
         check_prompts(run.spec())
     except OtherPrompts as refusal:
         return str(refusal)
-    return f"To resume:  python -m jobs resume {quote(str(run.path))}"
+    return f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
 
 
 def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
@@ -58,7 +59,7 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     console.print(f"Run folder: {run.path}    Warehouse: {database}")
     console.print("Next:", style="bold")
     at = quote(str(database))
-    console.print(f'  python -m warehouse.query --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
-    console.print(f"  python -m warehouse.query --database {at} --list", soft_wrap=True)
+    console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
     words = quote(run.path.name), quote(run.problems()[0].id)
-    console.print(f"  python -m warehouse.trace --database {at} {' '.join(words)} 0", soft_wrap=True)
+    console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)

@@ -11,8 +11,10 @@ from shlex import quote
 import click
 
 from harness.cli.command import Date
+from harness.cli.program import typed
 from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, RunCommand
+from jobs.cli.examples import suite_file
 
 
 @click.command("suite", cls=RunCommand, short_help="Launch the runs of a file.")
@@ -20,7 +22,10 @@ from jobs.arguments import ACCEPT_CODE_CHANGE, RunCommand
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 @ACCEPT_CODE_CHANGE
 def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
-    """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report."""
+    """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
+
+    FILE is a TOML file of launches (python -m jobs example suite), or demo: four methods with the bundled toy models.
+    """
     from jobs import suite as suites
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
@@ -32,13 +37,13 @@ def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
             f"python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
         )
     with launch_errors_in_one_line():
-        chosen = suites.begun_earlier(suites.read(file), tag)
+        chosen = suites.begun_earlier(suites.read(suite_file(file)), tag)
         runs = suites.launch(chosen, tag, accept_code_change=accept)
     page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):
         folders = " ".join(quote(str(run.path)) for run in runs)
-        click.echo(f"Once their jobs have ended:\n  python -m warehouse.compare {folders}")
-        click.echo(f"  python -m warehouse.report {folders} -o {quote(str(page))}")
+        click.echo(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
+        click.echo(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
         return
     with launch_errors_in_one_line():
         compare_and_report(runs, page)
@@ -50,7 +55,7 @@ def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
     "--suite",
     type=click.Path(path_type=Path),
     required=True,
-    help="TOML file of launches, such as slurm/suites/nightly.toml.",
+    help="TOML file of launches; an example: python -m jobs example suite.",
 )
 @click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
 @ACCEPT_CODE_CHANGE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.program import typed
 from harness.plural import counted
 from jobs.arguments import RUN, RunCommand, RunPath, run_folder
 
@@ -61,7 +62,7 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
         raise click.UsageError(str(error)) from error
     too_long = f"; {counted(refused, 'was', 'were')} too long for the model" if refused else ""
     click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}")
-    click.echo(f"  python -m warehouse.load {quote(str(run))}")
+    click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
 
 
 @click.command(cls=RunCommand, short_help="Check that two runs emitted the same tokens.")

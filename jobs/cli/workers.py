@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.cli.program import typed
 from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, RunCommand, check_shard, run_folder
 
@@ -60,7 +61,7 @@ def cancel(run: Path) -> None:
         raise click.ClickException(f"the run was not canceled, because Slurm failed: {error}") from error
     if others:
         click.echo(f"the jobs that it shared go on with {', '.join(others)}")
-    click.echo(f"canceled; to resume:  python -m jobs resume {quote(str(run))}")
+    click.echo(f"canceled; to resume:  {typed('jobs resume')} {quote(str(run))}")
 
 
 @click.command(cls=RunCommand, short_help="Submit the shards that are left.")

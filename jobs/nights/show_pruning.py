@@ -10,6 +10,7 @@ from shlex import quote
 
 import click
 
+from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after.warehouse import WarehouseFailed
 from jobs.nights import archive, pruning
@@ -55,7 +56,7 @@ def restore(names: Sequence[str], archives: Path, folder: Path) -> None:
     """Unpack archives; loading the runs brings their details back into the database."""
     for name in names:
         run = archive.restore(Path(name).name, archives, folder)
-        click.echo(f"restored; to load its steps and calls again:  python -m warehouse.load {quote(str(run.path))}")
+        click.echo(f"restored; to load its steps and calls again:  {typed('warehouse.load')} {quote(str(run.path))}")
 
 
 def _print_plan(planned: Pruning, keep_nights: int) -> None:

@@ -56,8 +56,9 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(
 
 def load(name: str) -> dict[str, Any]:
     """Read a profile by the name of its file in slurm/clusters, or by path. Raises ValueError."""
-    folder = Path(__file__).resolve().parents[2] / "slurm" / "clusters"
-    profiles = {path.stem: path for place in (folder, Path("slurm/clusters")) for path in sorted(place.glob("*.toml"))}
+    root = Path(__file__).resolve().parents[2]
+    places = (root / "jobs" / "examples" / "clusters", root / "slurm" / "clusters", Path("slurm/clusters"))
+    profiles = {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
     path = profiles.get(name) or Path(name)
     if not path.is_file():
         raise ValueError(f"--profile {name}: no such file; the available profiles are: {', '.join(profiles) or 'none'}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
+from harness.cli.program import typed
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY, num_tasks
 from jobs.run import codes, lag, shared_jobs, submissions
@@ -108,7 +109,7 @@ def refused(num_taken: int, num_tasks: int, error: client.SlurmError, run: RunFo
     """Return the warning about array jobs that Slurm rejected after it had taken others."""
     return (
         f"WARNING: Slurm took {num_taken} of {num_tasks} tasks and rejected the others: {error}. "
-        f"To submit them later:  python -m jobs resume {quote(str(run.path))}"
+        f"To submit them later:  {typed('jobs resume')} {quote(str(run.path))}"
     )
 
 
@@ -152,7 +153,7 @@ def submit_finalizer(
     except client.SlurmRejected as rejection:  # such as a partition that takes no job without a GPU
         return (
             f"WARNING: Slurm rejected the job that grades, loads and reports: {rejection}. "
-            f"When the tasks have ended, run:  python -m jobs finalize {quote(str(run.path))}"
+            f"When the tasks have ended, run:  {typed('jobs finalize')} {quote(str(run.path))}"
         )
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from shlex import quote
 
+from harness.cli.program import typed
 from jobs.run import shared_jobs
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -16,7 +17,7 @@ from jobs.watch.answers import Answers
 def how_to_conclude(run: RunFolder, missing: str, why: str = "") -> str:
     """Return one line: what is missing, why if it is known, and the command."""
     reason = f" ({why})" if why else ""
-    return f"{missing}{reason}:  python -m jobs finalize {quote(str(run.path))}"
+    return f"{missing}{reason}:  {typed('jobs finalize')} {quote(str(run.path))}"
 
 
 def after_job(run: RunFolder, missing: str, earlier: Sequence[Submission], answers: Answers) -> str:

@@ -1,0 +1,132 @@
+"""The command `speculative-harness`: the modules' commands as subcommands, each imported only when it is used.
+
+    speculative-harness launch --method speccot --dataset amc23    is    python -m harness.launch --method …
+    speculative-harness status RUN                                 is    python -m jobs status RUN
+
+`python -m` puts the working directory first among the places where Python looks for modules, and so breaks in a folder
+that holds a package `jobs` or `grading` of its own. This command does not, and neither do the processes that it starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+import click
+from click.shell_completion import CompletionItem
+
+from harness.cli.command import OneLineGroup
+from harness.cli.program import ALIASES, PROGRAM, VARIABLE, name_of
+
+COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Run": {
+        "launch": ("harness.launch", "Run one method on one benchmark, grade the answers, print the result."),
+        "suite": ("jobs suite", "Launch the runs of a file."),
+        "nightly": ("jobs nightly", "Launch a suite for a night and judge it."),
+        "reproduce": ("harness.reproduce", "Run the suite of a published table, ours beside theirs."),
+        "train": ("harness.train", "Train SCoT's draft and its selection."),
+    },
+    "Watch": {
+        "status": ("jobs status", "Print the status of runs."),
+        "logs": ("jobs logs", "Print the end of a worker's log."),
+        "cancel": ("jobs cancel", "Cancel a run's Slurm jobs."),
+        "resume": ("jobs resume", "Submit the shards that are left."),
+        "retry-failed": ("jobs retry-failed", "Retry samples that ended in an error."),
+        "worker": ("jobs worker", "Run one shard in this process."),
+        "finalize": ("jobs finalize", "Grade, load and print the result."),
+        "prune": ("jobs prune", "Archive the runs of old nights."),
+        "example": ("jobs example", "Print an example of a profile, a suite or a scrontab."),
+    },
+    "Results": {
+        "compare": ("warehouse.compare", "Compare runs, paired by problem."),
+        "report": ("warehouse.report", "Write a report on runs."),
+        "query": ("warehouse.query", "Run SQL on the warehouse, read-only."),
+        "trace": ("warehouse.trace", "Print one sample, step by step."),
+        "load": ("warehouse.load", "Load run folders into the warehouse."),
+        "export": ("warehouse.export", "Write one run as Parquet files or as an Inspect log."),
+        "regress": ("warehouse.regress", "Judge the newest night against those before it."),
+        "latency": ("warehouse.latency", "Fit the latency model to runs."),
+        "project": ("harness.project", "Project a run's duration onto other hardware."),
+        "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
+    },
+    "Grading": {
+        "grade": ("grading.regrade", "Grade stored answers with this grader."),
+        "check": ("grading.check", "List the gold answers that their own grader rejects."),
+        "candidates": ("warehouse.candidates", "Grade drafts that are whole chains."),
+        "score": ("jobs score", "Score steps with a reward model."),
+    },
+    "Machine": {
+        "doctor": ("harness.doctor", "Check in seconds what a run needs, without loading a model."),
+        "sizing": ("harness.sizing", "Print which models fit on which GPUs."),
+        "acceptance": ("harness.acceptance", "Test this machine with real engines."),
+    },
+}
+"""By heading and name: what follows `python -m`, and one sentence."""
+_BY_NAME = {name: called for commands in COMMANDS.values() for name, (called, _) in commands.items()}
+_MODULE_COMMAND = re.compile(r"python -m ((?:harness|warehouse|grading)\.\w+|jobs [a-z-]+)")
+_EPILOG = f"""\b
+Examples:
+  {PROGRAM} suite demo
+  {PROGRAM} launch --method speccot --dataset amc23
+  {PROGRAM} compare RUN RUN
+  {PROGRAM} COMMAND --help
+"""
+
+
+class Console(OneLineGroup):
+    """The group of all commands; its help needs none of their modules."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(_BY_NAME)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, by its name or alias; None for any other name."""
+        called = _BY_NAME.get(ALIASES.get(cmd_name, cmd_name))
+        return None if called is None else _imported(called)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by heading."""
+        also = {name: f" Also: {alias}." for alias, name in ALIASES.items()}
+        for heading, commands in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, text + also.get(name, "")) for name, (_, text) in commands.items()])
+
+    def reworded(self, text: str) -> str:
+        """Return a help text or an error with this program's name for the commands of modules."""
+        return _MODULE_COMMAND.sub(_reworded, text)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them."""
+        items = [CompletionItem(name, help=text) for name, text in _matching(incomplete)]
+        return items or click.Command.shell_complete(self, ctx, incomplete)
+
+
+def _matching(beginning: str) -> Iterator[tuple[str, str]]:
+    for commands in COMMANDS.values():
+        yield from ((name, text) for name, (_, text) in commands.items() if name.startswith(beginning))
+
+
+def _imported(called: str) -> click.Command:
+    name, _, subcommand = called.partition(" ")
+    module = importlib.import_module(name)
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"{name}.__main__")
+    command: click.Command = module.main
+    return command.commands[subcommand] if isinstance(command, click.Group) and subcommand else command
+
+
+def _reworded(found: re.Match[str]) -> str:
+    name = name_of(found[1])
+    return f"{PROGRAM} {name}" if name in _BY_NAME else found[0]
+
+
+main = Console(PROGRAM, help="Evaluate speculative reasoning: two models, step by step, recorded.", epilog=_EPILOG)
+
+
+def run() -> None:
+    """Be the console script: what this process starts does not look for modules in the working directory either."""
+    os.environ |= {"PYTHONSAFEPATH": "1", VARIABLE: PROGRAM}
+    main(prog_name=PROGRAM)

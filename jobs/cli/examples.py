@@ -1,0 +1,35 @@
+"""The files that an installation brings with it: a suite to try, and examples of a profile, a suite and a scrontab."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from jobs.arguments import RunCommand
+
+_ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = _ROOT / "jobs" / "examples"
+EXAMPLES = {
+    "profile": _FOLDER / "clusters" / "example.toml",
+    "suite": _FOLDER / "suites" / "nightly.toml",
+    "scrontab": _FOLDER / "nightly.scrontab",
+}
+"""By name; in a checkout they are links to the files in the folder slurm."""
+SUITES = {"demo": _ROOT / "harness" / "data" / "demo.toml"}
+"""Suites that can be launched by name."""
+
+
+@click.command(cls=RunCommand, short_help="Print an example of a file.")
+@click.argument("kind", type=click.Choice(list(EXAMPLES)))
+def example(kind: str) -> None:
+    """Print an example of a cluster's profile, of a suite, or of a scrontab for nights, to be edited.
+
+    For instance: python -m jobs example profile > mycluster.toml
+    """
+    click.echo(EXAMPLES[kind].read_text(encoding="utf-8"), nl=False)
+
+
+def suite_file(file: Path) -> Path:
+    """Return the file of a suite: the one named, else the bundled one of this name."""
+    return SUITES.get(str(file), file) if not file.exists() else file

@@ -1,0 +1,46 @@
+"""The files that an installation brings with it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import main
+from jobs.cli.examples import EXAMPLES, SUITES, suite_file
+from jobs.slurm import profiles
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_an_example_is_printed_as_it_is(kind: str) -> None:
+    result = CliRunner().invoke(main, ["example", kind])
+    assert (result.exit_code, result.stdout) == (0, EXAMPLES[kind].read_text(encoding="utf-8"))
+    if kind != "scrontab":
+        assert tomllib.loads(result.stdout)
+
+
+def test_an_unknown_example_is_one_line_with_the_valid_names() -> None:
+    result = CliRunner().invoke(main, ["example", "cluster"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "profile" in result.stderr
+
+
+def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert suite_file(Path("demo")) == SUITES["demo"]
+    assert suite_file(Path("other.toml")) == Path("other.toml")
+    Path("demo").touch()
+    assert suite_file(Path("demo")) == Path("demo")
+
+
+def test_the_profile_of_the_installation_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profiles, "__file__", str(tmp_path / "site" / "jobs" / "slurm" / "profiles.py"))
+    folder = tmp_path / "site" / "jobs" / "examples" / "clusters"
+    folder.mkdir(parents=True)
+    (folder / "example.toml").write_text('partition = "gpu"\n')
+    assert profiles.load("example") == {"partition": "gpu"}
