@@ -292,6 +292,11 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     if chosen.driver and chosen.engine == "cpu":
         parser.error("--driver is for --engine gpu: the build for CPUs needs none")
+    if not _PYPROJECT.is_file():
+        parser.error(
+            "this is not a checkout; beside an installed package, add the engine with pip: "
+            "pip install 'speculative-reasoning-harness[gpu]'"
+        )
     try:
         install(chosen.engine or ("gpu" if chosen.driver else _usual_engine()), chosen.extras or ["dev"], chosen.driver)
     except InstallationFailed as failed:

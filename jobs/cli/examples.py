@@ -31,5 +31,9 @@ def example(kind: str) -> None:
 
 
 def suite_file(file: Path) -> Path:
-    """Return the file of a suite: the one named, else the bundled one of this name."""
-    return SUITES.get(str(file), file) if not file.exists() else file
+    """Return the file of a suite: the one named, else the bundled one of this name. Raises click.UsageError."""
+    if file.exists() or file.suffix:
+        return file
+    if str(file) not in SUITES:
+        raise click.UsageError(f"{file}: no such file; the bundled suites are: {', '.join(SUITES)}")
+    return SUITES[str(file)]

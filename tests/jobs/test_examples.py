@@ -33,6 +33,8 @@ def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(
     monkeypatch.chdir(tmp_path)
     assert suite_file(Path("demo")) == SUITES["demo"]
     assert suite_file(Path("other.toml")) == Path("other.toml")
+    result = CliRunner().invoke(main, ["suite", "other"])
+    assert (result.exit_code, result.stderr) == (2, "error: other: no such file; the bundled suites are: demo\n")
     Path("demo").touch()
     assert suite_file(Path("demo")) == Path("demo")
 
