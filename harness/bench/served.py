@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -51,6 +51,7 @@ def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:
     )
     kind: Kind = "vllm" if engine == "vllm" else "transformers"
     own = pair_settings(kind, ("target",), dtype=dtype, max_context=_CONTEXT_TOKENS, concurrency=1)["target"]
+    own = replace(own, cpu_cores=None)  # as the server, whose threads are not bound either
     asyncio.run(_measure(source.path_or_hub_id, source.revision, served, own, rounds))
 
 

@@ -46,7 +46,8 @@ class LlamaServer:
             "top_k": sampling.top_k,
             "min_p": sampling.min_p,
             "repeat_penalty": sampling.repetition_penalty,
-            "repeat_last_n": -1,
+            # All tokens so far, as for other engines; a value is a buffer at the server, so none without a penalty.
+            "repeat_last_n": len(prompt) + max_tokens if sampling.repetition_penalty != 1 else 0,
             "seed": (sampling.seed + index) % _SEEDS,
             "stop": list(sampling.stop),
         }
