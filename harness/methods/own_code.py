@@ -134,11 +134,15 @@ def _installation_folders() -> tuple[Path, ...]:
 
 def _place_of(top: ModuleType, module: ModuleType) -> Path:
     """Return the file of a module that is alone, or the folder of its top-level package."""
-    if top.__file__ is None or hasattr(top, "__path__"):
-        own = Path(str(module.__file__)).resolve()
+    file = getattr(module, "__file__", None)
+    if file is None:
+        raise BadMethod(
+            f"{module.__name__} is not a file of Python, so it holds no method; valid: PACKAGE.MODULE:CLASS"
+        )
+    if hasattr(top, "__path__"):
         folders = [Path(folder).resolve() for folder in top.__path__]
-        return next((folder for folder in folders if own.is_relative_to(folder)), folders[0])
-    return Path(top.__file__).resolve()
+        return next((folder for folder in folders if Path(file).resolve().is_relative_to(folder)), folders[0])
+    return Path(str(top.__file__)).resolve()
 
 
 def _files(place: Path, *, only_code: bool) -> Iterator[tuple[str, bytes]]:

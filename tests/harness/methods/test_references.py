@@ -107,6 +107,8 @@ def test_what_is_no_method_is_one_line_that_says_what_is_valid(case: str, tmp_pa
         ("no_such_module:X", "no module no_such_module in the working directory"),
         ("harness.no_such:X", r"no module harness\.no_such"),
         ("./:Confident", "is a folder"),
+        ("sys:exit", "sys is not a file of Python"),
+        ("json:loads", "loads is not a method; a method is a @dataclass"),
         ("confidnet", "unknown; valid: vanilla, .*scot, .*or FILE.py:CLASS"),
     ],
 )
@@ -158,6 +160,22 @@ def test_an_installed_distribution_offers_a_method_by_name(tmp_path: Path, monke
         resolve("broken")
     with pytest.raises(BadMethod, match=r"unknown; valid: .*broken, sure, or FILE"):
         resolve("suer")
+
+
+def test_what_is_installed_is_recorded_and_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_distribution(tmp_path, "sure = made_up:Confident")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("harness.methods.own_code._installation_folders", lambda: (tmp_path,))
+    resolve("sure")
+    [plugin] = plugins.all_registered()
+    assert not plugin.contents
+    assert sorted(plugin.recorded_digests) == ["method/made_up/__init__.py"]
+    monkeypatch.setattr(plugins, "_registered", {})
+    assert load_packed(packed(plugin), plugin.code_hash).code_hash == plugin.code_hash
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
+    del sys.modules["made_up"]
+    with pytest.raises(BadMethod, match=r"method sure, .* no module made_up .*with made-up-rules 1\.2"):
+        load_packed(packed(plugin), plugin.code_hash)
 
 
 def test_two_distributions_that_offer_one_name_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
