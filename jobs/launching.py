@@ -26,7 +26,7 @@ from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import ModelSpec, RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
@@ -193,6 +193,11 @@ def conclude(run: RunFolder, console: Console) -> None:
         ) from error
 
 
+def _named(model: ModelSpec) -> str:
+    kind = "" if model.server == served.UNKNOWN else f" of {model.server}"
+    return model.name if model.server is None else f"{model.name} on a server{kind}"
+
+
 def _token_speculation(spec: RunSpec) -> list[str]:
     engine, weights = spec.engine, spec.speculator
     if engine.spec_decode is None:
@@ -238,7 +243,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=True)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
-    names = {role: model.name for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
+    names = {role: _named(model) for role, model in (("draft", spec.draft), ("target", spec.target)) if model}
     own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
     size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"

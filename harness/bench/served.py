@@ -35,7 +35,13 @@ _Ask = Callable[[Engine, Problem, int], Awaitable[None]]
 @click.command(cls=OneLineErrors)
 @click.option("--server", required=True, metavar="URL", help="Address of the server, http://HOST:PORT/v1.")
 @click.option("--model", required=True, help="The same model for this process: a known name, a hub id or a folder.")
-@click.option("--engine", type=click.Choice(["vllm", "transformers"]), default="vllm", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["vllm", "transformers"]),
+    default="vllm",
+    show_default=True,
+    help="Engine in this process.",
+)
 @click.option("--dtype", default="float32", show_default=True, help="Data type that the server computes in.")
 @click.option("--rounds", type=click.IntRange(min=3), default=30, show_default=True, help="Requests of each kind.")
 def main(server: str, model: str, engine: str, dtype: str, rounds: int) -> None:

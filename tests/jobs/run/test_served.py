@@ -200,7 +200,9 @@ def test_a_server_without_named_log_probabilities_has_a_second_way_or_is_refused
         fake.names_tokens = False
         named = ("--method", "vanilla", *COMMON, "--target", fake.url, "--target-tokenizer", str(folder))
         main([*named, "--dry-run", "--output", str(tmp_path)], standalone_mode=False)
-        assert "verdicts list the most probable tokens" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "verdicts list the most probable tokens" in said
+        assert "target org/story on a server of vllm" in said
         fake.most_listed = 20
         assert "start vLLM with --max-logprobs -1" in refusal(*named)
 
