@@ -6,6 +6,7 @@ every parameter, sets it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -36,11 +37,6 @@ class LaunchCommand(OneLineErrors):
 
     Without a method, `--help` lists the parameters of each built-in one.
     """
-
-    def __init__(self, *arguments: Any, headings: Sequence[str] = (), **settings: Any) -> None:
-        by_method = [_heading(name) for name in METHODS]
-        shown = [part for heading in headings for part in ([heading, *by_method] if heading == HEADING else [heading])]
-        super().__init__(*arguments, headings=shown, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, with the parameters of the method that the command line names."""
@@ -141,15 +137,12 @@ def _last_value(words: Sequence[str], name: str) -> str | None:
     return found
 
 
-def _heading(method: str) -> str:
-    return f"Parameters of {method}"
-
-
 def _options_by_method() -> Iterator[click.Option]:
-    for method in METHODS:
+    for method, kind in METHODS.items():
+        summary = (sys.modules[kind.__module__].__doc__ or "").strip().partition("\n")[0]
+        yield _Shown(method, f"{method}:", summary or method)
         for declared in parameter_fields(method):
             if (option := _option(declared)) is not None:
-                option.heading = _heading(method)
                 yield option
 
 
@@ -174,19 +167,20 @@ def _without_flag(own: Mapping[str, ParameterField]) -> list[ParameterField]:
 
 def _unflagged(declared: ParameterField) -> click.Option:
     """Return what `--help` shows of a parameter that only `--parameter` can set."""
-    return _Shown(declared)
+    kind = "|".join(literal_choices(declared.type)) or declared.type.__name__
+    text = f"{declared.help}  [default: {_default_text(declared)}]"
+    return _Shown(declared.name, f"--parameter {declared.name}={kind}", text)
 
 
 class _Shown(ParameterOption):
-    """A parameter without a flag of its own, which `--help` lists all the same."""
+    """What `--help` lists among the parameters, and is no flag."""
 
-    def __init__(self, declared: ParameterField) -> None:
-        super().__init__([f"--parameter-{declared.name.replace('_', '-')}"], expose_value=False)
-        kind = "|".join(literal_choices(declared.type)) or declared.type.__name__
-        self.record = (f"--parameter {declared.name}={kind}", f"{declared.help}  [default: {_default_text(declared)}]")
+    def __init__(self, name: str, shown: str, text: str) -> None:
+        super().__init__([f"--parameter-{name.replace('_', '-')}"], expose_value=False)
+        self.record = (shown, text)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return how the parameter is set, and its help."""
+        """Return what is listed."""
         return self.record
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
