@@ -97,11 +97,12 @@ class Chain:
         self._models = {m.role: m for m in models}
         self._contexts: dict[Role, ModelContext] = {}
         self._started = time.monotonic() - (trace.steps[-1].elapsed_seconds if trace.steps else 0.0)
-        self.thinks = any(m.tokenizer.thinks for m in models)
-        """True where any model reasons: the chain is a thought, which `</think>` closes before the answer."""
+        self.thinks = any(m.tokenizer.thinks for m in models if m.role != "reward")
+        """True where any writing model reasons: the chain is a thought, which `</think>` closes before the answer."""
         for role, model in self._models.items():
             self._contexts[role] = ModelContext(model, problem, wording, rubric=rubric and role == "target")
-            setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
+            if role != "reward":  # it writes nothing; its prompt is the same in its own template
+                setattr(trace, f"{role}_prompt", self._contexts[role].prompt)
         for step in trace.steps[:-1]:
             self._enter(step)
         if trace.steps:
@@ -128,15 +129,19 @@ class Chain:
         stop: tuple[str, ...] | None = None,
         temperature: float | None = None,
         behind: Sequence[Proposal] = (),
+        token_logprobs: bool = False,
+        entropies: bool = False,
     ) -> list[Completion]:
         """Return `n` continuations of the chain by one model, generated in parallel from one prefix. Raises Stop.
 
         `behind`: proposals that the chain does not hold and is to be continued after, as if it held them.
+        `token_logprobs` and `entropies`: the engine is asked for these (see Completion).
         """
         context, ahead = self._behind(model, behind)
         sampling = self._sampling(
             model, context, purpose, max_tokens, stop=stop, n=n, temperature=temperature, ahead=ahead
         )
+        sampling = replace(sampling, token_logprobs=token_logprobs, entropies=entropies)
         return await self._written(model, context, sampling, purpose, ahead)
 
     async def propose_each(
@@ -184,7 +189,13 @@ class Chain:
             raise
         # Another seed than that of the beginning, whose random numbers would be drawn again.
         seed = _mixed(f"{self._seed(purpose, len(self.steps))}/{len(begun.token_ids)}")
-        [more] = await self._written(model, context, replace(sampling, seed=seed), purpose, spent, len(self.steps))
+        sampling = replace(
+            sampling,
+            seed=seed,
+            token_logprobs=begun.token_logprobs is not None,
+            entropies=begun.entropies is not None,
+        )
+        [more] = await self._written(model, context, sampling, purpose, spent, len(self.steps))
         return joined(begun, more, model.tokenizer)
 
     def may_continue(self, behind: Sequence[Proposal]) -> bool:
@@ -303,6 +314,56 @@ class Chain:
             raise Stop("context")
         choices = await model.choose_each(prompt_ids, question.option_ids, step=len(self.steps))
         return [_verdict("score", question, choice) for choice in choices]
+
+    async def reward_each(self, candidates: Sequence[Completion], author: Model) -> list[float]:
+        """Return the reward model's probability, from 0 to 1, that each of these next steps is right.
+
+        For methods whose `roles` have a reward model. Each candidate is read right after the chain, with the wording's
+        `reward` question behind it; all are asked in parallel. Raises Stop.
+        """
+        model = self._models["reward"]
+        question, context = prompts.reward_question(model.tokenizer, self.wording), self._contexts["reward"]
+        asked = [
+            replace(question, ids=(*context.ids, *context.read(c.token_ids, c.text, author), *question.ids))
+            for c in candidates
+        ]
+        return [choice.probabilities[0] for choice in await self.ask_each(model, asked)]
+
+    async def reward(self, candidate: Completion, author: Model) -> float:
+        """Return the reward of one candidate for the next step (see `reward_each`). Raises Stop."""
+        [value] = await self.reward_each([candidate], author)
+        return value
+
+    async def ask_each(self, model: Model, questions: Sequence[prompts.Question]) -> list[Choice]:
+        """Return the answers to whole prompts, which do not follow the chain by themselves; all are asked in parallel.
+
+        Recorded as one call. Raises Stop where a prompt does not fit.
+        """
+        if max(len(question.ids) for question in questions) >= model.engine.context_tokens:
+            raise Stop("context")
+        options = {question.option_ids for question in questions}
+        if len(options) != 1:
+            raise ValueError("questions that are asked together have the same options")
+        prompt_ids = [question.ids for question in questions]
+        return list(await model.choose_each(prompt_ids, options.pop(), step=len(self.steps)))
+
+    async def log_probabilities(
+        self, model: Model, candidates: Sequence[Completion], author: Model
+    ) -> list[tuple[float, ...]]:
+        """Return the model's log-probability (nats) of each token of each candidate as the next step, in one pass.
+
+        The tokens are the model's own. An empty candidate has none. Raises Stop where one does not fit.
+        """
+        context = self._contexts[model.role]
+        texts = [context.read(c.token_ids, c.text, author) for c in candidates]
+        if max(map(len, texts)) + len(context.ids) >= model.engine.context_tokens:
+            raise Stop("context")
+        nonempty = [ids for ids in texts if ids]
+        if not nonempty:
+            return [() for _ in texts]
+        replies = await model.log_probabilities([context.ids] * len(nonempty), nonempty, step=len(self.steps))
+        known = iter(replies)
+        return [next(known).token_logprobs if ids else () for ids in texts]
 
     async def choose_chain(self, model: Model, candidates: Sequence[Candidate], *, may_reject: bool) -> Verdict:
         """Return SCoT's verdict: the best chain or "all are wrong", in one forward pass (section 3.4). Raises Stop."""

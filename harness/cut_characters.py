@@ -68,7 +68,7 @@ def _num_cut(completion: Completion, tokenizer: Tokenizer) -> int:
 
 
 def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Completion:
-    """Return a completion with what was drawn behind it."""
+    """Return a completion with what was drawn behind it; what only one of them says of its tokens is left out."""
     ids = (*begun.token_ids, *more.token_ids)
     num_tokens, mean = begun.num_tokens + more.num_tokens, None
     if begun.mean_logprob is not None and more.mean_logprob is not None:
@@ -80,4 +80,16 @@ def joined(begun: Completion, more: Completion, tokenizer: Tokenizer) -> Complet
         finish=more.finish,
         num_tokens=num_tokens,
         mean_logprob=mean,
+        proposed_tokens=_sum(begun.proposed_tokens, more.proposed_tokens),
+        confirmed_tokens=_sum(begun.confirmed_tokens, more.confirmed_tokens),
+        token_logprobs=_chained(begun.token_logprobs, more.token_logprobs),
+        entropies=_chained(begun.entropies, more.entropies),
     )
+
+
+def _chained(begun: tuple[float, ...] | None, rest: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    return None if begun is None or rest is None else (*begun, *rest)
+
+
+def _sum(begun: int | None, rest: int | None) -> int | None:
+    return begun if rest is None else rest + (begun or 0)

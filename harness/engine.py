@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Role = Literal["draft", "target"]
-"""Which of the two cooperating models: the small one or the large one."""
+Role = Literal["draft", "target", "reward"]
+"""Which model: the small or the large one of the cooperating pair, or one beside them that rates steps."""
 Finish = Literal["stop", "eos", "length"]
 """Why a completion ended: a stop string, the model's own end-of-sequence token, or `max_tokens`."""
 
@@ -53,6 +53,10 @@ class Sampling:
     repetition_penalty: float = 1.0
     """Divides the positive logits of tokens that prompt or completion hold already, and multiplies the negative ones
     (CTRL, arXiv 1909.05858, section 4.1); 1: none. It counts at temperature 0 too, and never for a `choose`."""
+    token_logprobs: bool = False
+    """Asks for `Completion.token_logprobs`."""
+    entropies: bool = False
+    """Asks for `Completion.entropies`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,12 @@ class Completion:
     """Tokens proposed by token-level speculation; None without it, or where the engine does not count them."""
     confirmed_tokens: int | None = None
     """Proposed tokens that became part of the completion."""
+    token_logprobs: tuple[float, ...] | None = None
+    """Log-probability (nats) of each of the `num_tokens` generated tokens under the model's own distribution, at
+    temperature 1 and before any truncation; None where it was not asked for."""
+    entropies: tuple[float, ...] | None = None
+    """Entropy (nats) of the same distribution at each generated token; None where it was not asked for. An engine that
+    sees only the most probable tokens counts all others as one, which gives a lower bound (engines/README.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,18 @@ class Choice:
     def best(self) -> int:
         """Index of the most probable option; the first one of a tie."""
         return max(range(len(self.logprobs)), key=lambda i: self.logprobs[i])
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """The answer to one `log_probabilities`: how probable a given text is to a model, in one forward pass."""
+
+    token_logprobs: tuple[float, ...]
+    """Log-probability (nats) of each token of the continuation, given the prompt and the tokens before it."""
+    prompt_tokens: int
+    """Tokens of prompt and continuation."""
+    cached_tokens: int
+    timing: Timing
 
 
 def normalized(logprobs: Sequence[float]) -> tuple[float, ...]:
@@ -204,6 +226,12 @@ class Engine(Protocol):
         """Return the log-probabilities of `options` (distinct token ids) as the next token, in one forward pass.
 
         Raises EngineError.
+        """
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """Return the log-probability of each token of a given, nonempty continuation of a prompt, in one forward pass.
+
+        The distribution is that of `Completion.token_logprobs`. Raises EngineError.
         """
 
     async def reset_prefix_cache(self) -> bool:

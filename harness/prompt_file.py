@@ -85,6 +85,23 @@ class Score(_Table):
     reply: ReplyText
 
 
+class Reward(_Table):
+    """What a reward model is asked about the last step, and the two answers whose probabilities are compared."""
+
+    question: Annotated[AnyText, placeholders()]
+    """Empty: no turn is opened, and `reply` follows the step."""
+    thought: AnyText
+    reply: ReplyText
+    good: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+    bad: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+
+    @model_validator(mode="after")
+    def _two_answers(self) -> Reward:
+        if self.good == self.bad:
+            raise ValueError("good and bad are the same")
+        return self
+
+
 class SeparateScore(_Table):
     """The rubric in the target's prompt and the short question after each candidate (speccot --verdict separate)."""
 
@@ -139,6 +156,7 @@ class Prompts(_Table):
     separate_score: SeparateScore
     step_choice: StepChoice
     chain_choice: ChainChoice
+    reward: Reward
 
     @property
     def changes(self) -> dict[str, str]:

@@ -51,17 +51,19 @@ _STEPS_SHOWN = "whole-steps"
 each candidate was shown as a paragraph of its own, also where it completes a step that the chain has begun."""
 
 
-def prompt_hash(wording: Prompts = BUILT_IN, *, shows_step_candidates: bool = False) -> str:
+def prompt_hash(wording: Prompts = BUILT_IN, *, shows_step_candidates: bool = False, asks_reward: bool = False) -> str:
     """Return 16 hex digits over a wording: results under different ones are not comparable.
 
     Wordings of the same texts have the same hash, whatever their files look like. Where a method shows the candidates
-    for a step side by side, how they are shown follows after a hyphen.
+    for a step side by side, how they are shown follows after a hyphen. `asks_reward`: the built-in question for a
+    reward model counts too, which the runs of other methods do not hold.
     """
     steps, chains = BUILT_IN.step_choice, BUILT_IN.chain_choice
     parts: list[object] = [dict(BUILT_IN.instruction.thinking), dict(BUILT_IN.instruction.plain)]
     parts += [BUILT_IN.score.question, BUILT_IN.separate_score.rubric, steps.question, chains.question]
     parts += [chains.rejection, steps.item, steps.blank, BUILT_IN.score.reply, steps.reply]
     parts += [ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
+    parts += [BUILT_IN.reward.model_dump()] if asks_reward else []
     parts += [wording.changes] if wording.changes else []
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     return f"{digest}-{_STEPS_SHOWN}" if shows_step_candidates else digest
@@ -105,6 +107,17 @@ def short_score_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Q
     Its meaning is explained by the rubric in the target's prompt.
     """
     return _question(tokenizer, [], wording.separate_score.reply, wording.separate_score.reply)
+
+
+@lru_cache(maxsize=8)
+def reward_question(tokenizer: Tokenizer, wording: Prompts = BUILT_IN) -> Question:
+    """Return the question of a reward model about the step right before it: the good answer, then the bad one.
+
+    Raises ValueError where the two answers are not one token each.
+    """
+    reward = wording.reward
+    ids = _followup(tokenizer, reward.question, reward.thought) if reward.question else []
+    return _question(tokenizer, ids, reward.question, reward.reply, (reward.good, reward.bad))
 
 
 def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wording: Prompts = BUILT_IN) -> Question:

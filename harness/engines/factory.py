@@ -80,9 +80,10 @@ def _scripted(role: Role, settings: EngineSettings) -> Engine:
     from harness.engines.scripted import ScriptedEngine
     from harness.engines.simulated_model import SimulatedModel
 
-    model = SimulatedModel(skill=0.95 if role == "target" else 0.7)
+    model = SimulatedModel(skill=0.7 if role == "draft" else 0.95)
     engine = ScriptedEngine(model.write, model.judge, seconds_per_call=float(os.environ.get(SCRIPTED_SECONDS, "0")))
     engine.mean_logprobs = settings.mean_logprobs
+    engine.weigh = model.weigh
     if settings.max_context is not None:
         engine.context_tokens = settings.max_context
     return engine

@@ -10,15 +10,27 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harness import characters
-from harness.engine import Choice, Completion, EngineError, Finish, Generation, RequestRefused, Sampling, Timing
+from harness.engine import (
+    Choice,
+    Completion,
+    EngineError,
+    Finish,
+    Generation,
+    Likelihood,
+    RequestRefused,
+    Sampling,
+    Timing,
+)
 
 WriteScript = Callable[[str, Sampling], Sequence[str]]
 """(prompt text, sampling) -> `sampling.n` texts, each up to the model's end of sequence."""
 JudgeScript = Callable[[str, tuple[str, ...]], Sequence[float]]
 """(prompt text, option labels) -> the probability of each option."""
+TokenScript = Callable[[str, str], tuple[float, float]]
+"""(all text before a token, the token's text) -> its log-probability and the entropy of its distribution, in nats."""
 
 _BLOCK_TOKENS = 16
 _SPECIALS = ("<|end|>", "<think>", "</think>")
@@ -80,6 +92,7 @@ class Counters:
 
     generate_calls: int = 0
     choose_calls: int = 0
+    likelihood_calls: int = 0
     output_tokens: int = 0
     in_flight: int = 0
     most_in_flight: int = 0
@@ -87,7 +100,7 @@ class Counters:
     @property
     def calls(self) -> int:
         """All requests, failed ones included."""
-        return self.generate_calls + self.choose_calls
+        return self.generate_calls + self.choose_calls + self.likelihood_calls
 
 
 @dataclass
@@ -106,6 +119,7 @@ class ScriptedEngine:
     """The error that the call with this number raises; the first call is number 0."""
     counters: Counters = field(default_factory=Counters)
     mean_logprobs: bool = True
+    weigh: TokenScript = lambda before, token: (-0.5, 0.5)
     closed: bool = False
     _cache: set[int] = field(default_factory=set, repr=False)
 
@@ -118,7 +132,8 @@ class ScriptedEngine:
         if len(texts) != sampling.n:
             raise ValueError(f"the script returned {len(texts)} texts instead of {sampling.n}")
         room = self.context_tokens - len(prompt)
-        completions = tuple(self._completion(text, sampling, min(room, sampling.max_tokens)) for text in texts)
+        limit = min(room, sampling.max_tokens)
+        completions = tuple(self._weighed(prompt, self._completion(text, sampling, limit), sampling) for text in texts)
         cached = self._cached(prompt)
         timing = await self._served(max(c.num_tokens for c in completions))
         self.counters.output_tokens += sum(c.num_tokens for c in completions)
@@ -138,6 +153,17 @@ class ScriptedEngine:
         timing = await self._served(1)
         self.counters.output_tokens += 1
         return Choice(logprobs, len(prompt), cached, timing)
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """See Engine.log_probabilities."""
+        number, whole = self.counters.calls, [*prompt, *continuation]
+        self.counters.likelihood_calls += 1
+        self._admit(number, whole if prompt and continuation else [], 1)
+        weights = self._weights(prompt, continuation)
+        cached = self._cached(whole)
+        timing = await self._served(1)
+        self.counters.output_tokens += 1
+        return Likelihood(tuple(logprob for logprob, _ in weights), len(whole), cached, timing)
 
     async def reset_prefix_cache(self) -> bool:
         """See Engine.reset_prefix_cache."""
@@ -168,6 +194,22 @@ class ScriptedEngine:
         return Completion(
             tuple(ids), self.tokenizer.decode(ids), finish, num_tokens, -0.5 if self.mean_logprobs else None
         )
+
+    def _weighed(self, prompt: Sequence[int], completion: Completion, sampling: Sampling) -> Completion:
+        """Return the completion with what was asked about its tokens."""
+        if not (sampling.token_logprobs or sampling.entropies):
+            return completion
+        ended = [_EOS] if completion.finish == "eos" else []
+        weights = self._weights(prompt, [*completion.token_ids, *ended])
+        return replace(
+            completion,
+            token_logprobs=tuple(logprob for logprob, _ in weights) if sampling.token_logprobs else None,
+            entropies=tuple(entropy for _, entropy in weights) if sampling.entropies else None,
+        )
+
+    def _weights(self, prompt: Sequence[int], ids: Sequence[int]) -> list[tuple[float, float]]:
+        decode = self.tokenizer.decode
+        return [self.weigh(decode([*prompt, *ids[:i]]), decode([token])) for i, token in enumerate(ids)]
 
     async def _served(self, tokens: int) -> Timing:
         self.counters.in_flight += 1

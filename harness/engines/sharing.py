@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.engine import Choice, Engine, Generation, RequestRefused, Role, Sampling
+from harness.engine import Choice, Engine, Generation, Likelihood, RequestRefused, Role, Sampling
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_arguments import batched_tokens
 from harness.engines.wrapper import EngineWrapper
@@ -120,6 +120,11 @@ class LeasedEngine(EngineWrapper):
         """Engine.choose within the run's context."""
         self._room(prompt)
         return await self._engine.choose(prompt, options)
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """Engine.log_probabilities within the run's context."""
+        self._room([*prompt, *continuation])
+        return await self._engine.log_probabilities(prompt, continuation)
 
     async def close(self) -> None:
         """Do nothing: the engine's pool closes it."""

@@ -49,9 +49,18 @@ class SimulatedModel:
             shown = [part.split("]", 1)[-1] for part in subject.split("\n\n[")[1:]]
             good = [i for i, text in enumerate(shown) if _WRONG_MARK not in text]
             favourite = good[int(draw * len(good))] if good else len(labels) - 1
+            if not shown:  # two labels for the last step: right and wrong
+                last_step = prompt.rsplit("\nUser: ", 1)[0].rstrip().rsplit("\n\n", 1)[-1]
+                favourite = int((_WRONG_MARK in last_step) == (draw < self.skill))
         favourite = min(favourite, len(labels) - 1)
         rest = (0.98 - 0.8) / max(1, len(labels) - 1)
         return [0.8 if i == favourite else rest for i in range(len(labels))]
+
+    def weigh(self, before: str, token: str) -> tuple[float, float]:
+        """Return a token's log-probability and its distribution's entropy, in nats; in a wrong step it is unsure."""
+        step = before.rsplit("\n\n", 1)[-1]
+        draw = _uniform(before, token, "weigh")
+        return (-1.0 - draw, 1.0 + draw) if _WRONG_MARK in step else (-0.2 * draw, 1.5 * draw)
 
     def _continued(self, prompt: str, seed: int, random: bool) -> str:
         question, _, reply = prompt.partition("\nAssistant: ")

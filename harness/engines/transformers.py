@@ -24,6 +24,7 @@ from harness.engine import (
     EngineDied,
     Finish,
     Generation,
+    Likelihood,
     RequestRefused,
     Role,
     Sampling,
@@ -95,6 +96,14 @@ class TransformersEngine:
             raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
         return Choice(logprobs, len(prompt), 0, clock.timing())
 
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """See Engine.log_probabilities."""
+        whole = [*prompt, *continuation]
+        self._check(whole if prompt and continuation else [])
+        async with self._clocked() as clock:
+            logprobs = await self._in_thread(lambda cancelled: self._read(prompt, continuation, clock), clock)
+        return Likelihood(logprobs, len(whole), 0, clock.timing())
+
     async def reset_prefix_cache(self) -> bool:
         """See Engine.reset_prefix_cache; there is no such cache here."""
         return self._in_flight == 0
@@ -164,10 +173,15 @@ class TransformersEngine:
         cache = copy.deepcopy(shared)
         generator = torch.Generator(device="cpu").manual_seed(seed)
         ids: list[int] = []
-        total, finish = 0.0, "length"
+        logprobs: list[float] = []
+        entropies: list[float] = []
+        finish = "length"
         while len(ids) < limit and not cancelled.is_set():
             token = _sampled_token(logits, sampling, generator, [*prompt, *ids])
-            total += float(torch.log_softmax(logits, -1)[token])
+            distribution = torch.log_softmax(logits, -1)
+            logprobs.append(float(distribution[token]))
+            if sampling.entropies:
+                entropies.append(float(torch.special.entr(distribution.exp()).sum()))
             ids.append(token)
             clock.first = clock.first or time.monotonic()
             if token in self._eos:
@@ -180,8 +194,15 @@ class TransformersEngine:
                 logits, cache = self._forward([token], cache)
         kept = tuple(ids[:-1] if finish == "eos" else ids)
         ended: Finish = "eos" if finish == "eos" else "stop" if finish == "stop" else "length"
-        mean = total / max(1, len(ids)) if self.settings.mean_logprobs else None
-        return Completion(kept, self.tokenizer.decode(kept), ended, len(ids), mean)
+        return Completion(
+            token_ids=kept,
+            text=self.tokenizer.decode(kept),
+            finish=ended,
+            num_tokens=len(ids),
+            mean_logprob=sum(logprobs) / max(1, len(ids)) if self.settings.mean_logprobs else None,
+            token_logprobs=tuple(logprobs) if sampling.token_logprobs else None,
+            entropies=tuple(entropies) if sampling.entropies else None,
+        )
 
     def _stopped(self, ids: list[int], stop: tuple[str, ...]) -> bool:
         if not stop:
@@ -197,6 +218,17 @@ class TransformersEngine:
             logprobs = torch.log_softmax(logits, -1)
         clock.first = time.monotonic()
         return tuple(float(logprobs[i]) for i in options)
+
+    def _read(self, prompt: Sequence[int], continuation: Sequence[int], clock: _Clock) -> tuple[float, ...]:
+        import torch
+
+        ids = torch.tensor([[*prompt, *continuation]], device=self._model.device)
+        with torch.inference_mode():
+            # The logits before each token of the continuation; those behind the last one are not used.
+            logits = self._model(input_ids=ids, logits_to_keep=len(continuation) + 1).logits[0, :-1].float()
+            given = logits.gather(-1, ids[0, len(prompt) :, None])[:, 0] - logits.logsumexp(-1)
+        clock.first = time.monotonic()
+        return tuple(given.tolist())
 
     @contextlib.contextmanager
     def _adapted(self) -> Iterator[None]:

@@ -15,12 +15,13 @@ from harness.engine import (
     EngineDied,
     Finish,
     Generation,
+    Likelihood,
     RequestRefused,
     Role,
     Sampling,
     VerdictUnavailable,
 )
-from harness.engines import vllm_arguments
+from harness.engines import distributions, vllm_arguments
 from harness.engines.requests import CallClock, gather_or_cancel, speculated_tokens
 from harness.engines.settings import EngineSettings
 from harness.engines.vllm_process import VLLMProcess
@@ -42,6 +43,7 @@ class VLLMEngine:
         self.process = VLLMProcess(model_path, role, settings, log_path, revision, self._warm_up)
         self._request_numbers = itertools.count()
         self._in_flight = 0
+        self._batches = distributions.Batches()
 
     @classmethod
     async def start(
@@ -99,9 +101,10 @@ class VLLMEngine:
         # which finds in the cache what the first one has just put there.
         all_params = [self._generation_params(sampling, i, min(room, sampling.max_tokens)) for i in range(sampling.n)]
         ids = self._checked(prompt)
-        async with self._clocked() as clock:
+        apart = self._batches.of("ranked") if sampling.entropies else contextlib.nullcontext()
+        async with self._clocked() as clock, apart:
             outputs = await gather_or_cancel([self._request(ids, p, _GENERATION_PRIORITY) for p in all_params])
-        completions = tuple(self._completion(output.outputs[0]) for output in outputs)
+        completions = tuple(self._completion(output.outputs[0], sampling) for output in outputs)
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         return Generation(completions, len(prompt), cached, clock.timing(outputs))
 
@@ -110,7 +113,8 @@ class VLLMEngine:
         if len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
         ids = self._checked(prompt)
-        async with self._clocked() as clock:
+        kind: distributions.Kind = "named" if self.settings.speculation is None else "ranked"
+        async with self._clocked() as clock, self._batches.of(kind):
             for params in self._verdict_params(options):
                 output = await self._request(ids, params, _VERDICT_PRIORITY, self.process.lora)
                 by_token = (output.outputs[0].logprobs or [{}])[0]
@@ -120,6 +124,16 @@ class VLLMEngine:
         if not all(math.isfinite(x) for x in logprobs):
             raise VerdictUnavailable(f"the {self.role} engine gave {logprobs} for the options {list(options)}")
         return Choice(logprobs, len(prompt), output.num_cached_tokens or 0, clock.timing([output]))
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """See Engine.log_probabilities."""
+        ids = self._checked([*prompt, *continuation])
+        if not prompt or not continuation or len(ids) >= self.context_tokens:
+            raise RequestRefused(f"a text of {len(ids)} tokens in a context of {self.context_tokens}")
+        async with self._clocked() as clock:
+            output = await self._request(ids, vllm_arguments.likelihood_params(), _VERDICT_PRIORITY)
+        given = distributions.given_logprobs(output.prompt_logprobs, ids, len(prompt))
+        return Likelihood(given, len(ids), output.num_cached_tokens or 0, clock.timing([output]))
 
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> Any:
         mean_logprob = self.settings.mean_logprobs
@@ -185,7 +199,7 @@ class VLLMEngine:
         await self._send(process.llm, prompt, generation, _GENERATION_PRIORITY)
         await self._send(process.llm, prompt, verdict, _VERDICT_PRIORITY, process.lora)
 
-    def _completion(self, output: Any) -> Completion:
+    def _completion(self, output: Any, sampling: Sampling) -> Completion:
         """Convert vLLM's CompletionOutput; the end-of-sequence token is counted but not kept."""
         ids = tuple(output.token_ids)
         num_tokens = len(ids)
@@ -195,7 +209,14 @@ class VLLMEngine:
         total = output.cumulative_logprob
         mean = total / num_tokens if total is not None and math.isfinite(total) and num_tokens else None
         ids = ids[:-1] if finish == "eos" else ids
-        return Completion(ids, self.tokenizer.decode(ids), finish, num_tokens, mean, *speculated_tokens(output))
+        ranked = min(distributions.NUM_RANKED, self.process.vocabulary)
+        return Completion(
+            *(ids, self.tokenizer.decode(ids), finish, num_tokens),
+            mean if self.settings.mean_logprobs else None,
+            *speculated_tokens(output),
+            token_logprobs=distributions.token_logprobs(output) if sampling.token_logprobs else None,
+            entropies=distributions.entropies(output, ranked) if sampling.entropies else None,
+        )
 
     @contextlib.asynccontextmanager
     async def _clocked(self) -> AsyncIterator[CallClock]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.engine import EngineDied, RequestRefused, Sampling
+from harness.engines.distributions import NUM_RANKED
 from harness.engines.settings import EngineSettings
 from harness.engines.speculation import Speculation
 from harness.engines.variables import START_SECONDS
@@ -89,7 +90,24 @@ def generation_params(sampling: Sampling, index: int, max_tokens: int, *, mean_l
         detokenize=bool(sampling.stop),
         skip_special_tokens=False,  # a stop string such as </think> may be one
         spaces_between_special_tokens=False,
-        logprobs=0 if mean_logprob else None,
+        logprobs=NUM_RANKED if sampling.entropies else 0 if mean_logprob or sampling.token_logprobs else None,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def likelihood_params() -> Any:
+    """Return the SamplingParams of a `log_probabilities`, whose text is the end of the prompt. Raises RequestRefused.
+
+    vLLM computes such a prompt anew, without its prefix cache, and writes one token behind it.
+    """
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    return _checked(
+        SamplingParams,
+        max_tokens=1,
+        temperature=0.0,
+        prompt_logprobs=0,
+        detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
@@ -101,8 +119,8 @@ def verdict_params(options: Sequence[int]) -> Any:
     """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-    # No request of this engine may set `logprobs` above 0: in a batch with logprob_token_ids, the V1 runner would
-    # silently answer with -inf.
+    # No request in the same batch may set `logprobs` above 0 (harness.engines.distributions): beside logprob_token_ids
+    # the V1 runner would silently answer with -inf.
     return _checked(
         SamplingParams,
         max_tokens=1,

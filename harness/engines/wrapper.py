@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.engine import Choice, Engine, Generation, Role, Sampling, Tokenizer
+from harness.engine import Choice, Engine, Generation, Likelihood, Role, Sampling, Tokenizer
 
 
 class EngineWrapper:
@@ -41,6 +41,10 @@ class EngineWrapper:
     async def choose(self, prompt: Sequence[int], options: Sequence[int]) -> Choice:
         """See Engine."""
         return await self._engine.choose(prompt, options)
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """See Engine."""
+        return await self._engine.log_probabilities(prompt, continuation)
 
     async def reset_prefix_cache(self) -> bool:
         """See Engine."""

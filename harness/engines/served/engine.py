@@ -13,19 +13,21 @@ from harness.engine import (
     Completion,
     EngineDied,
     Generation,
+    Likelihood,
     RequestRefused,
     Role,
     Sampling,
     VerdictUnavailable,
 )
 from harness.engines import stall
+from harness.engines.distributions import NUM_RANKED, Batches, entropy_bound
 from harness.engines.requests import CallClock, gather_or_cancel
 from harness.engines.served import probe
 from harness.engines.served.address import ServerAddress, api_key
 from harness.engines.served.connection import Connection
 from harness.engines.served.interface import Asked
 from harness.engines.served.probe import Found
-from harness.engines.served.replies import BadReply, Written
+from harness.engines.served.replies import BadReply, Judged, Written
 from harness.engines.settings import EngineSettings
 from harness.weights.tokenizer import HFTokenizer
 
@@ -52,6 +54,7 @@ class ServedEngine:
         """Whether replies say how many prompt tokens were cached; None before the first one."""
         self._salt = secrets.token_hex(8)
         self._in_flight = 0
+        self._batches = Batches()
 
     @classmethod
     async def start(
@@ -113,9 +116,10 @@ class ServedEngine:
         """See Engine.generate."""
         room = self._room(prompt)
         limited = replace(sampling, max_tokens=min(room, sampling.max_tokens))
-        async with self._clocked() as clock:
+        apart = self._batches.of("ranked") if sampling.entropies else contextlib.nullcontext()
+        async with self._clocked() as clock, apart:
             all_written = await gather_or_cancel([self._write(prompt, limited, i) for i in range(sampling.n)])
-        completions = tuple(self._completion(written) for written in all_written)
+        completions = tuple(self._completion(written, sampling) for written in all_written)
         cached = min(self._cached(written.cached_tokens, prompt) for written in all_written)
         return Generation(completions, len(prompt), cached, clock.timing([]))
 
@@ -124,17 +128,27 @@ class ServedEngine:
         if not options or len(set(options)) != len(options):
             raise RequestRefused(f"options must be distinct tokens: {list(options)}")
         self._room(prompt)
-        found, asked = self._asked()
-        async with self._clocked() as clock:
+        async with self._clocked() as clock, self._batches.of("named"):
             for attempt in range(1, _VERDICT_ATTEMPTS + 1):
                 try:
-                    _, judged = await probe.judge(self.connection, found.interface, asked, prompt, options)
+                    judged = await self._judge(prompt, options)
                     break
                 except BadReply as error:
                     if attempt == _VERDICT_ATTEMPTS:
                         raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
         logprobs = tuple(judged.logprobs[option] for option in options)
         return Choice(logprobs, len(prompt), self._cached(judged.cached_tokens, prompt), clock.timing([]))
+
+    async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
+        """See Engine.log_probabilities."""
+        whole = [*prompt, *continuation]
+        self._room(whole if prompt and continuation else [])
+        async with self._clocked() as clock, self._batches.of("named"):
+            try:
+                logprobs = await self._read(prompt, continuation)
+            except BadReply as error:
+                raise VerdictUnavailable(f"{self.connection.name}: {error}") from error
+        return Likelihood(logprobs, len(whole), 0, clock.timing([]))
 
     async def reset_prefix_cache(self) -> bool:
         """See Engine.reset_prefix_cache: later requests carry another salt, where the server separates caches by it."""
@@ -163,8 +177,9 @@ class ServedEngine:
 
     async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
         found, asked = self._asked()
-        reads_logprobs = self.settings.mean_logprobs
-        request = found.interface.writing(asked, prompt, sampling, index, sampling.max_tokens, logprobs=reads_logprobs)
+        reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
+        listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
+        request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)
         reply = await self.connection.post(request.path, request.body)
         try:
             written = found.interface.written(reply, asked, sampling.max_tokens, sampling.stop)
@@ -176,19 +191,41 @@ class ServedEngine:
 
     async def _with_all_logprobs(self, prompt: Sequence[int], written: Written) -> Written:
         """Ask for the log-probabilities that the server left out: llama.cpp leaves out those of a stop string."""
-        found, asked = self._asked()
-        logprobs = list(written.logprobs or ())
+        logprobs, ranked = list(written.logprobs or ()), list(written.ranked or ())
         for place in range(len(logprobs), len(written.token_ids)):
             before, token = [*prompt, *written.token_ids[:place]], written.token_ids[place]
-            _, judged = await probe.judge(self.connection, found.interface, asked, before, [token])
+            judged = await self._judge(before, [token])
             logprobs.append(judged.logprobs[token])
-        return replace(written, logprobs=tuple(logprobs))
+            ranked.append(tuple(judged.logprobs.values()))
+        return replace(written, logprobs=tuple(logprobs), ranked=tuple(ranked))
 
-    def _completion(self, written: Written) -> Completion:
-        ids, number = written.token_ids, len(written.token_ids)
-        mean = sum(written.logprobs) / number if written.logprobs else None
+    async def _judge(self, prompt: Sequence[int], options: Sequence[int]) -> Judged:
+        found, asked = self._asked()
+        _, judged = await probe.judge(self.connection, found.interface, asked, prompt, options)
+        return judged
+
+    async def _read(self, prompt: Sequence[int], continuation: Sequence[int]) -> tuple[float, ...]:
+        """Return the log-probabilities of a continuation: in one request, or in one for each of its tokens."""
+        found, asked = self._asked()
+        request = found.interface.reading(asked, prompt, continuation)
+        if request is not None:
+            reply = await self.connection.post(request.path, request.body)
+            return found.interface.read(reply, [*prompt, *continuation], len(prompt))
+        befores = [[*prompt, *continuation[:place]] for place in range(len(continuation))]
+        asks = [self._judge(before, [token]) for before, token in zip(befores, continuation, strict=True)]
+        judged = await gather_or_cancel(asks)
+        return tuple(one.logprobs[token] for one, token in zip(judged, continuation, strict=True))
+
+    def _completion(self, written: Written, sampling: Sampling) -> Completion:
+        ids, number, logprobs = written.token_ids, len(written.token_ids), written.logprobs
         kept = ids[:-1] if written.finish == "eos" else ids
-        return Completion(kept, self.tokenizer.decode(kept), written.finish, number, mean)
+        ranked = written.ranked if sampling.entropies else None
+        return Completion(
+            *(kept, self.tokenizer.decode(kept), written.finish, number),
+            mean_logprob=sum(logprobs) / number if logprobs and self.settings.mean_logprobs else None,
+            token_logprobs=logprobs if sampling.token_logprobs else None,
+            entropies=None if ranked is None else tuple(entropy_bound(of_token) for of_token in ranked),
+        )
 
     def _cached(self, cached: int | None, prompt: Sequence[int]) -> int:
         """Return the cached tokens of a prompt: 0 where the server does not report them."""

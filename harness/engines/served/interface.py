@@ -47,9 +47,13 @@ class Interface(Protocol):
         """Return the longest prompt plus completion from an entry of the list of models; None where it is not there."""
 
     def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, max_tokens: int, *, logprobs: bool
+        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
     ) -> Request:
-        """Return the request for completion `index` of a `generate`."""
+        """Return the request for completion `index` of a `generate`.
+
+        `logprobs`: the number of most probable tokens to list beside each token, 0 for its own log-probability alone;
+        None for none.
+        """
 
     def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         """Return the completion in a reply. Raises BadReply, and RequestRefused where the server broke it off."""
@@ -59,6 +63,12 @@ class Interface(Protocol):
 
     def judged(self, reply: Any, asked: Asked) -> Judged:
         """Return the log-probabilities in a reply. Raises BadReply."""
+
+    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
+        """Return the request of a `log_probabilities`; None where the server has no such request."""
+
+    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+        """Return the log-probabilities of the ids from `start` on. Raises BadReply."""
 
     def tokenizing(self, model: str, text: str) -> Request:
         """Return the request for the ids of a text, without any that are added around it."""

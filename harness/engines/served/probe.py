@@ -199,7 +199,7 @@ async def _asked_or_none(connection: Connection, request: Request) -> Any:
 
 async def _check_writing(connection: Connection, found: Found, asked: Asked, prompt: Sequence[int]) -> None:
     """Raises an EngineError where the server does not continue token ids with token ids."""
-    request = found.interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), 0, 2, logprobs=True)
+    request = found.interface.writing(asked, prompt, Sampling(2, 0.5, 0.9, ("\n\n",), 1), 0, logprobs=0)
     written = found.interface.written(await connection.post(request.path, request.body), asked, 2, ("\n\n",))
     if written.token_ids and not written.logprobs:
         raise replies.BadReply("it gives no log-probabilities of the tokens that it writes")

@@ -30,6 +30,8 @@ class Written:
     where they were not asked for."""
     cached_tokens: int | None = None
     """Prompt tokens from the prefix cache; None where the server does not report them."""
+    ranked: tuple[tuple[float, ...], ...] | None = None
+    """Those of the most probable tokens at each of the same positions; None where they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,14 @@ def token_logprobs(values: Any, most: int) -> tuple[float, ...] | None:
     if len(finite) != len(numbers):
         raise BadReply("the server sent no finite log-probability for a token that it wrote")
     return finite
+
+
+def ranked_logprobs(values: Any, most: int) -> tuple[tuple[float, ...], ...] | None:
+    """Return the log-probabilities of the most probable tokens at the first positions; None where none were sent.
+
+    Raises BadReply where one of them is no log-probability.
+    """
+    if not isinstance(values, list):
+        return None
+    lists = (value if isinstance(value, list) else [] for value in values[:most])
+    return tuple(tuple(x for x in map(logprob, of_token) if x is not None) for of_token in lists)

@@ -35,12 +35,12 @@ class SglangServer:
         return card.get("max_model_len")
 
     def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, max_tokens: int, *, logprobs: bool
+        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
     ) -> Request:
         """See Interface."""
         settings = {
             **_SAMPLING,
-            "max_new_tokens": max_tokens,
+            "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k or -1,
@@ -50,7 +50,8 @@ class SglangServer:
             "stop": list(sampling.stop),
             "no_stop_trim": True,
         }
-        return Request(_PATH, {**_common(asked, prompt), "sampling_params": settings, "return_logprob": logprobs})
+        body = {**_common(asked, prompt), "sampling_params": settings, "return_logprob": logprobs is not None}
+        return Request(_PATH, {**body, "top_logprobs_num": logprobs} if logprobs else body)
 
     def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         """See Interface."""
@@ -62,7 +63,10 @@ class SglangServer:
         ids = replies.token_ids(replies.field(reply, "output_ids"), asked.vocabulary, max_tokens)
         listed = replies.field(reply, "meta_info", "output_token_logprobs")
         of_tokens = [replies.field(entry, 0) for entry in listed] if isinstance(listed, list) else None
-        return Written(ids, finish, replies.token_logprobs(of_tokens, len(ids)), _cached(reply))
+        top = replies.field(reply, "meta_info", "output_top_logprobs")
+        tops = [[replies.field(entry, 0) for entry in one or ()] for one in top] if isinstance(top, list) else None
+        logprobs = replies.token_logprobs(of_tokens, len(ids))
+        return Written(ids, finish, logprobs, _cached(reply), replies.ranked_logprobs(tops, len(ids)))
 
     def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
         """See Interface."""
@@ -85,6 +89,26 @@ class SglangServer:
             if (logprob := replies.logprob(replies.field(entry, 0))) is not None:
                 logprobs[token] = logprob
         return Judged(logprobs, _cached(reply))
+
+    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
+        """See Interface."""
+        body = {
+            **_common(asked, [*prompt, *continuation]),
+            "sampling_params": {**_SAMPLING, "max_new_tokens": 1, "temperature": 0.0},
+            "return_logprob": True,
+            "logprob_start_len": max(0, len(prompt) - 1),
+        }
+        return Request(_PATH, body)
+
+    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+        """See Interface."""
+        listed, number = replies.field(reply, "meta_info", "input_token_logprobs"), len(ids) - start
+        last = listed[-number:] if isinstance(listed, list) else []
+        if [replies.field(entry, 1) for entry in last] != list(ids[start:]):
+            raise BadReply("the server sent no log-probabilities of a prompt")
+        logprobs = replies.token_logprobs([replies.field(entry, 0) for entry in last], number)
+        assert logprobs is not None
+        return logprobs
 
     def tokenizing(self, model: str, text: str) -> Request:
         """See Interface."""

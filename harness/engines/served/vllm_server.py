@@ -30,12 +30,12 @@ class VllmServer:
         return card.get("max_model_len")
 
     def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, max_tokens: int, *, logprobs: bool
+        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
     ) -> Request:
         """See Interface."""
         body = {
             **_common(asked, prompt),
-            "max_tokens": max_tokens,
+            "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
@@ -47,7 +47,7 @@ class VllmServer:
             "skip_special_tokens": False,  # a stop string such as </think> may be one
             "spaces_between_special_tokens": False,
         }
-        return Request(_PATH, {**body, "logprobs": 0} if logprobs else body)
+        return Request(_PATH, body if logprobs is None else {**body, "logprobs": logprobs})
 
     def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         """See Interface."""
@@ -58,7 +58,11 @@ class VllmServer:
         finish: Finish = "length" if reason == "length" else "stop" if isinstance(stopped, str) else "eos"
         ids = replies.token_ids(replies.field(choice, "token_ids"), asked.vocabulary, max_tokens)
         logprobs = replies.token_logprobs(replies.field(choice, "logprobs", "token_logprobs"), len(ids))
-        return Written(ids, finish, logprobs, _cached(reply))
+        listed = replies.field(choice, "logprobs", "top_logprobs")
+        of_tokens = (
+            [list(top.values()) for top in listed if isinstance(top, dict)] if isinstance(listed, list) else None
+        )
+        return Written(ids, finish, logprobs, _cached(reply), replies.ranked_logprobs(of_tokens, len(ids)))
 
     def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
         """See Interface."""
@@ -83,6 +87,19 @@ class VllmServer:
             if (logprob := replies.logprob(value)) is not None:
                 logprobs[int(number)] = logprob
         return Judged(logprobs, _cached(reply))
+
+    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
+        """See Interface. vLLM computes such a prompt anew, without its prefix cache."""
+        body = {**_common(asked, [*prompt, *continuation]), "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+        return Request(_PATH, body)
+
+    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+        """See Interface."""
+        listed = replies.field(reply, "choices", 0, "prompt_logprobs")
+        if not isinstance(listed, list) or len(listed) != len(ids):
+            raise BadReply("the server sent no log-probabilities of a prompt")
+        values = [replies.field(listed, place, str(ids[place]), "logprob") for place in range(start, len(ids))]
+        return _all(values)
 
     def tokenizing(self, model: str, text: str) -> Request:
         """See Interface."""
@@ -113,3 +130,9 @@ def _cached(reply: Any) -> int | None:
     prompt_tokens = replies.count(replies.field(reply, "usage", "prompt_tokens"), 1 << 40)
     cached = replies.field(reply, "usage", "prompt_tokens_details", "cached_tokens")
     return replies.count(cached, prompt_tokens or 0)
+
+
+def _all(values: list[Any]) -> tuple[float, ...]:
+    logprobs = replies.token_logprobs(values, len(values))
+    assert logprobs is not None
+    return logprobs

@@ -49,6 +49,25 @@ async def test_choosing_gives_every_option_in_order() -> None:
     assert choice.logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
 
 
+async def test_what_was_asked_about_the_tokens_is_given_for_each_one_the_last_included() -> None:
+    engine = _engine("ab", weigh=lambda before, token: (-float(len(before)), float(token == "b")))
+    [plain] = (await engine.generate(list(b"xyz"), Sampling(9))).completions
+    assert (plain.token_logprobs, plain.entropies) == (None, None)
+    [told] = (await engine.generate(list(b"xyz"), Sampling(9, token_logprobs=True, entropies=True))).completions
+    assert (told.token_logprobs, told.entropies) == ((-3.0, -4.0, -5.0), (0.0, 1.0, 0.0))
+    assert told.num_tokens == 3
+
+
+async def test_a_given_text_is_weighed_token_by_token_behind_its_prompt() -> None:
+    engine = _engine(weigh=lambda before, token: (-float(len(before)), 0.0))
+    reply = await engine.log_probabilities(list(b"xyz"), list(b"ab"))
+    assert (reply.token_logprobs, reply.prompt_tokens) == ((-3.0, -4.0), 5)
+    assert engine.counters.calls == engine.counters.likelihood_calls == 1
+    for prompt, text in (([], [1]), ([1], [])):
+        with pytest.raises(RequestRefused):
+            await engine.log_probabilities(prompt, text)
+
+
 async def test_a_growing_prefix_is_cached() -> None:
     engine, prompt = _engine(), list(range(100))
     assert (await engine.generate(prompt, Sampling(4))).cached_tokens == 0

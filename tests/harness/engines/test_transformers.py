@@ -71,6 +71,33 @@ async def test_choosing_gives_the_models_own_probabilities(engine: TransformersE
     assert math.isfinite(some.timing.end_seconds)
 
 
+async def test_tokens_come_with_the_log_probability_and_entropy_of_the_models_own_distribution(
+    engine: TransformersEngine,
+) -> None:
+    asked = Sampling(12, 0.7, top_p=0.5, seed=1, token_logprobs=True, entropies=True)
+    [drawn] = (await engine.generate(PROMPT, asked)).completions
+    assert drawn.token_logprobs is not None
+    assert drawn.entropies is not None
+    assert len(drawn.token_logprobs) == len(drawn.entropies) == drawn.num_tokens
+    assert drawn.mean_logprob == pytest.approx(sum(drawn.token_logprobs) / drawn.num_tokens)
+    whole = await engine.choose(PROMPT, range(384))
+    assert drawn.token_logprobs[0] == pytest.approx(whole.logprobs[drawn.token_ids[0]], abs=1e-4)
+    assert drawn.entropies[0] == pytest.approx(-sum(math.exp(x) * x for x in whole.logprobs), abs=1e-4)
+    [plain] = (await engine.generate(PROMPT, Sampling(12, 0.7, top_p=0.5, seed=1))).completions
+    assert (plain.token_ids, plain.token_logprobs, plain.entropies) == (drawn.token_ids, None, None)
+
+
+async def test_a_given_text_is_as_probable_as_when_it_is_written(engine: TransformersEngine) -> None:
+    [drawn] = (await engine.generate(PROMPT, Sampling(10, 1.0, seed=2, token_logprobs=True))).completions
+    given = await engine.log_probabilities(PROMPT, drawn.token_ids)
+    assert given.token_logprobs == pytest.approx(drawn.token_logprobs, abs=1e-3)
+    assert given.prompt_tokens == len(PROMPT) + 10
+    with pytest.raises(RequestRefused):
+        await engine.log_probabilities(PROMPT, [])
+    with pytest.raises(RequestRefused):
+        await engine.log_probabilities(PROMPT, [5] * 260)
+
+
 @pytest.mark.parametrize("prompt", [[], [5] * 300, [9999]])
 async def test_a_bad_request_is_refused(engine: TransformersEngine, prompt: list[int]) -> None:
     with pytest.raises(RequestRefused):

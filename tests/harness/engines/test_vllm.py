@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from harness.engine import Completion, EngineDied, RequestRefused, Role, Sampling
+from harness.engines.distributions import NUM_RANKED, entropy_bound
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.transformers import TransformersEngine
@@ -212,6 +213,53 @@ async def test_writing_and_choosing_mix(target: VLLMEngine) -> None:
     assert mixed.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
     assert again.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
     assert all(0 < reply.completions[0].num_tokens <= 24 for reply in written)
+
+
+async def test_tokens_come_with_their_log_probability_and_a_lower_bound_of_their_entropy(
+    target: VLLMEngine, tiny_models: dict[Role, Path]
+) -> None:
+    asked = Sampling(12, 0.8, seed=4, token_logprobs=True, entropies=True)
+    [drawn] = (await target.generate(PROMPT, asked)).completions
+    [plain] = (await target.generate(PROMPT, Sampling(12, 0.8, seed=4))).completions
+    assert (plain.token_ids, plain.token_logprobs, plain.entropies) == (drawn.token_ids, None, None)
+    reference = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
+    whole = (await reference.choose(PROMPT, range(384))).logprobs
+    assert drawn.token_logprobs is not None
+    assert drawn.entropies is not None
+    assert len(drawn.token_logprobs) == len(drawn.entropies) == drawn.num_tokens
+    assert drawn.token_logprobs[0] == pytest.approx(whole[drawn.token_ids[0]], abs=1e-3)
+    known = {*sorted(range(384), key=whole.__getitem__)[-NUM_RANKED:], drawn.token_ids[0]}
+    assert drawn.entropies[0] == pytest.approx(entropy_bound([whole[token] for token in known]), abs=1e-3)
+
+
+async def test_a_given_text_has_the_references_log_probabilities_token_by_token(
+    target: VLLMEngine, tiny_models: dict[Role, Path]
+) -> None:
+    text = list(range(150, 170))
+    reference = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
+    expected = await reference.log_probabilities(PROMPT, text)
+    for _ in range(2):  # the second time, the prefix cache holds the prompt
+        given = await target.log_probabilities(PROMPT, text)
+        assert given.token_logprobs == pytest.approx(expected.token_logprobs, abs=1e-3)
+        assert given.prompt_tokens == len(PROMPT) + len(text)
+    with pytest.raises(RequestRefused):
+        await target.log_probabilities(PROMPT, [])
+
+
+async def test_entropies_verdicts_and_given_texts_do_not_disturb_each_other(target: VLLMEngine) -> None:
+    options = list(range(20, 30))
+    verdict, given = await target.choose(PROMPT, options), await target.log_probabilities(PROMPT, options)
+    asked = [Sampling(24, 1.0, seed=i, entropies=True) for i in range(6)]
+    alone = [(await target.generate(PROMPT, sampling)).completions for sampling in asked]
+    drawn, rest = await asyncio.gather(
+        asyncio.gather(*(target.generate(PROMPT, sampling) for sampling in asked)),
+        asyncio.gather(*(target.choose(PROMPT, options) for _ in range(6))),
+    )
+    again = await target.log_probabilities(PROMPT, options)
+    assert again.token_logprobs == pytest.approx(given.token_logprobs, abs=1e-4)
+    assert all(choice.logprobs == pytest.approx(verdict.logprobs, abs=1e-4) for choice in rest)
+    for reply, [expected] in zip(drawn, alone, strict=True):
+        assert reply.completions[0].entropies == pytest.approx(expected.entropies, abs=1e-3)
 
 
 async def test_times_are_in_order_and_requests_in_flight_are_counted(target: VLLMEngine) -> None:
