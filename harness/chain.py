@@ -113,6 +113,10 @@ class Chain:
         """The accepted steps so far; a resumed sample starts with those of its earlier attempts."""
         return self.trace.steps
 
+    def model(self, role: Role) -> Model:
+        """Return the model of a role; raises KeyError where the method has none."""
+        return self._models[role]
+
     @property
     def at_separator(self) -> bool:
         """True where the last step ends with the step separator, also inside its last token."""
@@ -198,11 +202,15 @@ class Chain:
         [more] = await self._written(model, context, sampling, purpose, spent, len(self.steps))
         return joined(begun, more, model.tokenizer)
 
-    def may_continue(self, behind: Sequence[Proposal]) -> bool:
-        """Return False where nothing may follow these proposals: they hold the answer, or repeat a step."""
+    def may_continue(self, behind: Sequence[Proposal], *models: Model) -> bool:
+        """Return False where nothing may follow these proposals: they hold the answer or repeat a step.
+
+        The same where they leave no budget, or one of the models no room in its context.
+        """
         steps, reasoning, answered = self._as_steps(behind)
         repeats = any(is_repeat(step, before) for before, step in pairwise([*self.steps[-1:], *steps]))
-        return not answered and not (repeats and reasoning)
+        has_room = all(len(self._behind(m, behind)[0]) < m.engine.context_tokens for m in models)
+        return not answered and not (repeats and reasoning) and self._budget(steps) > 0 and has_room
 
     def propose_behind(self, candidate: Completion, model: Model, *, max_tokens: int) -> None:
         """Start the request that `propose` will send if this candidate of the model becomes the next step.

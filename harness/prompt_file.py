@@ -102,6 +102,25 @@ class Reward(_Table):
         return self
 
 
+class Equivalence(_Table):
+    """What a judge is asked about two versions of a step, and the two answers whose probabilities are compared."""
+
+    question: Annotated[NeededText, placeholders("first", "second")]
+    blank: NeededText
+    """Stands for a version without text."""
+    closing: AnyText
+    """Follows a version that ends the thought."""
+    reply: ReplyText
+    same: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+    different: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(printable)]
+
+    @model_validator(mode="after")
+    def _two_answers(self) -> Equivalence:
+        if self.same == self.different:
+            raise ValueError("same and different are the same")
+        return self
+
+
 class SeparateScore(_Table):
     """The rubric in the target's prompt and the short question after each candidate (speccot --verdict separate)."""
 
@@ -157,6 +176,7 @@ class Prompts(_Table):
     step_choice: StepChoice
     chain_choice: ChainChoice
     reward: Reward
+    equivalence: Equivalence
 
     @property
     def changes(self) -> dict[str, str]:

@@ -51,21 +51,32 @@ _STEPS_SHOWN = "whole-steps"
 each candidate was shown as a paragraph of its own, also where it completes a step that the chain has begun."""
 
 
-def prompt_hash(wording: Prompts = BUILT_IN, *, shows_step_candidates: bool = False, asks_reward: bool = False) -> str:
+_ASKED = "asked-"
+
+
+def prompt_hash(
+    wording: Prompts = BUILT_IN,
+    *,
+    shows_step_candidates: bool = False,
+    asks_reward: bool = False,
+    asks_equivalence: bool = False,
+) -> str:
     """Return 16 hex digits over a wording: results under different ones are not comparable.
 
     Wordings of the same texts have the same hash, whatever their files look like. Where a method shows the candidates
-    for a step side by side, how they are shown follows after a hyphen. `asks_reward`: the built-in question for a
-    reward model counts too, which the runs of other methods do not hold.
+    for a step side by side, how they are shown follows after a hyphen. So does a hash of the built-in question that
+    only some methods ask: for a reward model (`asks_reward`) or about two versions of a step (`asks_equivalence`).
     """
     steps, chains = BUILT_IN.step_choice, BUILT_IN.chain_choice
     parts: list[object] = [dict(BUILT_IN.instruction.thinking), dict(BUILT_IN.instruction.plain)]
     parts += [BUILT_IN.score.question, BUILT_IN.separate_score.rubric, steps.question, chains.question]
     parts += [chains.rejection, steps.item, steps.blank, BUILT_IN.score.reply, steps.reply]
     parts += [ANSWER_BRIDGE, THINK_BRIDGE, STEP_END]
-    parts += [BUILT_IN.reward.model_dump()] if asks_reward else []
     parts += [wording.changes] if wording.changes else []
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    asked = BUILT_IN.equivalence if asks_equivalence else BUILT_IN.reward if asks_reward else None
+    if asked is not None:
+        return f"{digest}-{_ASKED}{hashlib.sha256(repr(asked.model_dump()).encode()).hexdigest()[:8]}"
     return f"{digest}-{_STEPS_SHOWN}" if shows_step_candidates else digest
 
 
@@ -157,6 +168,23 @@ def chain_choice_question(
         ids, _ = _opened(tokenizer, text, wording.system)
         ids += tokenizer.encode(THINK_BRIDGE) if tokenizer.thinks else []
     return _question(tokenizer, ids, text, choice.reply, labels)
+
+
+def equivalence_question(tokenizer: Tokenizer, first: str, second: str, wording: Prompts = BUILT_IN) -> Question:
+    """Return the question whether two versions of a step mean the same: the answer that they do, then the other one.
+
+    It is a prompt of its own and does not follow a chain. Raises ValueError where the two answers are not one token
+    each, and where the wording has a system prompt and the chat template has no place for it.
+    """
+    asked = wording.equivalence
+    shown = [
+        (text.replace(THINK_END, "").strip() or asked.blank) + (f"\n{asked.closing}" if THINK_END in text else "")
+        for text in (first, second)
+    ]
+    text = render(asked.question, first=shown[0], second=shown[1])
+    ids, _ = _opened(tokenizer, text, wording.system)
+    ids += tokenizer.encode(THINK_BRIDGE) if tokenizer.thinks else []
+    return _question(tokenizer, ids, text, asked.reply, (asked.same, asked.different))
 
 
 def option_labels(n: int) -> tuple[str, ...]:

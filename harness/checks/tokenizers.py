@@ -91,5 +91,7 @@ def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any], 
         problem = Problem("demo/0", "demo", "1 + 1?", "2")
         reject = bool(params.get("error_correction", True))
         questions.append(prompts.chain_choice_question(tokenizer, problem, candidates, wording, may_reject=reject))
+    if method in {None, "lookahead"}:
+        questions.append(prompts.equivalence_question(tokenizer, "1", "2", wording))
     options = sorted({label for question in questions for label in question.labels})
     return f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"

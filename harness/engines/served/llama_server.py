@@ -35,23 +35,23 @@ class LlamaServer:
         return replies.field(card, "meta", "n_ctx")
 
     def writing(
-        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, max_tokens: int, *, logprobs: bool
+        self, asked: Asked, prompt: Sequence[int], sampling: Sampling, index: int, *, logprobs: int | None
     ) -> Request:
         """See Interface."""
         body = {
             **_common(prompt),
-            "n_predict": max_tokens,
+            "n_predict": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
             "min_p": sampling.min_p,
             "repeat_penalty": sampling.repetition_penalty,
             # All tokens so far, as for other engines; a value is a buffer at the server, so none without a penalty.
-            "repeat_last_n": len(prompt) + max_tokens if sampling.repetition_penalty != 1 else 0,
+            "repeat_last_n": len(prompt) + sampling.max_tokens if sampling.repetition_penalty != 1 else 0,
             "seed": (sampling.seed + index) % _SEEDS,
             "stop": list(sampling.stop),
         }
-        return Request(_PATH, {**body, "n_probs": 1} if logprobs else body)
+        return Request(_PATH, body if logprobs is None else {**body, "n_probs": max(1, logprobs)})
 
     def written(self, reply: Any, asked: Asked, max_tokens: int, stop: Sequence[str]) -> Written:
         """See Interface."""
@@ -64,7 +64,9 @@ class LlamaServer:
         ids = ids[:max_tokens]
         listed = replies.field(reply, "completion_probabilities")
         of_tokens = [replies.field(token, "logprob") for token in listed] if isinstance(listed, list) else None
-        return Written(ids, finish, replies.token_logprobs(of_tokens, len(ids)), _cached(reply))
+        tops = [_top(token) for token in listed] if isinstance(listed, list) else None
+        logprobs = replies.token_logprobs(of_tokens, len(ids))
+        return Written(ids, finish, logprobs, _cached(reply), replies.ranked_logprobs(tops, len(ids)))
 
     def judging(self, asked: Asked, prompt: Sequence[int], options: Sequence[int]) -> Sequence[Request]:
         """See Interface."""
@@ -83,6 +85,14 @@ class LlamaServer:
             if (logprob := replies.logprob(replies.field(entry, "logprob"))) is not None:
                 logprobs[token] = logprob
         return Judged(logprobs, _cached(reply))
+
+    def reading(self, asked: Asked, prompt: Sequence[int], continuation: Sequence[int]) -> Request | None:
+        """See Interface: there is none, so that each token is asked for behind those before it."""
+        return None
+
+    def read(self, reply: Any, ids: Sequence[int], start: int) -> tuple[float, ...]:
+        """See Interface."""
+        raise BadReply("llama.cpp's server gives no log-probabilities of a prompt")
 
     def tokenizing(self, model: str, text: str) -> Request:
         """See Interface."""
@@ -113,3 +123,8 @@ def _common(prompt: Sequence[int]) -> dict[str, Any]:
 
 def _cached(reply: Any) -> int | None:
     return replies.count(replies.field(reply, "timings", "cache_n"), 1 << 40)
+
+
+def _top(token: Any) -> list[Any]:
+    listed = replies.field(token, "top_logprobs")
+    return [replies.field(entry, "logprob") for entry in listed] if isinstance(listed, list) else []

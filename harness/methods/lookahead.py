@@ -1,0 +1,152 @@
+"""Lookahead Reasoning: steps drafted ahead, verified in parallel (Fu et al., arXiv 2506.19830, section 3).
+
+The draft writes gamma steps in a row. The target writes its own next step behind each of the gamma + 1 prefixes, all at
+the same time. Draft steps are kept as long as each means the same as the target's step behind the same prefix; the
+target's step replaces the first one that does not, or follows where all are kept.
+
+This is the synchronous form (algorithm 1): the target begins once all steps are drafted. The authors' program
+(hao-ai-lab/LookaheadReasoning) also overlaps the two and can draft several steps behind one prefix; neither is here.
+What follows it: a step has at most 100 tokens; two steps that differ in spaces, line breaks and case only are equal
+without a question; a step behind one that its limit cut is not compared, but is the target's. Gamma is 4 as the
+program's default; the paper varies it.
+
+Who decides whether two steps mean the same: the paper's default is another model as judge (Qwen2.5-7B-Instruct). Here
+the target is asked, in one forward pass for each pair. The paper's comparison by sentence embeddings has a stand-in,
+the words, numbers and signs that two steps share (`verifier`). The wording of the question is this project's own; the
+published one can be set with --prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from harness import prompts
+from harness.candidates import as_candidates
+from harness.chain import Chain, Proposal
+from harness.engine import Completion, Role
+from harness.methods.method import Method, parameter
+from harness.methods.ranges import check_range
+from harness.methods.similarity import cosine
+from harness.recording import Model
+from harness.trace import Decision
+
+
+@dataclass(frozen=True)
+class Lookahead(Method):
+    """Lookahead Reasoning's hyper-parameters. Calling it drafts ahead and keeps what the target agrees with."""
+
+    gamma: int = parameter(4, help="Number of steps that are drafted ahead (authors' program; the paper varies it).")
+    verifier: Literal["judge", "similarity"] = parameter(
+        "judge",
+        help="judge: a model is asked whether two steps mean the same. similarity: the cosine between their words, "
+        "numbers and signs (a stand-in for the paper's sentence embeddings).",
+    )
+    threshold: float = parameter(
+        0.5,
+        help="Lowest accepted probability of 'the same' by the judge, or lowest accepted cosine (0.5: the likelier).",
+    )
+    step_tokens: int = parameter(100, help="Maximum length of a step, in tokens (authors' program).")
+
+    def __post_init__(self) -> None:
+        check_range("gamma", self.gamma, 1, 32)
+        check_range("threshold", self.threshold, 0, 1)
+        check_range("step_tokens", self.step_tokens, 1, None)
+
+    @property
+    def target_parallel(self) -> int:
+        """See Method.target_parallel."""
+        return self.gamma + 1
+
+    @property
+    def parallel_verdicts(self) -> int:
+        """See Method.parallel_verdicts."""
+        return self.gamma if self.verifier == "judge" else 1
+
+    @property
+    def asks_equivalence(self) -> bool:
+        """See Method.asks_equivalence."""
+        return self.verifier == "judge"
+
+    def verdict_tokens(self, token_budget: int) -> int:
+        """See Method.verdict_tokens. A question holds two steps, and neither problem nor chain."""
+        return 2 * min(self.step_tokens, token_budget) if self.verifier == "judge" else 0
+
+    def cached_tokens(self, role: Role, token_budget: int) -> int:
+        """See Method.cached_tokens. The target's steps behind the prefixes share everything before them."""
+        own = self.gamma * min(self.step_tokens, token_budget) if role == "target" else 0
+        return super().cached_tokens(role, token_budget) + own
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        """See Method.__call__."""
+        while not chain.answered:
+            drafted = await self._draft_ahead(chain, draft)
+            beginnings = (drafted[:i] for i in range(1, len(drafted) + 1))
+            prefixes = [[], *takewhile(lambda behind: chain.may_continue(behind, target), beginnings)]
+            own = await chain.propose_each(target, prefixes, max_tokens=self.step_tokens, purpose="fallback")
+            agreements = await self._agreements(chain, target, drafted, own)
+            self._keep(chain, target, drafted, own, agreements)
+
+    async def _draft_ahead(self, chain: Chain, draft: Model) -> list[Proposal]:
+        """Return up to gamma steps in a row; fewer where a sample is resumed among them, and none behind an end."""
+        drafted: list[Proposal] = []
+        for _ in range(self.gamma - _num_kept(chain)):
+            if not chain.may_continue(drafted, draft):
+                break
+            [step] = await chain.propose(draft, 1, max_tokens=self.step_tokens, behind=drafted)
+            drafted.append((draft, step))
+        return drafted
+
+    async def _agreements(
+        self, chain: Chain, target: Model, drafted: list[Proposal], own: list[Completion]
+    ) -> list[float]:
+        """Return how probably each drafted step means the same as the target's, from 0 to 1."""
+        pairs = [(step, mine) for (_, step), mine in zip(drafted, own, strict=False)]
+        behind_whole = [i == 0 or pairs[i - 1][0].finish != "length" for i in range(len(pairs))]
+        if pairs and chain.steps and chain.steps[-1].finish == "length":
+            behind_whole[0] = False
+        known = [
+            (1.0 if same(*pair) else None) if whole else 0.0 for pair, whole in zip(pairs, behind_whole, strict=True)
+        ]
+        if self.verifier == "similarity":
+            return [cosine(a.text, b.text) if k is None else k for (a, b), k in zip(pairs, known, strict=True)]
+        asked = [
+            prompts.equivalence_question(target.tokenizer, step.text, mine.text, chain.wording)
+            for (step, mine), value in zip(pairs, known, strict=True)
+            if value is None
+        ]
+        answers = iter(await chain.ask_each(target, asked) if asked else [])
+        return [next(answers).probabilities[0] if value is None else value for value in known]
+
+    def _keep(
+        self, chain: Chain, target: Model, drafted: list[Proposal], own: list[Completion], agreements: list[float]
+    ) -> None:
+        """Accept drafted steps up to the first that the target does not agree with, and then the target's own step."""
+        for (author, step), mine, agreement in zip(drafted, own, agreements, strict=False):
+            decision = Decision.at_least("agreement", agreement, self.threshold)
+            [candidate] = as_candidates([step])
+            candidate.accepted = decision.accepted
+            if not decision.accepted:
+                chain.accept(target, "fallback", mine, [candidate], decision=decision)
+                return
+            chain.accept(author, "draft", step, [candidate], decision=decision)
+            if chain.answered:
+                return
+        if len(own) > len(drafted):
+            chain.accept(target, "fallback", own[-1])
+
+
+def same(one: Completion, other: Completion) -> bool:
+    """Return True where two steps differ in white space and case only."""
+    return "".join(one.text.split()).lower() == "".join(other.text.split()).lower()
+
+
+def _num_kept(chain: Chain) -> int:
+    """Return how many drafted steps were kept since the target wrote its last step."""
+    kept = 0
+    for step in reversed(chain.steps):
+        if step.author != "draft":
+            break
+        kept += 1
+    return kept

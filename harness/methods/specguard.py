@@ -1,0 +1,83 @@
+"""SpecGuard without attention: steps are accepted by confidence (Purohit et al., arXiv 2604.15244, section 3).
+
+The draft samples k candidates for a step, and the one most like the others is selected. It is accepted where its
+score is at least tau. Otherwise the target samples k steps, of which one is selected in the same way.
+
+The paper's score is beta times confidence plus 1 - beta times grounding. Grounding is read from attention weights,
+which no engine here gives, so this is its ablation "SC + LPBV" (table 1): self-consistency and confidence alone, with
+all weight on confidence. The paper's beta is 0.3, and it finds the ablation less accurate than the whole.
+
+Read of the paper were its abstract and detailed reviews of it. It leaves open, and chosen here is: whose
+log-probabilities are read (the draft's own, at temperature 1); the sentence encoder of the selector (none: similarity
+is over shared words, numbers and signs); between which bounds log-probabilities are scaled to a confidence (l_min
+and 0); how long a step may be (512 tokens).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.candidates import as_candidates
+from harness.chain import Chain
+from harness.engine import Completion, Role
+from harness.methods.method import Method, parameter
+from harness.methods.ranges import check_range
+from harness.methods.similarity import most_consistent
+from harness.recording import Model
+from harness.trace import Decision
+
+
+@dataclass(frozen=True)
+class SpecGuard(Method):
+    """SpecGuard's hyper-parameters. Calling it samples, selects, and accepts or rewrites one step after the other."""
+
+    k: int = parameter(
+        16, help="Number of candidates per step, by the draft, and by the target where it writes the step (section 4)."
+    )
+    tau: float = parameter(0.7, help="Lowest accepted confidence, from 0 to 1 (SpecGuard section 4).")
+    l_min: float = parameter(
+        -7.0,
+        help="Log-probability in nats of a step's least probable token that is a confidence of 0; 0 nats are a "
+        "confidence of 1 (the paper does not give its bounds). With tau 0.7 a token may be as improbable as 12 %.",
+    )
+    step_tokens: int = parameter(512, help="Maximum length of a step, in tokens (the paper does not say).")
+
+    def __post_init__(self) -> None:
+        check_range("k", self.k, 1, 64)
+        check_range("tau", self.tau, 0, 1)
+        check_range("l_min", self.l_min, -1000, -0.01)
+        check_range("step_tokens", self.step_tokens, 1, None)
+
+    @property
+    def parallel(self) -> int:
+        """See Method.parallel."""
+        return self.k
+
+    @property
+    def target_parallel(self) -> int:
+        """See Method.target_parallel."""
+        return self.k
+
+    def cached_tokens(self, role: Role, token_budget: int) -> int:
+        """See Method.cached_tokens. The candidates for a step share everything before it, in both models."""
+        return super().cached_tokens(role, token_budget) + (self.k - 1) * min(self.step_tokens, token_budget)
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        """See Method.__call__."""
+        while not chain.answered:
+            proposed = await chain.propose(draft, self.k, max_tokens=self.step_tokens, token_logprobs=True)
+            candidates = as_candidates(proposed)
+            chosen = most_consistent([completion.text for completion in proposed])
+            decision = Decision.at_least("confidence", self.confidence(proposed[chosen]), self.tau)
+            if decision.accepted:
+                candidates[chosen].accepted = True
+                chain.accept(draft, "draft", proposed[chosen], candidates, decision=decision)
+            else:
+                written = await chain.propose(target, self.k, max_tokens=self.step_tokens, purpose="fallback")
+                own = written[most_consistent([completion.text for completion in written])]
+                chain.accept(target, "fallback", own, candidates, decision=decision)
+
+    def confidence(self, completion: Completion) -> float:
+        """Return the confidence of a step, from 0 to 1: of its least probable token (LPBV), scaled."""
+        assert completion.token_logprobs
+        return min(1.0, max(0.0, 1 - min(completion.token_logprobs) / self.l_min))

@@ -1,0 +1,95 @@
+"""GlimpRouter against its paper: the entropy of a step's first token decides who writes the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.methods import build
+from harness.trace import Trace
+from tests.harness.scripts import Script, solve
+
+UNSURE = "?"
+"""A first token of high entropy."""
+
+
+def weigh(before: str, token: str) -> tuple[float, float]:
+    return -0.5, 1.75 if token == UNSURE else 0.25
+
+
+async def route(draft: Script, target: Script, *, thinks: bool = False, **params: Any) -> Trace:
+    engines = {"draft": draft.engine(thinks=thinks, weigh=weigh), "target": target.engine(thinks=thinks)}
+    return await solve("glimprouter", engines, **params)
+
+
+async def test_a_sure_draft_goes_on_and_an_unsure_one_leaves_the_step_to_the_target() -> None:
+    draft, target = Script(["So", "o 2.\n\n", "?", "It is", "t is \\boxed{5}"]), Script(["Then 3.\n\n"])
+    trace = await route(draft, target)
+    assert trace.output_text == "So 2.\n\nThen 3.\n\nIt is \\boxed{5}"
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "fallback"), ("draft", "draft")]
+    decisions = [s.decision for s in trace.steps if s.decision]
+    assert [(d.kind, d.value, d.threshold, d.accepted) for d in decisions] == [
+        ("entropy", 0.25, 1.0, True),
+        ("entropy", 1.75, 1.0, False),
+        ("entropy", 0.25, 1.0, True),
+    ]
+    assert all(d.accepts_below for d in decisions)
+    assert [[(c.text, c.accepted) for c in s.candidates] for s in trace.steps] == [
+        [("So 2.\n\n", True)],
+        [("?", False)],
+        [("It is \\boxed{5}", True)],
+    ]
+
+
+async def test_the_first_token_is_drawn_once_counted_once_and_waited_for() -> None:
+    draft, target = Script(["So", "o 2.\n\n", "?", "\\", "boxed{5}"]), Script(["Then 3.\n\n"])
+    trace = await route(draft, target, step_tokens=50)
+    assert [(s.max_tokens, s.entropies) for s in draft.samplings] == [
+        (1, True),
+        (49, False),
+        (1, True),
+        (1, True),
+        (49, False),
+    ]
+    assert draft.samplings[0].seed != draft.samplings[1].seed
+    assert [(c.purpose, c.model, c.step) for c in trace.calls][:4] == [
+        ("draft", "draft", 0),
+        ("draft", "draft", 0),
+        ("draft", "draft", 1),
+        ("fallback", "target", 1),
+    ]
+    assert trace.emitted_tokens == 7 + 9 + 10
+    assert trace.spent_tokens() == trace.critical_path_tokens == 7 + 1 + 9 + 10
+
+
+@pytest.mark.parametrize(("tau", "author"), [(1.74, "target"), (1.75, "draft"), (0.0, "target")])
+async def test_a_step_of_exactly_tau_is_the_drafts(tau: float, author: str) -> None:
+    trace = await route(Script(["?", "so \\boxed{5}"]), Script(["so \\boxed{5}"]), tau=tau)
+    assert trace.steps[0].author == author
+
+
+async def test_the_target_writes_the_answer_after_the_thought() -> None:
+    trace = await route(Script(["S", "o 5.</think>\n\n"]), Script(["It is \\boxed{5}."]), thinks=True)
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "answer")]
+    assert trace.stop_reason == "answered"
+
+
+async def test_first_steps_are_the_targets_without_a_decision() -> None:
+    trace = await route(Script(["S", "o \\boxed{5}"]), Script(["plan\n\n"]), first_steps=1)
+    assert [(s.role, s.decision is None) for s in trace.steps] == [("guidance", True), ("draft", False)]
+
+
+async def test_a_draft_that_ends_with_its_first_token_is_not_continued() -> None:
+    trace = await route(Script(["S", "o\n\n", ""]), Script())
+    assert [s.text for s in trace.steps] == ["So\n\n", ""]
+    assert (trace.steps[1].finish, trace.steps[1].num_tokens) == ("eos", 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [({"tau": -0.1}, "--tau must be at least 0, not -0.1"), ({"step_tokens": 1}, "--step-tokens must be at least 2")],
+)
+def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build("glimprouter", params)

@@ -1,0 +1,154 @@
+"""Lookahead Reasoning against its paper: what is drafted, written and asked at once, and what is kept of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.methods import build
+from harness.trace import Trace
+from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
+
+YES, NO = "1", "0"
+
+
+async def look(draft: Script, target: Script, trace: Trace | None = None, **params: Any) -> Trace:
+    options = {"tokenizer": params.pop("tokenizer")} if "tokenizer" in params else {}
+    thinks = params.pop("thinks", False)
+    engines = {"draft": draft.engine(thinks=thinks, **options), "target": target.engine(thinks=thinks)}
+    return await solve("lookahead", engines, trace=trace, **params)
+
+
+async def test_drafts_are_kept_up_to_the_first_that_means_something_else() -> None:
+    draft = Script(["a\n\n", "b\n\n", "c\n\n", "\\boxed{5}"])
+    target = Script(["A is a\n\n", "B!\n\n", "C\n\n", "D\n\n", "\\boxed{5}"], decides=[YES, NO, NO])
+    trace = await look(draft, target, gamma=3)
+    assert trace.output_text == "a\n\nB!\n\n\\boxed{5}"
+    assert [(s.author, s.role) for s in trace.steps] == [("draft", "draft"), ("target", "fallback"), ("draft", "draft")]
+    decisions = [s.decision for s in trace.steps if s.decision]
+    assert [(d.kind, d.value, d.threshold, d.accepted) for d in decisions] == [
+        ("agreement", pytest.approx(0.9), 0.5, True),
+        ("agreement", pytest.approx(0.1), 0.5, False),
+        ("agreement", 1.0, 0.5, True),
+    ]
+    assert [[(c.text, c.accepted) for c in s.candidates] for s in trace.steps[:2]] == [
+        [("a\n\n", True)],
+        [("b\n\n", False)],
+    ]
+
+
+async def test_the_target_writes_behind_every_prefix_at_once_and_every_pair_is_asked_at_once() -> None:
+    draft = Script(["a\n\n", "b\n\n", "\\boxed{5}", "x"])
+    target = Script(["A1\n\n", "B12\n\n", "\\boxed{6}", "\\boxed{5}"], decides=[YES, NO])
+    trace = await look(draft, target, gamma=2)
+    written = [p.removeprefix(trace.target_prompt) for p in target.prompts if p.startswith(trace.target_prompt)]
+    assert written[:3] == ["", "a\n\n", "a\n\nb\n\n"]
+    asked = [p for p in target.prompts if "First version" in p]
+    assert len(asked) == 2
+    assert "First version:\na\n\nSecond version:\nA1\n" in asked[0]
+    wave = trace.calls[:4]
+    assert [(c.purpose, c.model, c.n, c.step) for c in wave] == [
+        ("draft", "draft", 1, 0),
+        ("draft", "draft", 1, 1),
+        ("fallback", "target", 3, 0),
+        ("verdict", "target", 2, 0),
+    ]
+    assert (wave[2].output_tokens, wave[2].longest_output_tokens) == (4 + 5 + 10, 10)
+    assert trace.critical_path_tokens == sum(c.longest_output_tokens for c in trace.calls)
+
+
+async def test_where_all_drafts_are_kept_the_targets_next_step_follows() -> None:
+    draft = Script(["a\n\n", "b\n\n", "\\boxed{5}"])
+    target = Script(["A \n\n", "b\n\n", "So:\n\n", "\\boxed{5}"])
+    trace = await look(draft, target, gamma=2)
+    assert [s.text for s in trace.steps] == ["a\n\n", "b\n\n", "So:\n\n", "\\boxed{5}"]
+    third = trace.steps[2]
+    assert (third.author, third.role, third.candidates, third.decision) == ("target", "fallback", [], None)
+    assert trace.stop_reason == "answered"
+    assert not [c for c in trace.calls if c.purpose == "verdict"], "equal steps need no judge"
+
+
+@pytest.mark.parametrize(("threshold", "kept"), [(0.7, True), (0.8, False)])
+async def test_similarity_can_decide_in_place_of_a_judge(threshold: float, kept: bool) -> None:
+    draft = Script(["we add 2 here\n\n", "\\boxed{5}"])
+    target = Script(["we add 2 there\n\n", "\\boxed{5}", "\\boxed{5}"])
+    trace = await look(draft, target, gamma=1, verifier="similarity", threshold=threshold)
+    decision = trace.steps[0].decision
+    assert decision is not None
+    assert decision.value == pytest.approx(3 / 4)
+    assert decision.accepted is kept
+
+
+async def test_behind_a_step_that_its_limit_cut_the_target_writes() -> None:
+    draft = Script(["a" * 30, "b\n\n", "\\boxed{5}"])
+    target = Script(["a" * 30, "b\n\n", "c\n\n", "\\boxed{5}"])
+    trace = await look(draft, target, gamma=2, step_tokens=10)
+    assert [(s.author, s.text) for s in trace.steps] == [
+        ("draft", "a" * 10),
+        ("target", "b\n\n"),
+        ("draft", "\\boxed{5}"),
+    ]
+    assert trace.steps[1].decision is not None
+    assert trace.steps[1].decision.value == 0
+
+
+async def test_nothing_is_drafted_behind_an_answer() -> None:
+    draft, target = Script(["a\n\n", "\\boxed{5}"]), Script(["a\n\n", "\\boxed{5}"])
+    trace = await look(draft, target, gamma=4)
+    assert (trace.output_text, trace.stop_reason) == ("a\n\n\\boxed{5}", "answered")
+    assert [c.n for c in trace.calls if c.model == "target"] == [2], "nor written"
+
+
+async def test_a_draft_of_the_answer_that_is_refused_does_not_end_the_chain() -> None:
+    draft = Script(["\\boxed{4}", "\\boxed{5}"])
+    target = Script(["wait\n\n", "\\boxed{5}"], decides=[NO])
+    trace = await look(draft, target, gamma=2)
+    assert trace.output_text == "wait\n\n\\boxed{5}"
+
+
+@pytest.mark.parametrize("budget", [3, 4, 7, 11])
+async def test_no_more_than_the_budget_is_emitted_and_what_was_drafted_within_it_is_kept(budget: int) -> None:
+    steps = ["a\n\n", "b\n\n", "c\n\n", "d\n\n"]
+    trace = await look(Script(steps * 3), Script(steps * 3), gamma=4, budget=budget)
+    assert (trace.stop_reason, trace.emitted_tokens) == ("budget", budget)
+    assert trace.output_text == "".join(steps)[:budget]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+async def test_a_sample_resumed_inside_a_wave_ends_like_one_that_was_not_interrupted(kept: int) -> None:
+    draft, target = ["a\n\n", "b\n\n", "\\boxed{5}"], ["a\n\n", "b\n\n", "so\n\n", "\\boxed{5}"]
+    whole = await look(Script(draft), Script(target), gamma=2)
+    trace = new_trace()
+    trace.steps = whole.steps[:kept]
+    again = await look(Script(draft[min(kept, 2) :]), Script(target[kept:]), trace, gamma=2)
+    assert [(s.author, s.text) for s in again.steps] == [(s.author, s.text) for s in whole.steps]
+
+
+async def test_models_with_different_vocabularies_and_thoughts_are_read_as_text() -> None:
+    draft = Script(["a\n\n", "b</think>\n\n", "\\boxed{5}"])
+    target = Script(["a\n\n", "b</think>\n\n", "\\boxed{5}"])
+    trace = await look(draft, target, gamma=4, thinks=True, tokenizer=OtherTokenizer(thinks=True))
+    assert trace.output_text == "a\n\nb</think>\n\n\\boxed{5}"
+    assert trace.stop_reason == "answered"
+
+
+def test_the_steps_behind_all_prefixes_and_the_questions_have_room() -> None:
+    method = build("lookahead", {"gamma": 3, "step_tokens": 100})
+    assert (method.parallel, method.target_parallel, method.parallel_verdicts) == (1, 4, 3)
+    assert method.verdict_tokens(1000) == 200
+    assert [method.cached_tokens(role, 1000) for role in ("draft", "target")] == [1000, 1000 + 200 + 300]
+    assert build("lookahead", {"verifier": "similarity"}).parallel_verdicts == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"gamma": 0}, "--gamma must be from 1 to 32, not 0"),
+        ({"threshold": 1.5}, "--threshold must be from 0 to 1, not 1.5"),
+        ({"step_tokens": 0}, "--step-tokens must be at least 1, not 0"),
+    ],
+)
+def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build("lookahead", params)
