@@ -16,6 +16,7 @@ def main() -> None:
 for _command in (
     workers.worker,
     watch.status,
+    watch.list_runs,
     watch.logs,
     workers.cancel,
     workers.resume,

@@ -46,6 +46,33 @@ def status(runs: tuple[Path, ...], follow: bool) -> None:
         time.sleep(FOLLOW_SECONDS)
 
 
+@click.command("list", cls=RunCommand, short_help="List the runs of a folder.")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def list_runs(folder: Path | None, as_json: bool) -> None:
+    """List the runs of FOLDER, by default of `runs` or else of this folder, the newest first.
+
+    The numbers of samples are from the files of the runs; `status` also says what works on a run now.
+    """
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from jobs.run.folder import RunFolder
+    from jobs.run.named import PLACES, run_paths
+    from jobs.watch import listing
+
+    chosen = folder or next(place for place in PLACES if place.is_dir())
+    runs = listing.listed(RunFolder(path) for path in run_paths(f"{chosen}/"))
+    if as_json:
+        click.echo(json.dumps([asdict(run) for run in runs], indent=2))
+    elif runs:
+        listing.print_runs(runs, Console(highlight=False))
+    else:
+        click.echo(f"no run in {chosen.resolve() if chosen == Path() else chosen}")
+
+
 def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
     from jobs.run.folder import RunFolder, is_readable_run
 

@@ -24,7 +24,7 @@ def run_path(text: str) -> Path:
     path = Path(text)
     if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
         return path
-    found = run_paths(text)
+    found = run_paths(text) if _has_name(text) else []
     named = [run for run in found if run.name == path.name] or found
     if len(named) == 1:
         return named[0]
@@ -36,19 +36,26 @@ def run_path(text: str) -> Path:
     places = " and ".join(str(folder) if folder != Path() else "this folder" for folder in folders)
     known = [run for folder in folders for run in _runs_in(folder, "")]
     raise NoSuchRun(
-        f"{text} is not a run folder: it does not exist, and no name of a run in {places} begins so; "
+        f"{text} is not a run folder: it does not exist, and no run in {places} begins so; "
         + (f"the runs: {_listed(known)}" if known else "there is no run")
     )
 
 
 def run_paths(beginning: str) -> list[Path]:
     """Return the run folders whose path, or name in one of PLACES, begins so; of equal names the first."""
+    if beginning and not beginning.endswith(os.sep) and not _has_name(beginning):
+        return []
     name = "" if beginning.endswith(os.sep) else Path(beginning).name
     found: dict[str, Path] = {}
     for folder in _folders(beginning):
         for run in _runs_in(folder, name):
             found.setdefault(run.name, run)
     return list(found.values())
+
+
+def _has_name(text: str) -> bool:
+    """Return whether a text has at least one letter of a run's name: nothing, `.` and `runs/` mean no run."""
+    return not text.endswith(os.sep) and Path(text).name not in ("", "..")
 
 
 def _folders(text: str) -> list[Path]:

@@ -16,6 +16,7 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from jobs.run.named import run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
 from warehouse.formatting import floored_percent
 from warehouse.statistics.intervals import Counts, Floats
@@ -274,6 +275,6 @@ def resolve(connection: Connection, run: str) -> str:
     problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run of this warehouse, which has"
     listed = (matches or ids)[:20]
     more = "" if len(listed) == len(matches or ids) else ", …"
-    is_unloaded = not matches and (Path(run) / "shards.parquet").is_file()
-    remedy = f"; load it with: python -m warehouse.load {quote(run)}" if is_unloaded else ""
+    unloaded = [] if matches else run_paths(run)
+    remedy = f"; load it with: python -m warehouse.load {quote(str(unloaded[0]))}" if len(unloaded) == 1 else ""
     raise WarehouseError(f"{run!r} {problem}: {', '.join(listed) or 'none'}{more}{remedy}")

@@ -37,6 +37,17 @@ def test_a_beginning_of_several_runs_and_of_none_is_refused_with_their_names(run
         run_path("nothing")
 
 
+@pytest.mark.parametrize("text", ["", ".", "..", "runs/", "./"])
+def test_what_has_no_letter_of_a_name_means_no_run_even_where_there_is_only_one(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = plan(Path("runs"))
+    result = CliRunner().invoke(jobs, ["finalize", text])
+    assert (result.exit_code, "is not a run folder" in result.stderr) == (2, True), result.output
+    assert not list(run.grades_dir.iterdir())
+
+
 def test_a_run_in_the_working_directory_is_found_by_its_beginning(
     runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
