@@ -86,14 +86,16 @@ class FakeServer:
     def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
         prompt, options = body["prompt"], body.get("allowed_token_ids")
         if options is None:
-            sampling = Sampling(
-                body["max_tokens"], body["temperature"], body["top_p"], tuple(body["stop"]), body["seed"]
-            )
+            stop_strings, seed = tuple(body.get("stop", ())), body.get("seed", 0)
+            sampling = Sampling(body["max_tokens"], body["temperature"], body.get("top_p", 1.0), stop_strings, seed)
             ids, finish, stop, cached = self._written(prompt, sampling)
             choice: dict[str, Any] = {"finish_reason": "length" if finish == "length" else "stop", "stop_reason": stop}
             choice |= {"token_ids": ids, "text": "", "logprobs": None}
-            if body.get("logprobs") is not None:
-                choice["logprobs"] = {"token_logprobs": [-0.5] * len(ids)}
+            if (listed := body.get("logprobs")) is not None:
+                top = {f"token_id:{number}": math.log(0.5 / 2**number) for number in range(max(1, listed))}
+                choice["logprobs"] = {"token_logprobs": [-0.5] * len(ids), "top_logprobs": [top] * len(ids)}
+            if body.get("prompt_logprobs") is not None:
+                choice["prompt_logprobs"] = [{str(token): {"logprob": -0.01 * token}} for token in prompt]
         else:
             number = body["logprobs"]
             if number > self.most_listed or (number == -1 and self.most_listed < 10_000):
@@ -108,7 +110,7 @@ class FakeServer:
 
     def _llama(self, body: dict[str, Any]) -> dict[str, Any]:
         prompt, number = body["prompt"], body.get("n_probs", 0)
-        if number > 1:
+        if number > 20:
             options = [token for token in range(self.tokenizer.num_tokens) if self.tokenizer.decode([token]).isalnum()]
             found = self._listed(prompt, options, number)
             top = [{"id": token, "logprob": logprob} for token, logprob in found.items()]
@@ -116,12 +118,15 @@ class FakeServer:
             return {"tokens": [1], "stop_type": "limit", "completion_probabilities": probabilities}
         sampling = Sampling(body["n_predict"], body["temperature"], body["top_p"], tuple(body["stop"]), body["seed"])
         ids, finish, stop, cached = self._written(prompt, sampling)
+        top = [{"id": place, "logprob": math.log(0.5 / 2**place)} for place in range(number)]
         left_out = len(self.tokenizer.encode(stop)) if stop else 0
         return {
             "tokens": ids,
             "stop_type": {"stop": "word", "eos": "eos", "length": "limit"}[finish],
             "timings": {"cache_n": cached},
-            "completion_probabilities": [{"logprob": -0.5}] * (len(ids) - left_out) if number else None,
+            "completion_probabilities": [{"logprob": -0.5, "top_logprobs": top}] * (len(ids) - left_out)
+            if number
+            else None,
         }
 
     def _sglang(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -130,13 +135,17 @@ class FakeServer:
             named = [[logprob, token, None] for token, logprob in self._judged(prompt, options).items()]
             ended: dict[str, Any] = {"type": "length", "length": 1}
             return {"output_ids": [1], "meta_info": {"finish_reason": ended, "output_token_ids_logprobs": [named]}}
-        stop, seed = tuple(settings["stop"]), settings["sampling_seed"]
-        sampling = Sampling(settings["max_new_tokens"], settings["temperature"], settings["top_p"], stop, seed)
+        stop, seed = tuple(settings.get("stop", ())), settings.get("sampling_seed", 0)
+        top_p = settings.get("top_p", 1.0)
+        sampling = Sampling(settings["max_new_tokens"], settings["temperature"], top_p, stop, seed)
         ids, finish, matched, cached = self._written(prompt, sampling)
         ended = {"type": "length"} if finish == "length" else {"type": "stop", "matched": matched or ids[-1]}
         meta: dict[str, Any] = {"finish_reason": ended, "cached_tokens": cached}
         if body["return_logprob"]:
             meta["output_token_logprobs"] = [[-0.5, token, None] for token in ids]
+            meta["input_token_logprobs"] = [[-0.01 * token, token, None] for token in prompt]
+            listed = [[math.log(0.5 / 2**number), number, None] for number in range(body.get("top_logprobs_num", 0))]
+            meta["output_top_logprobs"] = [listed] * len(ids)
         return {"output_ids": ids, "meta_info": meta}
 
 

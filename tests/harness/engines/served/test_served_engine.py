@@ -261,3 +261,37 @@ async def test_the_key_is_sent_and_never_shown(
     await asyncio.gather(good.close(), bad.close())
     assert "secret-key" not in str(refused.value) + repr(refused.value.__context__) + caplog.text
     assert "secret-key" not in "".join(capfd.readouterr())
+
+
+async def test_token_log_probabilities_and_entropies_are_those_of_each_token(fake: FakeServer) -> None:
+    question, _, _ = prompts(fake.tokenizer)
+    async with connected(fake, logprobs=False) as engine:
+        sampling = Sampling(12, 0.6, seed=3, token_logprobs=True, entropies=True)
+        completion = (await engine.generate(question, sampling)).completions[0]
+        assert completion.token_logprobs == (-0.5,) * completion.num_tokens
+        assert completion.mean_logprob is None
+        assert completion.entropies is not None
+        # Half the probability, half of the rest, and so on: 2 bits, of which 20 tokens show all but a little.
+        assert completion.entropies == pytest.approx([2 * math.log(2)] * completion.num_tokens, abs=1e-3)
+        without = (await engine.generate(question, Sampling(12, 0.6, seed=3))).completions[0]
+        assert (without.token_logprobs, without.entropies) == (None, None)
+
+
+async def test_a_given_text_has_its_log_probabilities(fake: FakeServer) -> None:
+    question, _, _ = prompts(fake.tokenizer)
+    given = fake.tokenizer.encode("12 + 30")
+    async with connected(fake) as engine:
+        likelihood = await engine.log_probabilities(question, given)
+        assert len(likelihood.token_logprobs) == len(given)
+        assert likelihood.prompt_tokens == len(question) + len(given)
+        if fake.kind != "llama.cpp":  # there every token is asked for, and a rare one has its own number in this fake
+            assert likelihood.token_logprobs == pytest.approx([-0.01 * token for token in given])
+        with pytest.raises(RequestRefused):
+            await engine.log_probabilities(question, [])
+
+
+async def test_a_prompt_without_log_probabilities_is_no_failed_sample(vllm: FakeServer) -> None:
+    async with connected(vllm) as engine:
+        vllm.edits.append(_with_choice(prompt_logprobs=None))
+        with pytest.raises(VerdictUnavailable, match="no log-probabilities of a prompt"):
+            await engine.log_probabilities([40], [41])
