@@ -93,8 +93,8 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         servers={role: address.root for role, address in servers.items()},
         tokenizers={role: _absolute_folder(name) for role, name in tokenizers.items()},
         served_models=_given({"draft": launch.draft_served_model, "target": launch.target_served_model}),
-        tensor_parallel=_given({"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}),
-        memory=_given({"draft": launch.draft_memory, "target": launch.target_memory}),
+        tensor_parallel=_given(launch.widths),
+        memory=_given(launch.memory),
         cards=_placement(launch),
         selection_adapter=_adapter(launch.selection_adapter),
         speculator=launch.spec_model and _absolute(launch.spec_model, speculators.SPECULATORS),
@@ -136,12 +136,11 @@ def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     """Return the models by role: the named ones, and the method's default where one is missing."""
     if launch.engine == "scripted":
         return {}
-    draft, target = (name and _absolute(name) for name in (launch.draft, launch.target))
+    named = {role: _absolute(name) for role, name in launch.models.items() if name is not None}
     if launch.method is None:
-        named: dict[Role, str | None] = {"draft": draft, "target": target}
-        return {role: name for role, name in named.items() if name is not None}
+        return named
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    return models.by_role(launch.method, _roles(launch), draft, target, device).names
+    return models.by_role(launch.method, _roles(launch), named, device).names
 
 
 def _proposer(launch: PartialLaunch) -> Proposer | None:
@@ -154,10 +153,14 @@ def _proposer(launch: PartialLaunch) -> Proposer | None:
 
 
 def _placement(launch: PartialLaunch) -> placement.Placement:
-    return {
-        "draft": placement.parse(launch.draft_gpus) if launch.draft_gpus else None,
-        "target": placement.parse(launch.target_gpus) if launch.target_gpus else None,
-    }
+    return {role: placement.parse(text) if text else None for role, text in launch.gpus.items() if _has(launch, role)}
+
+
+def _has(launch: PartialLaunch, role: Role) -> bool:
+    """Return True where the launch has a model in this role, as far as it says."""
+    if launch.method is None:
+        return role != "reward" or launch.reward is not None
+    return role != "reward" or role in build(launch.method, dict(launch.parameters)).roles
 
 
 def _adapter(folder: str | None) -> str | None:

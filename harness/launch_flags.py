@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
+from harness.engine import Role
 from harness.engines import placement
 from harness.methods import METHODS
 from harness.methods.ranges import flag
@@ -135,7 +136,7 @@ def with_widths_of_named_gpus(values: Mapping[str, Any]) -> Mapping[str, Any]:
     Raises ValueError where another width is asked for.
     """
     widths = {}
-    for role in ("draft", "target"):
+    for role in get_args(Role):
         text, name = as_list_text(values.get(f"{role}_gpus")), f"{role}_tensor_parallel"
         if text in (None, placement.ALL) or not placement.is_valid(str(text)):
             continue  # what is not valid is reported with its flag

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from harness.engine import Role
 from harness.flags.cluster import ClusterFlags
 from harness.flags.engine import EngineFlags
 from harness.flags.models import ModelFlags
@@ -72,6 +73,30 @@ class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags,
     @classmethod
     def _widths_of_named_gpus(cls, values: Any) -> Any:
         return with_widths_of_named_gpus(values) if isinstance(values, Mapping) else values
+
+    @property
+    def models(self) -> dict[Role, str | None]:
+        """The models by role, as they are named; None where one is not."""
+        return {"draft": self.draft, "target": self.target, "reward": self.reward}
+
+    @property
+    def widths(self) -> dict[Role, int | None]:
+        """Each engine's number of GPUs."""
+        return {
+            "draft": self.draft_tensor_parallel,
+            "target": self.target_tensor_parallel,
+            "reward": self.reward_tensor_parallel,
+        }
+
+    @property
+    def memory(self) -> dict[Role, float | None]:
+        """Each engine's share of the memory."""
+        return {"draft": self.draft_memory, "target": self.target_memory, "reward": self.reward_memory}
+
+    @property
+    def gpus(self) -> dict[Role, str | None]:
+        """Each engine's GPUs, as the flags have them."""
+        return {"draft": self.draft_gpus, "target": self.target_gpus, "reward": self.reward_gpus}
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> Self:

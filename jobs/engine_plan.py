@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.engine import Role
 from harness.engines.pool import in_engine_order, num_starts
 from harness.engines.settings import EngineSettings
 from harness.engines.sharing import EngineNeed
@@ -25,7 +24,7 @@ def planned_starts(launches: Sequence[Launch]) -> tuple[int, int]:
 
 def _needs(launch: Launch) -> Iterator[EngineNeed]:
     method = build(launch.method, dict(launch.parameters))
-    models: dict[Role, str | None] = {"draft": launch.draft, "target": launch.target}
+    models = launch.models
     sequences = {
         role: launch.concurrency
         * (method.parallel if role == "draft" or len(method.roles) == 1 else method.target_parallel)
@@ -35,6 +34,7 @@ def _needs(launch: Launch) -> Iterator[EngineNeed]:
     beside = [(models[role], sequences[role]) for role in method.roles]
     options: list[object] = [launch.dtype, launch.draft_tensor_parallel, launch.target_tensor_parallel]
     options += [launch.draft_memory, launch.target_memory, launch.draft_gpus, launch.target_gpus]
+    options += [launch.reward_tensor_parallel, launch.reward_memory, launch.reward_gpus]
     options += [launch.spec_decode, launch.spec_model, launch.spec_tokens, launch.spec_sampling]
     options += [launch.selection_adapter, method.reads_logprobs if launch.logprobs is None else launch.logprobs]
     for role in method.roles:

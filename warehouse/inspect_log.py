@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from harness.engine import Role
 from warehouse.comparison.outcomes import read_outcomes
 from warehouse.database import Connection, WarehouseError, rows
 from warehouse.statistics.bounded import accuracy
@@ -86,7 +87,7 @@ def export_inspect(connection: Connection, run_id: str, path: Path) -> int:
 def _spec(run: Row) -> Any:
     from inspect_ai import log
 
-    models = {role: run[f"{role}_path"] for role in ("draft", "target") if run[f"{role}_name"]}
+    models = {role: run[f"{role}_path"] for role in get_args(Role) if run[f"{role}_name"]}
     run_columns = {name: _plain(value) for name, value in run.items() if name != "params"}
     return log.EvalSpec(
         eval_id=run["spec_id"],

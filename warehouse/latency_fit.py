@@ -10,6 +10,7 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import get_args
 
 import numpy as np
 from scipy.optimize import nnls
@@ -96,7 +97,7 @@ def fit(samples: Sequence[TimedSample]) -> LatencyModel:
     If a cause does not vary within the run, its coefficient is zero or shares the effect with another.
     """
     calls = [call for sample in samples for call in sample.calls]
-    roles: list[Role] = ["draft", "target"]
+    roles: tuple[Role, ...] = get_args(Role)
     speeds = {role: _speed([c for c in calls if c.work.model == role]) for role in roles}
     overheads = [s.latency_seconds - sum(c.seconds - c.overlapped_seconds for c in s.calls) for s in samples]
     fitted_speeds = {role: speed for role, speed in speeds.items() if speed is not None}
@@ -140,7 +141,7 @@ def _call(row: Mapping[str, object], before: Sequence[TimedCall]) -> TimedCall:
     overlapped = _number(row["overlapped_seconds"])
     verdicts = (call.work for call in reversed(before) if call.purpose == "verdict")
     work = Work(
-        model="draft" if row["model"] == "draft" else "target",
+        model=next(role for role in get_args(Role) if role == row["model"]),
         calls=1,
         new_prompt_tokens=_number(row["new_prompt_tokens"]),
         output_tokens=_number(row["longest_output_tokens"]),

@@ -20,7 +20,8 @@ from warehouse.latency_fit import TimedSample, fit
 
 _KINDS = """
 SELECT run_id, samples_in_flight AS concurrency, hash(method, params, dataset, draft_fingerprint, target_fingerprint,
-    selection_fingerprint, temperature, top_p, draft_sampling, target_sampling, draft_template, target_template,
+    selection_fingerprint, reward_fingerprint, temperature, top_p, draft_sampling, target_sampling, draft_template,
+    target_template,
     draft_thinking_tags, target_thinking_tags, engine_draft_arguments, engine_target_arguments, token_budget,
     engine_kind, engine_dtype, engine_draft_tensor_parallel,
     engine_target_tensor_parallel, engine_spec_decode, engine_spec_tokens, engine_spec_sampling,

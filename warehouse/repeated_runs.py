@@ -15,7 +15,7 @@ _NEWEST = 30
 """Runs of one setting that are used, the newest; nights would add up without end."""
 _WORK = """
     method, params, dataset_hash, samples, draft_fingerprint, target_fingerprint, selection_fingerprint,
-    speculator_fingerprint, engine_dtype, temperature, top_p, draft_sampling, target_sampling,
+    reward_fingerprint, speculator_fingerprint, engine_dtype, temperature, top_p, draft_sampling, target_sampling,
     draft_template, target_template, draft_thinking_tags, target_thinking_tags, token_budget,
     prompt_hash, engine_max_context,
     engine_draft_tensor_parallel, engine_target_tensor_parallel, engine_draft_memory, engine_target_memory,

@@ -32,8 +32,9 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
         return
     for role in folders:
         yield _check(role, result.answer[role])
-    fingerprints = {result.answer[role].get("fingerprint") for role in folders}
-    if len(folders) == 2 and None not in fingerprints:
+    pair = [role for role in folders if role != "reward"]
+    fingerprints = {result.answer[role].get("fingerprint") for role in pair}
+    if len(pair) == 2 and None not in fingerprints:
         is_shared = len(fingerprints) == 1
         shared, different = "draft and target share one", "draft and target have different ones: steps pass as text"
         yield ok("vocabularies", shared if is_shared else different)
@@ -72,7 +73,11 @@ def _properties(
     tokenizer = HFTokenizer(folder)
     wording = prompt_file.of_stored(stored_prompts)
     prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
-    labels = _verdict_labels(tokenizer, method, params, wording) if role == "target" else "it gives no verdicts"
+    labels = "it gives no verdicts"
+    if role == "target":
+        labels = _verdict_labels(tokenizer, method, params, wording)
+    elif role == "reward":
+        labels = f"one token for each of {' '.join(prompts.reward_question(tokenizer, wording).labels)}"
     return {"fingerprint": tokenizer.fingerprint, "thinks": tokenizer.thinks, "labels": labels}
 
 

@@ -22,7 +22,7 @@ from harness.engines import factory
 from harness.engines.settings import EngineSettings
 from harness.engines.sharing import EngineNeed, EngineStart, LeasedEngine, may_share, serving_all
 
-START_ORDER: tuple[Role, ...] = ("target", "draft")
+START_ORDER: tuple[Role, ...] = ("target", "draft", "reward")
 """The large engine first: engines that start together misjudge each other's memory."""
 _RESET_SECONDS = 10.0
 """How long to wait for the last requests of the run before to leave the engine."""

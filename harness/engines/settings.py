@@ -22,10 +22,12 @@ Device = Literal["gpu", "cpu"]
 KINDS: tuple[Kind, ...] = ("vllm", "transformers", "scripted")
 
 _GPU_SHARES: Mapping[Role, float] = {"draft": 0.12, "target": 0.78}
+_GPU_SHARES_WITH_REWARD: Mapping[Role, float] = {"draft": 0.12, "target": 0.58, "reward": 0.20}
 """Shares of every GPU's memory, weights included, where none can be calculated (harness.sizing); the rest is for CUDA
 contexts and NCCL."""
 _GPU_SHARE_ALONE = 0.90
 _CPU_KV_SHARES: Mapping[Role, float] = {"draft": 0.35, "target": 0.65}
+_CPU_KV_SHARES_WITH_REWARD: Mapping[Role, float] = {"draft": 0.25, "target": 0.5, "reward": 0.25}
 _CPU_KV_SHARE_OF_MEMORY = 0.15
 """Share of the available memory for the KV caches of both engines; float32 weights need most of the rest."""
 _CPU_KV_MAX_BYTES = 32 << 30
@@ -111,8 +113,7 @@ def pair_settings(
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
     shares: dict[Role, float] = {
-        role: (memory or {}).get(role) or _default_share(device, role, alone=not placement.shares_a_card(role, placed))
-        for role in roles
+        role: (memory or {}).get(role) or _default_share(device, role, placed) for role in roles
     }
     if sum(shares.values()) > 1 and any(placement.shares_a_card(role, placed) for role in roles):
         raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
@@ -169,13 +170,16 @@ def core_lists(
 
     The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
     With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
-    every barrier, so the cores are divided, a quarter of them for the draft.
+    every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model.
     """
     cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
     if len(roles) > 1 and concurrency >= _CONCURRENCY_TO_SPLIT and len(cores) >= sum(ranks.values()):
         cut = max(len(cores) // 4, ranks["draft"])
         groups = {"draft": cores[:cut], "target": cores[cut:]}
+        if "reward" in roles:
+            end = cut + max(len(cores) // 4, ranks["reward"])
+            groups |= {"reward": cores[cut:end], "target": cores[end:]}
     return {role: _ranges(groups[role], ranks[role]) for role in roles}
 
 
@@ -203,10 +207,11 @@ def _cpu_dtype() -> str:
     return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
 
 
-def _default_share(device: Device, role: Role, *, alone: bool) -> float:
+def _default_share(device: Device, role: Role, placed: Placement) -> float:
+    alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
     if device == "cpu":
-        return 1.0 if alone else _CPU_KV_SHARES[role]
-    return _GPU_SHARE_ALONE if alone else _GPU_SHARES[role]
+        return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
+    return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
 
 
 def _ranges(cores: list[int], ranks: int) -> str | None:

@@ -42,6 +42,14 @@ class ModelFlags(BaseModel):
     target_served_model: Annotated[
         str | None, Flag("models", "Model to ask the target's server for.", default="the only one")
     ] = None
+    reward: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "Reward model, for methods that rate steps with one: a causal language model that answers the reward "
+            "question of the prompts with one of two tokens; named like the others.",
+        ),
+    ] = None
     selection_adapter: Annotated[
         str | None, Flag("models", "scot: folder of the LoRA weights that select a draft (see harness.train).")
     ] = None

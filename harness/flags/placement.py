@@ -47,3 +47,17 @@ class PlacementFlags(BaseModel):
         Flag("engine", "Share of the memory that the target's engine may use.", default=_CHOSEN),
         Field(gt=0, le=1),
     ] = None
+    reward_tensor_parallel: Annotated[
+        int | None, Flag("engine", "GPUs that the reward model is split over.", default=_CHOSEN), Field(ge=1)
+    ] = None
+    reward_gpus: Annotated[
+        str | None,
+        Flag("engine", "The reward model's GPUs, such as 0.", metavar="NUMBERS", default="all"),
+        BeforeValidator(as_list_text),
+        AfterValidator(card_numbers),
+    ] = None
+    reward_memory: Annotated[
+        float | None,
+        Flag("engine", "Share of the memory that the reward model's engine may use.", default=_CHOSEN),
+        Field(gt=0, le=1),
+    ] = None

@@ -70,10 +70,13 @@ class Method(Protocol):
 
     def cached_tokens(self, role: Role, token_budget: int) -> int:
         """Return the most tokens of one sample that a model's cache holds at a time beyond the prompt."""
-        return token_budget + (self.verdict_tokens(token_budget) if role == "target" else 0)
+        return token_budget + (self.verdict_tokens(token_budget) if role != "draft" else 0)
 
     async def __call__(self, chain: Chain, draft: Any, target: Any) -> None:
-        """Fill the chain. `draft` and `target` are Models, or None where `roles` lacks them."""
+        """Fill the chain. `draft` and `target` are Models, or None where `roles` lacks them.
+
+        A reward model is asked through the chain (`Chain.reward`).
+        """
 
 
 def parameter(

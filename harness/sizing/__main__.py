@@ -111,7 +111,7 @@ def _sizing(
 ) -> RunSizing:
     built, proposing = build(method, {}), proposer(method, None)
     roles = (*built.roles, *proposing_roles(proposing, None))
-    names = models.by_role(method, roles, draft, target, "gpu").names
+    names = models.by_role(method, roles, {"draft": draft, "target": target}, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
     return RunSizing(

@@ -20,6 +20,8 @@ from harness.weights.smollm import ModelUnavailable as ModelUnavailable
 
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
 """The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
+REWARD = "demo-reward"
+"""The reward model of the bundled pair, where it is in `PAIR`."""
 PAIR_FOLDER = "HARNESS_BUNDLED_MODELS"
 """Environment variable: where the bundled models lie, for code that runs without them, as a Slurm job's does."""
 
@@ -173,7 +175,7 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
     if device == "cpu":
-        draft, target = PAIR
+        draft, target, *_ = PAIR
         notice = (
             f"NO GPU: draft and target are the bundled {draft} and {target}, toy models that know stories like those "
             "of the dataset demo and nothing else. They show the mechanism; give --draft and --target for real models."
@@ -191,16 +193,32 @@ class ModelNames:
 
 
 def by_role(
-    method: str, roles: Collection[Role], draft: str | None, target: str | None, device: Literal["gpu", "cpu"]
+    method: str, roles: Collection[Role], flags: Mapping[Role, str | None], device: Literal["gpu", "cpu"]
 ) -> ModelNames:
-    """Return the model of each of the roles: the one that is named, otherwise the default of the method."""
-    by_flag: dict[Role, str | None] = {"draft": draft, "target": target}
-    named = {role: name for role, name in by_flag.items() if name is not None and role in roles}
-    if len(named) == len(set(roles)):
-        return ModelNames(named, None)
-    pair = default_pair(method, device)
-    defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
-    return ModelNames({role: named.get(role, name) for role, name in defaults.items() if role in roles}, pair.notice)
+    """Return the model of each of the roles: the one that is named, otherwise the default of the method.
+
+    Raises ValueError where a reward model is needed that is neither named nor bundled for the pair.
+    """
+    named = {role: name for role, name in flags.items() if name is not None and role in roles}
+    names, notice = dict(named), None
+    if {"draft", "target"} & set(roles) - set(named):
+        pair = default_pair(method, device)
+        defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
+        names |= {role: name for role, name in defaults.items() if role in roles and role not in named}
+        notice = pair.notice
+    if "reward" in roles and "reward" not in named:
+        names["reward"] = _default_reward(method, names)
+    return ModelNames(names, notice)
+
+
+def _default_reward(method: str, names: Mapping[Role, str]) -> str:
+    """Return the bundled reward model where the pair is the bundled one. Raises ValueError otherwise."""
+    if REWARD in PAIR and all(name.lower() in PAIR for name in names.values()):
+        return REWARD
+    raise ValueError(
+        f"--reward: {method} needs a reward model: a Hugging Face id, or a folder, of a causal language model that "
+        "answers the reward question of the prompts (see --list prompts)"
+    )
 
 
 def bundled_folder() -> Path:

@@ -35,7 +35,7 @@ def unused(launch: PartialLaunch, role: Role) -> str:
 
 def of_models(launch: PartialLaunch, roles: Collection[Role]) -> dict[str, Any]:
     """Return the fields of a RunSpec that hold the settings of each model."""
-    return {f"{role}_sampling": launch.sampling_of(role) or None for role in roles}
+    return {f"{role}_sampling": launch.sampling_of(role) or None for role in _ROLES if role in roles}
 
 
 def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) 
 
     Raises ValueError where an argument is not one of vLLM's, as far as this machine can tell, or of another engine.
     """
-    given = {role: pairs(flag(f"{role}_engine"), getattr(launch, f"{role}_engine")) for role in roles}
+    given = {role: pairs(flag(f"{role}_engine"), getattr(launch, f"{role}_engine")) for role in _ROLES if role in roles}
     for role, table in given.items():
         if table and kind != "vllm":
             raise ValueError(f"{flag(f'{role}_engine')} {next(iter(table))}: needs --engine vllm, not {kind}")

@@ -28,7 +28,7 @@ from harness.problems import benchmarks
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
 from harness.weights import models
-from jobs.run import model_settings, served
+from jobs.run import model_settings, reward_model, served
 from jobs.run.spec import AdapterSpec, EngineSpec, ModelSpec, RunSpec
 from jobs.run.wording import check_system_prompt, current_prompt_hash
 
@@ -51,6 +51,7 @@ class RunPlan:
 class _Models:
     draft: ModelSpec | None
     target: ModelSpec | None
+    reward: ModelSpec | None
     notices: list[str]
     servers: Mapping[Role, str] = field(default_factory=dict)
 
@@ -67,6 +68,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     problems = benchmarks.select(dataset, launch.limit, launch.problems)
     roles = build(launch.method, dict(launch.parameters)).roles
     model_settings.check_used(launch, roles)
+    reward_model.check_flags(launch, roles)
     is_here = not (is_own_python and cluster == "slurm")
     servers = served.addresses(launch, (*roles, *proposing_roles(launch.spec_decode, launch.spec_model)))
     engine = _engine(launch, cluster, roles, servers, is_here=is_here)
@@ -77,7 +79,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
-    check_system_prompt(wording, (resolved.draft, resolved.target))
+    reward_model.check_model(resolved.reward, wording)
+    check_system_prompt(wording, (resolved.draft, resolved.target, resolved.reward))
     notices = [
         *resolved.notices,
         *model_settings.unchecked_notice(engine),
@@ -109,6 +112,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         prompts=wording if wording.changes else None,
         speculator=speculator,
         **model_settings.of_models(launch, roles),
+        reward=resolved.reward,
     )
     return RunPlan(spec, problems, notices, resolved.servers)
 
@@ -143,6 +147,8 @@ def _engine(
         spec_sampling=draft_sampling(proposing, launch.spec_sampling),
         logprobs=launch.logprobs,
         take_turns=launch.take_turns,
+        reward_memory=launch.reward_memory,
+        reward_tensor_parallel=launch.reward_tensor_parallel,
         **_cards(launch, kind, cluster, roles),
         **model_settings.engine_arguments(launch, roles, kind),
     )
@@ -150,7 +156,7 @@ def _engine(
 
 def _cards(launch: Launch, kind: str, cluster: Cluster, roles: Collection[Role]) -> dict[str, Any]:
     """Return the cards of each engine of the method, by the specification's field. Raises ValueError."""
-    named = {"draft": launch.draft_gpus, "target": launch.target_gpus}
+    named = launch.gpus
     cards: dict[Role, tuple[int, ...] | None] = {
         role: placement.parse(text) if (text := named[role]) else None for role in roles
     }
@@ -175,14 +181,20 @@ def _models(
     launch: Launch, cluster: Cluster, roles: Collection[Role], servers: Mapping[Role, ServerAddress]
 ) -> _Models:
     if launch.engine == "scripted":
-        draft, target = (_SCRIPTED if role in roles else None for role in ("draft", "target"))
-        return _Models(draft, target, ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."])
+        scripted = dict.fromkeys(roles, _SCRIPTED)
+        return _Models(
+            scripted.get("draft"),
+            scripted.get("target"),
+            scripted.get("reward"),
+            ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
+        )
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    chosen = models.by_role(launch.method, roles, launch.draft, launch.target, device)
+    chosen = models.by_role(launch.method, roles, launch.models, device)
     asked = {role: served.resolve(launch, role, address, cluster) for role, address in servers.items()}
     specs = {role: asked[role].spec if role in asked else _model(name) for role, name in chosen.names.items()}
     notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]
-    return _Models(specs.get("draft"), specs.get("target"), notices, {role: one.address for role, one in asked.items()})
+    addresses = {role: one.address for role, one in asked.items()}
+    return _Models(specs.get("draft"), specs.get("target"), specs.get("reward"), notices, addresses)
 
 
 def _model(name: str, resolve: Callable[[str], models.ModelRef] | None = None) -> ModelSpec:

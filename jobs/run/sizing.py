@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from harness.context import required_context_tokens
-from harness.engine import Role
 from harness.engines import adapter
 from harness.environment import accelerator
 from harness.launch_options import Cluster
@@ -34,13 +33,12 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
     engine, problems = spec.engine, list(problems)
     prompt_tokens = required_context_tokens(problems, 0, 0, spec.wording)
     context = prompt_tokens + spec.token_budget + method.verdict_tokens(spec.token_budget)
-    specs: dict[Role, ModelSpec | None] = {"draft": spec.draft, "target": spec.target}
     proposes = spec.speculator or (spec.draft if engine.spec_decode == "draft" else None)
     return RunSizing(
         models={
             role: _files(model)
             for role in method.roles
-            if (model := specs[role]) is not None and model.server is None  # a server has its own memory
+            if (model := spec.models[role]) is not None and model.server is None  # a server has its own memory
         },
         context_tokens=engine.max_context or context,
         sample_tokens=most_tokens(method, prompt_tokens, spec.token_budget),
@@ -48,9 +46,9 @@ def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> Run
         candidates=method.parallel,
         target_candidates=method.target_parallel,
         dtype=engine.dtype,
-        widths={"draft": engine.draft_tensor_parallel, "target": engine.target_tensor_parallel},
-        shares={"draft": engine.draft_memory, "target": engine.target_memory},
-        cards=engine.cards,
+        widths=engine.widths,
+        shares=engine.memory,
+        cards={role: engine.cards[role] for role in method.roles},
         speculator=_files(proposes) if proposes is not None else None,
         speculative_tokens=engine.spec_tokens or 0,
         adapter_rank=adapter.served_rank(spec.selection.rank) if spec.selection is not None else 0,

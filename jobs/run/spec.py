@@ -29,13 +29,13 @@ from jobs.run.identity import added_later, chosen_on_the_node, derived, digest_o
 SPEC_VERSION = 1
 
 _LEFT_OUT = (
-    "prompts", "speculator", "draft_sampling", "target_sampling", "draft_template", "target_template",
+    "prompts", "speculator", "reward", "draft_sampling", "target_sampling", "draft_template", "target_template",
     "draft_thinking_tags", "target_thinking_tags", "method_source",
 )  # fmt: skip
 _MODELS, _LEFT_OUT_OF_MODEL = ("draft", "target", "speculator"), ("server",)
 _LEFT_OUT_OF_ENGINE = (
     "spec_sampling", "logprobs", "draft_gpus", "target_gpus", "draft_tensor_parallel", "target_tensor_parallel",
-    "draft_arguments", "target_arguments",
+    "draft_arguments", "target_arguments", "reward_gpus", "reward_memory", "reward_tensor_parallel",
 )  # fmt: skip
 """Fields that are not written where they are None, because versions that do not know them read the file too."""
 
@@ -111,16 +111,34 @@ class EngineSpec:
     draft_arguments: Mapping[str, Any] | None = added_later(None)
     """Arguments of vLLM's engine for the draft (`--draft-engine`), by vLLM's names; None: none."""
     target_arguments: Mapping[str, Any] | None = added_later(None)
+    reward_gpus: tuple[int, ...] | None = added_later(None)
+    reward_memory: float | None = added_later(None)
+    """Share of a GPU's memory for the reward model's engine."""
+    reward_tensor_parallel: int | None = added_later(None)
 
     @property
     def cards(self) -> dict[Role, tuple[int, ...] | None]:
         """Numbers of each engine's cards."""
-        return {"draft": self.draft_gpus, "target": self.target_gpus}
+        return {"draft": self.draft_gpus, "target": self.target_gpus, "reward": self.reward_gpus}
+
+    @property
+    def memory(self) -> dict[Role, float | None]:
+        """Each engine's share of the memory, as it was asked for."""
+        return {"draft": self.draft_memory, "target": self.target_memory, "reward": self.reward_memory}
+
+    @property
+    def widths(self) -> dict[Role, int | None]:
+        """Each engine's number of GPUs, as it was asked for."""
+        return {
+            "draft": self.draft_tensor_parallel,
+            "target": self.target_tensor_parallel,
+            "reward": self.reward_tensor_parallel,
+        }
 
     @property
     def arguments(self) -> dict[Role, Mapping[str, Any]]:
         """Arguments of vLLM's engine that were given for each model."""
-        return {"draft": self.draft_arguments or {}, "target": self.target_arguments or {}}
+        return {"draft": self.draft_arguments or {}, "target": self.target_arguments or {}, "reward": {}}
 
 
 @dataclass(frozen=True)
@@ -175,6 +193,8 @@ class RunSpec:
     target_thinking_tags: str | None = added_later(None)
     method_source: MethodSource | None = derived(None)
     """Where a method that is not built in came from. As other code, its code is no part of the run id."""
+    reward: ModelSpec | None = added_later(None)
+    """The model that rates steps, for methods that have one."""
     version: int = SPEC_VERSION
 
     @property
@@ -190,7 +210,12 @@ class RunSpec:
     @property
     def sampling(self) -> dict[Role, Mapping[str, int | float]]:
         """How each model draws its tokens, where it does not by `temperature` and `top_p` alone."""
-        return {"draft": self.draft_sampling or {}, "target": self.target_sampling or {}}
+        return {"draft": self.draft_sampling or {}, "target": self.target_sampling or {}, "reward": {}}
+
+    @property
+    def models(self) -> dict[Role, ModelSpec | None]:
+        """The models by role; None where the method has none."""
+        return {"draft": self.draft, "target": self.target, "reward": self.reward}
 
     @property
     def num_samples(self) -> int:
@@ -228,7 +253,7 @@ class RunSpec:
         return ids
 
     def _weights(self) -> list[ModelSpec | AdapterSpec | None]:
-        return [self.draft, self.target, *([self.selection] if self.selection else [])]
+        return [self.draft, self.target, *(used for used in (self.selection, self.reward) if used)]
 
     def _by_role(self, name: str) -> list[Any]:
         """Return a setting of both models, named; empty where both have its default."""
@@ -236,9 +261,9 @@ class RunSpec:
         return [] if set(map(repr, values.values())) == {"None"} else [{name: values}]
 
     def drawn_alike(self) -> RunSpec:
-        """The run whose samples this one's are seeded like: the adapter judges drafts and has no part in writing them,
-        so that with and without it the same drafts are judged."""
-        return replace(self, selection=None)
+        """The run whose samples this one's are seeded like: an adapter or a reward model judges drafts and has no part
+        in writing them, so that with and without it the same drafts are judged."""
+        return replace(self, selection=None, reward=None)
 
     def to_json(self) -> str:
         """The specification as indented JSON.

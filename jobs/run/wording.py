@@ -24,6 +24,7 @@ def current_prompt_hash(method: str, params: Mapping[str, Any], wording: Prompts
         wording,
         shows_step_candidates=built.shows_step_candidates,
         asks_equivalence=built.asks_equivalence,
+        asks_reward="reward" in built.roles,
     )
 
 

@@ -221,5 +221,5 @@ def with_code(run: RunFolder, code: str, parameters: Mapping[str, Any], spec: Ru
 
 def _model_folders(spec: RunSpec) -> list[str]:
     """Return the folders of a run's weights; a model of the hub has none."""
-    weights = (spec.draft, spec.target, spec.speculator, spec.selection)
+    weights = (spec.draft, spec.target, spec.reward, spec.speculator, spec.selection)
     return [model.path for model in weights if model is not None]

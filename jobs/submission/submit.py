@@ -128,12 +128,10 @@ def _workers_here(workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> l
 
 def num_cards(spec: RunSpec) -> int:
     """Return the cards that the engines of one worker need, as far as the run says."""
-    models = {"draft": spec.draft, "target": spec.target}
-    on_servers = {role for role, model in models.items() if model is not None and model.server is not None}
+    on_servers = {role for role, model in spec.models.items() if model is not None and model.server is not None}
     roles = [role for role in build(spec.method, dict(spec.params)).roles if role not in on_servers]
-    widths = {"draft": spec.engine.draft_tensor_parallel or 1, "target": spec.engine.target_tensor_parallel or 1}
     named = {role: numbers for role, numbers in spec.engine.cards.items() if role in roles}
-    return placement.num_cards(named, {role: widths[role] for role in roles})
+    return placement.num_cards(named, {role: spec.engine.widths[role] or 1 for role in roles})
 
 
 @contextlib.contextmanager

@@ -88,8 +88,7 @@ def _in_common(request: Request) -> object:
     """
     spec = request.run.spec()
     roles = build(spec.method, dict(spec.params)).roles
-    models = {"draft": spec.draft, "target": spec.target}
-    used = [(model.path, model.revision) if (model := models[role]) else None for role in sorted(roles)]
+    used = [(model.path, model.revision) if (model := spec.models[role]) else None for role in sorted(roles)]
     adapter = spec.selection and spec.selection.fingerprint
     proposing = spec.speculator and (spec.speculator.path, spec.speculator.revision)
     engine = replace(spec.engine, max_context=None)

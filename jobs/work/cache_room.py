@@ -36,19 +36,22 @@ def step_tokens(method: Method, trace: Trace, prompt_tokens: Mapping[str, int]) 
     """Return by role the tokens that the last step of a trace held besides the prompt and the chain before it.
 
     That is what was written for the step (the accepted candidate counts as chain only from the next step on), and in
-    the target's cache the question of the verdict.
+    the cache of a model that judges the question of the verdict.
     """
     number, step = len(trace.steps) - 1, trace.steps[-1]
-    context_tokens = prompt_tokens.get("target", 0) + trace.emitted_tokens - step.num_tokens
-    written, asked = {"draft": 0, "target": 0}, 0
+    chain_tokens = trace.emitted_tokens - step.num_tokens
+    written: dict[Role, int] = {"draft": 0, "target": 0}
+    asked: dict[Role, int] = dict.fromkeys(method.roles, 0)
     for call in reversed(trace.calls):
         if call.step < number:
             break
         if call.purpose == "verdict":
             # Verdicts asked in parallel share the chain, which the prefix cache holds once.
-            asked = max(asked, call.prompt_tokens - call.n * context_tokens)
+            context_tokens = prompt_tokens.get(call.model, 0) + chain_tokens
+            asked[call.model] = max(asked.get(call.model, 0), call.prompt_tokens - call.n * context_tokens)
         else:
             written[call.model] += call.output_tokens
     if method.drafts_whole_chains:
-        return {"target": int(_SELECTION_SHARE * asked)} if asked else {}
-    return {"draft": written["draft"], "target": written["target"] + asked}
+        choice = asked.get("target", 0)
+        return {"target": int(_SELECTION_SHARE * choice)} if choice else {}
+    return {role: written.get(role, 0) + asked.get(role, 0) for role in dict.fromkeys([*written, *asked])}

@@ -87,12 +87,11 @@ class RunPart:
         check_installed(self.spec.engine.kind)
         servers = dict(served.served_models(self.spec, served.recorded(self.run)))
         settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes, servers)
-        models = {"draft": self.spec.draft, "target": self.spec.target}
         needs = []
         for role in self.method.roles:
-            if (model := models[role]) is None:
+            if (model := self.spec.models[role]) is None:
                 raise ValueError(f"this method needs a {role} model")
-            may_queue = role == "target" and self.method.parallel_verdicts > 1
+            may_queue = role != "draft" and self.method.parallel_verdicts > 1
             needs.append(EngineNeed(role, model.path, model.revision, settings[role], may_queue))
         return needs
 

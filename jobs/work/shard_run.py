@@ -143,7 +143,7 @@ class ShardRun:
 
     def _seed(self, unit: Unit) -> int:
         """Return a sample's seed; the run's seed and the sample's index are part of its id."""
-        if self.spec.selection is None:
+        if self.spec.selection is None and self.spec.reward is None:
             return _seed_of(unit.sample_id)
         return _seed_of(self.spec.drawn_alike().sample_ids(self.problems[unit.problem_id])[unit.sample_index])
 

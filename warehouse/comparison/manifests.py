@@ -41,6 +41,8 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "target_name": ("target", "subject"),
     "target_fingerprint": ("target files", "subject"),
     "selection_fingerprint": ("selection adapter", "subject"),
+    "reward_name": ("reward model", "subject"),
+    "reward_fingerprint": ("reward model files", "subject"),
     "engine_kind": ("engine", "accuracy and latency"),
     "draft_server": ("server of the draft", "accuracy and latency"),
     "target_server": ("server of the target", "accuracy and latency"),
@@ -74,6 +76,9 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_target_arguments": ("engine arguments of the target", "accuracy and latency"),
     "engine_draft_gpus": ("GPUs of the draft", "note"),
     "engine_target_gpus": ("GPUs of the target", "note"),
+    "engine_reward_tensor_parallel": ("tensor parallel of the reward model", "latency"),
+    "engine_reward_memory": ("memory share of the reward model", "latency"),
+    "engine_reward_gpus": ("GPUs of the reward model", "note"),
     "seed": ("seed", "note"),
     "tag": ("tag", "note"),
     "preset": ("preset", "note"),
@@ -92,8 +97,12 @@ _ATTEMPT_FIELDS: dict[str, tuple[str, Matter]] = {
 }
 _MODEL_BY_COLUMN = {
     f"engine_{model}_{name}": model
-    for model in ("draft", "target")
-    for name in ("tensor_parallel", "memory", "gpus", "arguments")
+    for model, names in {
+        "draft": ("tensor_parallel", "memory", "gpus", "arguments"),
+        "target": ("tensor_parallel", "memory", "gpus", "arguments"),
+        "reward": ("tensor_parallel", "memory", "gpus"),
+    }.items()
+    for name in names
 } | {f"{model}_{name}": model for model in ("draft", "target") for name in ("sampling", "template", "thinking_tags")}
 """Settings that apply only to runs with that model."""
 _LOGPROBS = "log-probabilities asked for"

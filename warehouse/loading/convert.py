@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 
+from harness.engine import Role
 from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
@@ -31,6 +33,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "target": ModelSpec,
         "selection": AdapterSpec,
         "speculator": ModelSpec,
+        "reward": ModelSpec,
         "engine": EngineSpec,
     }
     row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version", "method_source"}}
@@ -45,6 +48,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "engine_spec_sampling": draft_sampling(spec.engine.spec_decode, spec.engine.spec_sampling),
         "engine_draft_gpus": _numbers(spec.engine.draft_gpus),
         "engine_target_gpus": _numbers(spec.engine.target_gpus),
+        "engine_reward_gpus": _numbers(spec.engine.reward_gpus),
         "run_id": folder.path.name,
         "spec_id": spec.run_id,
         "folder": str(folder.path.resolve()),
@@ -83,9 +87,9 @@ def chosen_widths(run: Row, attempts: Sequence[Row]) -> Row:
     Where nodes with unlike cards chose several, it is the largest; where none is recorded, it is 1.
     """
     widths: Row = {}
-    for role in ("draft", "target"):
+    for role in get_args(Role):
         column = f"engine_{role}_tensor_parallel"
-        if run[column] is None:
+        if run[column] is None and (role != "reward" or run["reward_name"] is not None):
             engines = [json.loads(str(attempt.get("engines") or "{}")).get(role) or {} for attempt in attempts]
             recorded = [width for engine in engines if isinstance(width := engine.get("tensor_parallel"), int)]
             widths[column] = max(recorded, default=1)

@@ -70,6 +70,7 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("preset", lambda r: r.conditions["preset"]),
     ("draft", lambda r: model(r, "draft")),
     ("target", lambda r: model(r, "target")),
+    ("reward model", lambda r: model(r, "reward")),
     ("dataset", lambda r: r.summary.dataset),
     ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
     ("samples per problem", lambda r: r.summary.k),

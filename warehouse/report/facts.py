@@ -27,7 +27,7 @@ _COST = """
 WITH use AS (
     SELECT attempt_id, run_id, started_at, json_extract_string(engines, '$.' || role || '.engine_start') AS start_id,
         TRY_CAST(json_extract_string(engines, '$.' || role || '.engine_start_seconds') AS DOUBLE) AS seconds
-    FROM attempt, (VALUES ('draft'), ('target')) AS used(role)
+    FROM attempt, (VALUES ('draft'), ('target'), ('reward')) AS used(role)
 ), startup AS (
     SELECT run_id, attempt_id, sum(CASE WHEN place = 1 THEN seconds ELSE 0 END) AS seconds FROM (
         SELECT *, row_number() OVER (PARTITION BY start_id ORDER BY started_at, run_id, attempt_id) AS place

@@ -53,6 +53,12 @@ CREATE TABLE run (
     speculator_fingerprint VARCHAR,
     speculator_training VARCHAR,
     speculator_server VARCHAR,
+    reward_name VARCHAR,
+    reward_path VARCHAR,
+    reward_revision VARCHAR,
+    reward_fingerprint VARCHAR,
+    reward_training VARCHAR,
+    reward_server VARCHAR,
     engine_kind VARCHAR NOT NULL,
     engine_dtype VARCHAR NOT NULL,
     engine_max_context INTEGER,
@@ -69,6 +75,9 @@ CREATE TABLE run (
     engine_target_gpus VARCHAR,
     engine_draft_arguments JSON,
     engine_target_arguments JSON,
+    engine_reward_gpus VARCHAR,
+    engine_reward_memory DOUBLE,
+    engine_reward_tensor_parallel INTEGER,
     concurrency INTEGER NOT NULL,
     prompt_hash VARCHAR NOT NULL,
     prompts JSON,
@@ -125,6 +134,12 @@ COMMENT ON COLUMN run.speculator_revision IS 'Revision of these at the hub';
 COMMENT ON COLUMN run.speculator_fingerprint IS 'Content hash, or hub id and revision, of these';
 COMMENT ON COLUMN run.speculator_training IS 'Hash of the data that these were trained on; NULL: not said';
 COMMENT ON COLUMN run.speculator_server IS 'Always NULL: the weights that propose tokens are in the target''s engine';
+COMMENT ON COLUMN run.reward_name IS 'The model that rates steps; NULL where the method has none';
+COMMENT ON COLUMN run.reward_path IS 'Local folder or hub id of the reward model';
+COMMENT ON COLUMN run.reward_revision IS 'Revision of the reward model at the hub';
+COMMENT ON COLUMN run.reward_fingerprint IS 'Content hash, or hub id and revision, of the reward model';
+COMMENT ON COLUMN run.reward_training IS 'Hash of the data that the reward model was trained on; NULL: not said';
+COMMENT ON COLUMN run.reward_server IS 'Always NULL: a reward model runs in an engine of the workers';
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted; served where servers run all models of the run';
 COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';
@@ -141,6 +156,9 @@ COMMENT ON COLUMN run.engine_draft_gpus IS 'GPUs of the draft''s engine, by thei
 COMMENT ON COLUMN run.engine_target_gpus IS 'GPUs of the target''s engine; NULL: all';
 COMMENT ON COLUMN run.engine_draft_arguments IS 'Arguments of vLLM''s engine for the draft (--draft-engine); NULL: none';
 COMMENT ON COLUMN run.engine_target_arguments IS 'Arguments of vLLM''s engine for the target (--target-engine); NULL: none';
+COMMENT ON COLUMN run.engine_reward_gpus IS 'GPUs of the reward model''s engine; NULL: all';
+COMMENT ON COLUMN run.engine_reward_memory IS 'Share of device memory that the reward model''s engine was given (--reward-memory); NULL: chosen on the node, see attempt.engines';
+COMMENT ON COLUMN run.engine_reward_tensor_parallel IS 'Devices that the reward model is split over, as given or as chosen on the node; NULL where the method has none';
 COMMENT ON COLUMN run.concurrency IS 'Samples in flight at once on one worker';
 COMMENT ON COLUMN run.prompt_hash IS 'Hash of the prompt templates';
 COMMENT ON COLUMN run.prompts IS 'The whole wording of a run with --prompts, by key; NULL: the built-in one';

@@ -108,4 +108,4 @@ SELECT run_id, sum(seconds) AS wall_seconds,
     coalesce(sum(seconds) FILTER (drafting AND targeting), 0) / nullif(sum(seconds), 0) AS share_both,
     coalesce(sum(seconds) FILTER (NOT drafting AND NOT targeting), 0) / nullif(sum(seconds), 0) AS share_idle
 FROM span GROUP BY run_id;
-COMMENT ON VIEW engine_overlap IS 'Which engines are busy, as shares of the time from a worker''s first call to the end of its last, over timed samples. Requests that wait in an engine''s queue do not count. The work of samples that were resumed or failed counts as idle time';
+COMMENT ON VIEW engine_overlap IS 'Which engines are busy, as shares of the time from a worker''s first call to the end of its last, over timed samples. Requests that wait in an engine''s queue do not count. The work of samples that were resumed or failed counts as idle time, and so does a reward model''s';

@@ -50,6 +50,12 @@ def test_scot_drafts_grow_together_in_the_drafts_cache_only() -> None:
     assert (caches["draft"].width, caches["target"].width) == (4, 1)
 
 
+def test_a_reward_models_question_is_held_in_its_own_cache() -> None:
+    calls = [call("draft", "draft", 0, 1, 100, 40), call("verdict", "reward", 0, 1, 110 + 40 + 30, 1)]
+    held = cache_room.step_tokens(build("specreason", {}), trace_of(*calls, steps=1), {**PROMPTS, "reward": 110})
+    assert held == {"draft": 40, "target": 0, "reward": 70}
+
+
 def test_a_step_holds_its_candidates_and_the_question_behind_the_chain() -> None:
     calls = [
         call("draft", "draft", 0, 5, 100, 999),  # an earlier step's

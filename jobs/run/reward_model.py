@@ -1,0 +1,44 @@
+"""The reward model of a launch: whether the method has use for one, and whether the model can answer its question."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from harness.engine import Role
+from harness.launch_options import Launch
+from harness.methods.ranges import flag
+from harness.prompt_file import Prompts
+from harness.prompts import reward_question
+from harness.weights.models import read_config
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run.spec import ModelSpec
+
+_FLAGS = ("reward", "reward_gpus", "reward_memory", "reward_tensor_parallel")
+
+
+def check_flags(launch: Launch, roles: Collection[Role]) -> None:
+    """Raise ValueError where the method has no use for a flag of a reward model."""
+    for name in _FLAGS if "reward" not in roles else ():
+        if getattr(launch, name) is not None:
+            raise ValueError(f"{flag(name)}: {launch.method} does not rate steps with a reward model")
+
+
+def check_model(reward: ModelSpec | None, wording: Prompts) -> None:
+    """Raise ValueError where a reward model in a local folder cannot answer the question of the wording.
+
+    Models that only the nodes have are met by the workers.
+    """
+    if reward is None or not (folder := Path(reward.path)).is_dir():
+        return
+    architectures = read_config(folder / "config.json").get("architectures")
+    heads = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
+    if heads and not any(name.endswith("ForCausalLM") or "ConditionalGeneration" in name for name in heads):
+        raise ValueError(
+            f"--reward {reward.name}: {heads[0][:80]} is not supported; valid: a causal language model (…ForCausalLM), "
+            "whose probabilities of two tokens are the reward"
+        )
+    try:
+        reward_question(HFTokenizer(reward.path), wording)
+    except ValueError as error:
+        raise ValueError(f"--reward {reward.name}: {error} (keys reward.reply, reward.good and reward.bad)") from error

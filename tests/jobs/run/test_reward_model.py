@@ -1,0 +1,146 @@
+"""A model that rates steps is a third model of a run: named, resolved, started, recorded and counted apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness import methods
+from harness.chain import Chain
+from harness.engine import Role
+from harness.engines import settings as engine_settings
+from harness.launch_options import BadLaunch, Launch
+from harness.methods.method import Method, parameter
+from harness.prompts import prompt_hash
+from harness.recording import Model
+from harness.trace import Decision
+from harness.weights import models
+from jobs import launching
+from jobs.run.plan import plan
+from jobs.run.spec import ModelSpec, RunSpec
+from tests.harness.conftest import save_tiny_model
+from warehouse.database import reader, rows
+
+REWARD = ModelSpec("r", "/models/r", None, "f" * 16)
+
+
+@dataclass(frozen=True)
+class Rated(Method):
+    """Accepts a draft by its reward."""
+
+    delta: float = parameter(0.7, help="Lowest accepted reward, from 0 to 1.")
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return ("draft", "target", "reward")
+
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        while not chain.answered:
+            [step] = await chain.propose(draft, 1, max_tokens=100)
+            decision = Decision.at_least("reward", await chain.reward(step, draft), self.delta)
+            if decision.accepted:
+                chain.accept(draft, "draft", step, decision=decision)
+            else:
+                await chain.write(target, "fallback", max_tokens=100, decision=decision)
+
+
+@pytest.fixture(autouse=True)
+def rated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A method with a reward model, under the name `rated`."""
+    monkeypatch.setitem(methods.METHODS, "rated", Rated)
+    yield
+    methods.parameter_fields.cache_clear()
+
+
+def _launch(folder: Path, **flags: object) -> Launch:
+    given = {"method": "rated", "dataset": "demo", "limit": 4, "samples": 1, "engine": "scripted", "cluster": "debug"}
+    return Launch.from_flags({**given, "output": folder, **flags})
+
+
+def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp_path: Path) -> None:
+    run = launching.start(launching.prepare(_launch(tmp_path)), Console(quiet=True))
+    spec = run.spec()
+    assert (spec.reward and spec.reward.name, spec.models["reward"]) == ("scripted", spec.reward)
+    assert spec.prompt_hash == prompt_hash(asks_reward=True) != prompt_hash()
+    with reader(tmp_path / "warehouse.duckdb") as connection:
+        spent = {row["model"]: row for row in rows(connection, "SELECT * FROM token_split")}
+        calls = rows(connection, "SELECT * FROM call WHERE model = 'reward'")
+        [row] = rows(connection, "SELECT reward_name, engine_reward_tensor_parallel FROM run")
+        kinds = rows(connection, "SELECT DISTINCT kind FROM refusals")
+    assert {call["purpose"] for call in calls} == {"verdict"}
+    assert spent["reward"]["emitted_tokens"] == 0
+    assert spent["reward"]["spent_tokens"] == len(calls) > 0
+    assert row == {"reward_name": "scripted", "engine_reward_tensor_parallel": 1}
+    assert [kind["kind"] for kind in kinds] == ["reward"]
+
+
+def test_a_reward_model_is_part_of_the_run_and_of_its_samples_but_not_of_their_seeds(tmp_path: Path) -> None:
+    planned = plan(_launch(tmp_path), "debug")
+    spec, problem = replace(planned.spec, reward=REWARD), planned.problems[0]
+    other = replace(spec, reward=replace(REWARD, fingerprint="e" * 16))
+    assert len({spec.run_id, other.run_id, replace(spec, reward=None).run_id}) == 3
+    assert spec.sample_ids(problem) != other.sample_ids(problem)
+    assert spec.drawn_alike().sample_ids(problem) == other.drawn_alike().sample_ids(problem)
+    assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_without_a_reward_model_a_specification_does_not_name_one(tmp_path: Path) -> None:
+    written = json.loads(plan(_launch(tmp_path, method="specreason"), "debug").spec.to_json())
+    assert "reward" not in written
+    assert not [name for name in written["engine"] if "reward" in name]
+
+
+def test_a_named_reward_model_is_resolved_like_the_others(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "prm")
+    flags = {"engine": "transformers", "draft": "demo-draft", "target": "demo-target", "reward": str(folder)}
+    spec = plan(_launch(tmp_path, **flags, reward_memory=0.2), "debug").spec
+    assert spec.reward is not None
+    assert spec.reward.fingerprint == models.folder_fingerprint(folder)
+    assert spec.engine.memory["reward"] == 0.2
+
+
+def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "prm")
+    flags = {"engine": "transformers", "draft": "demo-draft", "target": "demo-target", "reward": str(folder)}
+    (tmp_path / "own.toml").write_text("[reward]\ngood = 'yes indeed'\nbad = 'no'")
+    with pytest.raises(ValueError, match="--reward prm: these labels are not one distinct token each"):
+        plan(_launch(tmp_path, **flags, prompts=tmp_path / "own.toml"), "debug")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen2ForProcessRewardModel"]}))
+    with pytest.raises(ValueError, match="--reward prm: Qwen2ForProcessRewardModel is not supported; valid: a causal"):
+        plan(_launch(tmp_path, **flags), "debug")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"method": "vanilla", "reward": "demo-target"}, "--reward: vanilla does not rate steps with a reward model"),
+        ({"engine": "transformers", "draft": "qwq-32b", "target": "qwq-32b"}, "--reward: rated needs a reward model"),
+        ({"engine": "transformers", "reward": "no such model"}, "unknown model 'no such model'"),
+        ({"method": "vanilla", "reward_memory": 0.5}, "--reward-memory: vanilla does not rate steps"),
+        ({"reward_gpus": "x"}, "--reward-gpus x: expected numbers"),
+        ({"reward_memory": 1.5}, "--reward-memory 1.5"),
+        ({"reward_gpus": "0,1", "reward_tensor_parallel": 4}, "--reward-gpus 0,1 names 2 GPUs"),
+    ],
+)
+def test_a_wrong_reward_flag_is_one_line(tmp_path: Path, flags: dict[str, object], told: str) -> None:
+    with pytest.raises((BadLaunch, ValueError)) as error:
+        plan(_launch(tmp_path, **flags), "debug")
+    assert str(error.value).startswith(told)
+    assert "\n" not in str(error.value)
+
+
+def test_three_engines_divide_memory_and_cores() -> None:
+    roles: tuple[Role, ...] = ("draft", "target", "reward")
+    ranks: dict[Role, int] = dict.fromkeys(roles, 1)
+    cores = engine_settings.core_lists(roles, ranks, 16, list(range(8)))
+    assert cores == {"draft": "0,1", "reward": "2,3", "target": "4,5,6,7"}
+    devices: tuple[engine_settings.Device, ...] = ("cpu", "gpu")
+    for device in devices:
+        own = engine_settings.pair_settings("vllm", roles, device=device, kv_bytes=1 << 30)
+        assert 0.85 <= sum(settings.memory_fraction for settings in own.values()) <= 1
