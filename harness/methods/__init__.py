@@ -18,6 +18,7 @@ from harness.methods.glimprouter import GlimpRouter
 from harness.methods.lookahead import Lookahead
 from harness.methods.method import Method, ParameterField, parameter
 from harness.methods.plugins import MethodSource
+from harness.methods.rsd import RSD
 from harness.methods.scot import SCoT
 from harness.methods.spec_thinking import SpecThinking
 from harness.methods.speccot import SpecCoT
@@ -37,6 +38,7 @@ METHODS: dict[str, type] = {
     "glimprouter": GlimpRouter,
     "lookahead": Lookahead,
     "specguard": SpecGuard,
+    "rsd": RSD,
 }
 
 

@@ -99,7 +99,7 @@ async def test_concurrent_requests_overlap_and_are_counted() -> None:
 
 
 def _engines(thinks: bool) -> dict[Role, ScriptedEngine]:
-    skills: dict[Role, float] = {"draft": 0.6, "target": 0.95}
+    skills: dict[Role, float] = {"draft": 0.6, "target": 0.95, "reward": 0.95}
     models = {role: SimulatedModel(skill, thinks) for role, skill in skills.items()}
     return {r: ScriptedEngine(m.write, m.judge, ByteTokenizer(thinks=thinks)) for r, m in models.items()}
 

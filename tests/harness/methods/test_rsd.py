@@ -1,0 +1,152 @@
+"""RSD against its paper, over scripted engines: what the reward model is asked, what is kept, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from harness.engine import Sampling
+from harness.engines.scripted import ByteTokenizer, ScriptedEngine
+from harness.methods.rsd import RSD
+from harness.prompts import reward_question
+from harness.trace import Trace
+from tests.harness.scripts import PROBLEM, OtherTokenizer, Script, new_trace, solve
+
+
+def rater(rewards: Sequence[float], asked: list[str], tokenizer: ByteTokenizer | None = None) -> ScriptedEngine:
+    """A reward model that gives these rewards in turn, and keeps what it was asked."""
+
+    def write(prompt: str, sampling: Sampling) -> list[str]:
+        raise AssertionError("a reward model writes nothing")
+
+    def judge(prompt: str, labels: tuple[str, ...]) -> list[float]:
+        assert labels == ("+", "-")
+        asked.append(prompt)
+        reward = rewards[len(asked) - 1]
+        return [reward / 2, (1 - reward) / 2]  # half of the probability is on other tokens
+
+    return ScriptedEngine(write, judge, tokenizer=tokenizer or ByteTokenizer())
+
+
+async def rated(
+    drafts: list[str], rewards: list[float], target: Sequence[str] = (), **params: Any
+) -> tuple[Trace, list[str]]:
+    asked: list[str] = []
+    engines = {
+        "draft": Script(drafts).engine(),
+        "target": Script(target).engine(),
+        "reward": rater(rewards, asked, params.pop("tokenizer", None)),
+    }
+    return await solve("rsd", engines, **params), asked
+
+
+async def test_a_draft_is_kept_from_the_threshold_on_and_rewritten_by_the_target_below_it() -> None:
+    drafts = ["2 + 3 = 5\n\n", "2 + 3 = 6\n\n", "\\boxed{5}"]
+    trace, _ = await rated(drafts, [0.701, 0.699, 0.9], ["so five\n\n"])
+    assert [(step.author, step.role, step.text) for step in trace.steps] == [
+        ("draft", "draft", "2 + 3 = 5\n\n"),
+        ("target", "fallback", "so five\n\n"),
+        ("draft", "draft", "\\boxed{5}"),
+    ]
+    assert [[c.accepted for c in step.candidates] for step in trace.steps] == [[True], [False], [True]]
+    assert trace.stop_reason == "answered"
+
+
+async def test_every_step_has_a_decision_with_its_reward_and_the_threshold() -> None:
+    trace, _ = await rated(["a\n\n", "\\boxed{5}"], [0.25, 0.75], ["b\n\n"], delta=0.5)
+    decisions = [step.decision for step in trace.steps]
+    assert [(d.kind, d.threshold, d.accepted) for d in decisions if d] == [
+        ("reward", 0.5, False),
+        ("reward", 0.5, True),
+    ]
+    assert [d.value for d in decisions if d] == pytest.approx([0.25, 0.75]), "normalized over the two labels"
+    assert all(step.verdict is None for step in trace.steps)
+
+
+async def test_the_reward_model_reads_the_problem_the_accepted_steps_the_new_step_and_the_question() -> None:
+    trace, asked = await rated(["first\n\n", "second\n\n", "\\boxed{5}"], [0.9, 0.1, 0.9], ["better\n\n"])
+    question = ByteTokenizer().decode(reward_question(ByteTokenizer()).ids)
+    assert PROBLEM.text in asked[0]
+    assert [prompt.removesuffix(question).removeprefix(trace.draft_prompt) for prompt in asked] == [
+        "first\n\n",
+        "first\n\nsecond\n\n",
+        "first\n\nbetter\n\n\\boxed{5}",
+    ]
+
+
+async def test_a_reward_model_with_another_vocabulary_reads_the_same_text() -> None:
+    _, asked = await rated(["first\n\n", "\\boxed{5}"], [0.9, 0.9], tokenizer=OtherTokenizer())
+    assert "first\n\n\\boxed{5}" in asked[1]
+
+
+async def test_refused_drafts_and_rewards_are_spent_but_not_emitted() -> None:
+    trace, _ = await rated(["12345\n\n", "\\boxed{5}"], [0.0, 1.0], ["ok\n\n"])
+    assert trace.spent_tokens("draft") == 7 + 10
+    assert trace.spent_tokens("target") == 4
+    assert trace.spent_tokens("reward") == 2
+    assert trace.emitted_tokens == 4 + 10
+    assert trace.critical_path_tokens == 7 + 4 + 10 + 2
+
+
+async def test_a_threshold_of_0_asks_the_target_for_nothing_and_one_above_every_reward_for_everything() -> None:
+    kept, _ = await rated(["a\n\n", "\\boxed{5}"], [0.0, 0.0], delta=0)
+    assert {step.author for step in kept.steps} == {"draft"}
+    refused, _ = await rated(["a\n\n", "b\n\n"], [0.99, 0.99], ["c\n\n", "\\boxed{5}"], delta=1)
+    assert {step.author for step in refused.steps} == {"target"}
+
+
+async def test_under_clipping_a_step_is_kept_with_the_probability_of_its_reward() -> None:
+    kept = []
+    for seed in range(400):
+        trace = new_trace()
+        trace.seed = seed
+        await rated(["\\boxed{5}"], [0.3], ["\\boxed{5}"], weighting="clipping", trace=trace)
+        kept.append(trace.steps[0].author == "draft")
+    assert 0.23 < sum(kept) / len(kept) < 0.37
+    sure, _ = await rated(["a\n\n", "\\boxed{5}"], [1.0, 1.0], weighting="clipping")
+    assert {step.author for step in sure.steps} == {"draft"}
+
+
+async def test_under_clipping_a_resumed_step_is_decided_as_it_was() -> None:
+    whole, _ = await rated(["a\n\n", "\\boxed{5}"], [1.0, 1.0], weighting="clipping")
+    trace = new_trace()
+    trace.steps = whole.steps[:1]
+    resumed, _ = await rated(["\\boxed{5}"], [1.0], weighting="clipping", trace=trace)
+    drawn = [step.decision.threshold for step in whole.steps if step.decision]
+    assert [step.decision.threshold for step in resumed.steps if step.decision] == drawn
+    assert len(set(drawn)) == 2, "each step has a number of its own"
+
+
+async def test_the_thought_and_the_answer_after_it_are_rated_alike() -> None:
+    asked: list[str] = []
+    draft = Script(["so five\n</think>\n\n", "It is \\boxed{5}."])
+    engines = {
+        "draft": draft.engine(thinks=True),
+        "target": Script().engine(thinks=True),
+        "reward": rater([0.9, 0.9], asked, ByteTokenizer(thinks=True)),
+    }
+    trace = await solve("rsd", engines)
+    assert len(asked) == 2
+    assert trace.output_text == "so five\n</think>\n\nIt is \\boxed{5}."
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"delta": 1.1}, "--delta must be from 0 to 1, not 1.1"),
+        ({"delta": -0.1}, "--delta must be from 0 to 1"),
+        ({"step_tokens": 0}, "--step-tokens must be at least 1"),
+        ({"weighting": "clipping", "delta": 0.5}, "--delta belongs to --weighting binary"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_its_flag(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RSD(**params)
+
+
+def test_rsd_needs_three_models() -> None:
+    assert RSD().roles == ("draft", "target", "reward")
+    cached = {role: RSD(step_tokens=100).cached_tokens(role, 1000) for role in RSD().roles}
+    assert cached == {"draft": 1000, "target": 1000, "reward": 1100}, "only the reward model reads refused steps"
