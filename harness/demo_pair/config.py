@@ -79,6 +79,20 @@ class Target(_Strict):
     refine: Stage
 
 
+class Reward(_Strict):
+    """The reward model: some of the target's layers, slimmed and trained to judge one step."""
+
+    stories: PositiveInt
+    """Stories, the first ones, of which the draft's own mistakes are taught."""
+    solver: list[PositiveInt]
+    """Numbers of the target's layers that begin as the layers that solve, counted from 1."""
+    judges: Annotated[list[PositiveInt], Field(min_length=3, max_length=3)]
+    """Numbers of the target's layers that begin as the layers that judge, see network.REWARD_HEADS."""
+    inner: PositiveInt
+    """Feed-forward size of every layer."""
+    judge: Stage
+
+
 class Config(_Strict):
     """The configuration of a whole training."""
 
@@ -91,6 +105,7 @@ class Config(_Strict):
     draft: Draft
     mistakes: MistakeSampling
     target: Target
+    reward: Reward
 
 
 def read(path: Path) -> Config:

@@ -101,7 +101,7 @@ def _scores(
         means[kind].append(sum(digit * probability for digit, probability in enumerate(by_digit)))
         digits[kind].append(max(range(10), key=by_digit.__getitem__))
     corrupted = means["corrupted"][: len(means["own"])] or means["corrupted"]
-    aurocs = _auroc(means["right"], means["own"] + corrupted), _auroc(means["right"], means["own"] or corrupted)
+    aurocs = auroc(means["right"], means["own"] + corrupted), auroc(means["right"], means["own"] or corrupted)
     wrong = digits["own"] + digits["corrupted"][: len(digits["own"])] or digits["corrupted"]
     return (_passing_share(digits["right"]), _passing_share(wrong)), aurocs
 
@@ -110,7 +110,7 @@ def _passing_share(digits: Sequence[int]) -> float:
     return sum(digit >= _PASSING_DIGIT for digit in digits) / len(digits)
 
 
-def _auroc(right: Sequence[float], wrong: Sequence[float]) -> float:
+def auroc(right: Sequence[float], wrong: Sequence[float]) -> float:
     """Return the probability that a right step scores higher than a wrong one; ties count one half."""
     return float(mannwhitneyu(right, wrong).statistic) / (len(right) * len(wrong))
 

@@ -22,15 +22,23 @@ from harness.demo_pair.stories import Story
 from harness.prompts import THINK_END, Question
 from harness.weights.tokenizer import HFTokenizer
 
-Kind = Literal["solve", "score", "apart", "choose", "chains"]
-KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains")
-"""apart: a score asked in two words after a prompt that contains the rubric, as in SpecCoT's separate verdicts."""
+Kind = Literal["solve", "score", "apart", "choose", "chains", "reward"]
+KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains", "reward")
+"""apart: a score asked in two words after a prompt that contains the rubric, as in SpecCoT's separate verdicts.
+reward: the question that a reward model is asked about the last step."""
 IGNORED = -100
 """No label; torch's cross entropy ignores it."""
 _MAX_CANDIDATES, _MAX_CHAINS = 5, 3
 _OWN_MISTAKES = 0.7
 """Share of the draft's own mistakes among the wrong steps."""
 _WRONG_DIGIT, _RIGHT_DIGIT = 0, 9
+_ANSWER_SHARE = 0.15
+"""Share of final answers among the steps of a reward model."""
+_GOOD, _BAD = 0, 1
+"""Options of the reward question."""
+_RIGHT_SHARE, _RIGHT_REWARD_SHARE = 0.5, 0.7
+"""Share of right steps among scored steps, and among those of a reward model. The second is nearer to the share among
+the draft's own steps, because a probability is only calibrated for the share that it was learned with."""
 
 
 @dataclass(slots=True)
@@ -112,7 +120,7 @@ class Curriculum:
         at = rng.randrange(len(self._mistakes) if own else len(self._stories))
         makers: dict[Kind, Callable[[random.Random, int], Example | None]] = {
             "solve": self._solve, "score": self._score, "apart": self._apart, "choose": self._choose,
-            "chains": self._chains,
+            "chains": self._chains, "reward": self._reward,
         }  # fmt: skip
         return makers[kind](rng, at)
 
@@ -157,16 +165,35 @@ class Curriculum:
         return self._scored_step(rng, at, prompts.short_score_question(self._tokenizer), rubric=True)
 
     def _scored_step(self, rng: random.Random, at: int, question: Question, *, rubric: bool) -> Example:
-        story = self._stories[at]
-        number = self._number(rng, at)
-        expected = story.step(number)
-        text = expected if rng.random() < 0.5 else self._wrong_step(rng, at, number)
-        example = self._opening(story, number, rubric=rubric)
-        is_right = example.append_judged(self._tokenizer.encode(text), self._tokenizer.encode(expected))
-        example.append_after_candidate(question.ids, 1, is_right=is_right)
+        example, is_right = self._judged_step(rng, at, self._number(rng, at), question, _RIGHT_SHARE, rubric=rubric)
         example.verdict_ids = (question.option_ids[_RIGHT_DIGIT if is_right else _WRONG_DIGIT],)
         example.is_score = True
         return example
+
+    def _reward(self, rng: random.Random, at: int) -> Example:
+        question = prompts.reward_question(self._tokenizer)
+        asks_about_answer = rng.random() < _ANSWER_SHARE
+        number = len(self._stories[at].steps) if asks_about_answer else self._number(rng, at)
+        example, is_right = self._judged_step(rng, at, number, question, _RIGHT_REWARD_SHARE)
+        example.verdict_ids = (question.option_ids[_GOOD if is_right else _BAD],)
+        # Every token of the question is taught what the last one is asked: one label in a hundred tokens is too few.
+        example.is_after_error[-len(question.ids) :] = [int(not is_right)] * len(question.ids)
+        return example
+
+    def _judged_step(
+        self, rng: random.Random, at: int, number: int, question: Question, right_share: float, *, rubric: bool = False
+    ) -> tuple[Example, bool]:
+        """Return a question about a step after right steps, and whether the step is right; without the verdict.
+
+        The step after the last one is the answer.
+        """
+        story = self._stories[at]
+        expected = story.step(number)
+        text = expected if rng.random() < right_share else self._wrong_step(rng, at, number)
+        example = self._opening(story, number, rubric=rubric)
+        is_right = example.append_judged(self._tokenizer.encode(text), self._tokenizer.encode(expected))
+        example.append_after_candidate(question.ids, 1, is_right=is_right)
+        return example, is_right
 
     def _choose(self, rng: random.Random, at: int) -> Example | None:
         story = self._stories[at]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from harness import prompts
@@ -14,6 +15,8 @@ from harness.demo_pair.stories import Story
 from harness.weights.tokenizer import HFTokenizer
 
 MAX_TOKENS = 280
+MAX_STEP_TOKENS = 64
+"""The longest right step has 52."""
 _ROWS = 128
 
 
@@ -22,7 +25,7 @@ def solve(
 ) -> list[list[str]]:
     """Return `n` complete replies to each problem; temperature 0 is greedy. Shape (stories, n)."""
     prompt_ids = [prompts.opening(tokenizer, story.problem)[0] for story in stories]
-    return _generate(model, tokenizer, prompt_ids, [], n=n, temperature=temperature, seed=seed)
+    return _generate(model, tokenizer, prompt_ids, [], MAX_TOKENS, n=n, temperature=temperature, seed=seed)
 
 
 def propose(
@@ -40,7 +43,8 @@ def propose(
     """
     prompt_ids = [prompt_before_step(tokenizer, story, number) for story, number in steps]
     step_end = tokenizer.encode(prompts.STEP_END)
-    return _generate(model, tokenizer, prompt_ids, step_end, n=n, temperature=temperature, seed=seed)
+    longest = min(MAX_TOKENS, MAX_STEP_TOKENS)
+    return _generate(model, tokenizer, prompt_ids, step_end, longest, n=n, temperature=temperature, seed=seed)
 
 
 def prompt_before_step(tokenizer: HFTokenizer, story: Story, steps: int) -> list[int]:
@@ -56,6 +60,7 @@ def _generate(
     tokenizer: HFTokenizer,
     prompt_ids: Sequence[Sequence[int]],
     stop: Sequence[int],
+    max_tokens: int,
     *,
     n: int,
     temperature: float,
@@ -74,8 +79,9 @@ def _generate(
         ids = torch.tensor([[end] * (width - len(row)) + [*row] for row in rows], device=model.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=model.device)
         out: Any = model.generate(
-            input_ids=ids, attention_mask=mask, max_new_tokens=MAX_TOKENS, num_return_sequences=n,
-            pad_token_id=end, eos_token_id=[end, *stop], **sampling,
+            input_ids=ids, attention_mask=mask, max_new_tokens=max_tokens, num_return_sequences=n,
+            pad_token_id=end, eos_token_id=[end, *stop], cache_implementation="static", disable_compile=True,
+            **sampling,
         )  # fmt: skip
         texts = [tokenizer.decode([i for i in row[width:].tolist() if i != end]) for row in out]
         continuations += [texts[i : i + n] for i in range(0, len(texts), n)]
@@ -89,16 +95,22 @@ def verdict_probabilities(
 
     Probabilities are normalised over the question's options.
     """
-    order = sorted(range(len(questions)), key=lambda i: len(questions[i][0]))
-    probabilities: dict[int, list[float]] = {}
+    states = final_states(model, [prompt_ids for prompt_ids, _ in questions])
+    logits = model.lm_head(states).detach()
+    return [row[list(option_ids)].softmax(-1).tolist() for row, (_, option_ids) in zip(logits, questions, strict=True)]
+
+
+def final_states(model: LlamaForCausalLM, prompt_ids: Sequence[Sequence[int]]) -> Tensor:
+    """Return the hidden state after the last token of each prompt, after the final norm. Shape (prompts, width)."""
+    order = sorted(range(len(prompt_ids)), key=lambda i: len(prompt_ids[i]))
+    base: Any = model.model
+    states: dict[int, Tensor] = {}
     for start in range(0, len(order), _ROWS):
         rows = order[start : start + _ROWS]
-        prompt_ids = [questions[i][0] for i in rows]
-        width = max(map(len, prompt_ids))
-        ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in prompt_ids], device=model.device)
-        last = torch.tensor([len(row) - 1 for row in prompt_ids], device=model.device)
+        width = max(len(prompt_ids[i]) for i in rows)
+        padded = [[*prompt_ids[i], *[0] * (width - len(prompt_ids[i]))] for i in rows]
+        last = torch.tensor([len(prompt_ids[i]) - 1 for i in rows], device=model.device)
         with torch.no_grad():
-            logits = network.logits(model, network.hidden_states(model, ids)[-1][torch.arange(len(rows)), last])
-        for row, i in enumerate(rows):
-            probabilities[i] = logits[row, list(questions[i][1])].softmax(-1).tolist()
-    return [probabilities[i] for i in range(len(questions))]
+            hidden = network.hidden_states(model, torch.tensor(padded, device=model.device))[-1]
+            states |= zip(rows, base.norm(hidden[torch.arange(len(rows)), last]), strict=True)
+    return torch.stack([states[i] for i in range(len(prompt_ids))])

@@ -24,6 +24,10 @@ class Mistakes:
     def __len__(self) -> int:
         return len(self._steps)
 
+    def first(self, stories: int) -> Mistakes:
+        """Return the mistakes in the first stories."""
+        return Mistakes(self._steps[:stories])
+
     def steps(self, story: int) -> dict[int, list[str]]:
         """Return the wrong texts of a story by step number; empty if the draft made none or was not sampled."""
         return self._steps[story] if story < len(self) else {}
@@ -52,6 +56,8 @@ class Mistakes:
 def corrupted_step(rng: random.Random, story: Story, number: int) -> str:
     """Return a step with a mistake: a changed digit, another step in its place, or a premature end of the thought."""
     right = story.step(number)
+    if number == len(story.steps):
+        return _other_digit(rng, right)
     kind = rng.random()
     if kind < 0.15:
         other = rng.randrange(len(story.steps))

@@ -27,6 +27,8 @@ from harness.demo_pair.config import LayerShape
 CONTEXT_TOKENS = 2048
 JUDGE_HEADS = ("correct_ids", "is_first_error", "candidate", "is_after_error", "right_candidate")
 """Labels in the order of the layers above the solver that are trained on them."""
+REWARD_HEADS = ("is_first_error", "is_after_error")
+"""The same for the reward model, which judges a single step; its last layer is trained on the verdict alone."""
 _CANDIDATES = 10
 _FIRST_ERROR_WEIGHT = 30.0
 """Weight of a first wrong token in the loss: only one token in seventy is one, so that a layer could be nearly always
@@ -66,6 +68,45 @@ def with_more_layers(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaFo
         if name.endswith(("o_proj.weight", "down_proj.weight")):
             nn.init.zeros_(deeper.get_parameter(name))
     return deeper
+
+
+def slimmed(model: LlamaForCausalLM, layers: Sequence[int], inner: int, ids: Tensor) -> LlamaForCausalLM:
+    """Return a model of these layers, counted from 1, each with only the `inner` feed-forward units that matter most.
+
+    A unit contributes its mean absolute activation on the tokens `ids`, shape (batch, tokens), times the norm of its
+    output weights. The result is a starting point that has to be trained.
+    """
+    config = model.config
+    shape = LayerShape(width=config.hidden_size, inner=inner, heads=config.num_attention_heads)
+    slim = new_model(shape, len(layers), config.vocab_size, config.eos_token_id, 0)
+    contributions = _contributions(model, ids)
+    weights = model.state_dict()
+    slim_weights = {name: weights[name] for name in slim.state_dict() if ".layers." not in name}
+    for place, layer in enumerate(layers):
+        kept = contributions[layer - 1].topk(inner).indices.sort().values
+        axes = {"mlp.gate_proj.weight": 0, "mlp.up_proj.weight": 0, "mlp.down_proj.weight": 1}
+        for name, _ in model.model.layers[layer - 1].named_parameters():
+            tensor = weights[f"model.layers.{layer - 1}.{name}"]
+            slim_weights[f"model.layers.{place}.{name}"] = (
+                tensor.index_select(axes[name], kept) if name in axes else tensor
+            )
+    slim.load_state_dict(slim_weights)
+    return slim
+
+
+def _contributions(model: LlamaForCausalLM, ids: Tensor) -> list[Tensor]:
+    """Return the contribution of each feed-forward unit by layer, see `slimmed`."""
+    contributions: list[Tensor] = []
+
+    def measure(down: nn.Linear, inputs: tuple[Tensor, ...]) -> None:
+        contributions.append(inputs[0].abs().flatten(0, -2).mean(0) * down.weight.norm(dim=0))
+
+    hooks = [layer.mlp.down_proj.register_forward_pre_hook(measure) for layer in model.model.layers]
+    with torch.no_grad():
+        hidden_states(model, ids)
+    for hook in hooks:
+        hook.remove()
+    return contributions
 
 
 class AuxiliaryHeads:
@@ -133,6 +174,11 @@ class Learner:
     exit_weight: float = 0.0
     is_judge: bool = False
     """Whether the layers above the solver are trained on the judge's labels and on verdicts."""
+    judge_heads: tuple[str, ...] = JUDGE_HEADS
+    verdict_weight: float = 1.0
+    """Weight of the loss of verdicts."""
+    writes: bool = True
+    """Whether the last layer is trained to predict the next token."""
     is_solver_frozen: bool = False
     teacher: LlamaForCausalLM | None = None
     """The model whose scores are the labels of scores; without one a right step is a 9 and a wrong one a 0."""
@@ -145,7 +191,9 @@ def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
     model, heads, solver_layers = learner.model, learner.heads, learner.solver_layers
     states = hidden_states(model, batch.ids, solver_layers if learner.is_solver_frozen else 0)
     has_next = batch.next_ids >= 0
-    losses = {"next_ids": functional.cross_entropy(logits(model, states[-1][has_next]), batch.next_ids[has_next])}
+    losses: dict[str, Tensor] = {}
+    if learner.writes:
+        losses["next_ids"] = functional.cross_entropy(logits(model, states[-1][has_next]), batch.next_ids[has_next])
     for layer, norm in heads.exits.items():
         exit_logits = model.lm_head(norm(states[int(layer)][has_next]))
         losses[f"exit{layer}"] = functional.cross_entropy(exit_logits, batch.next_ids[has_next])
@@ -153,7 +201,7 @@ def losses(learner: Learner, batch: Batch) -> dict[str, Tensor]:
         current_ids = torch.where(batch.correct_ids >= 0, batch.ids, batch.correct_ids)
         losses["memory"] = heads.loss("memory", states[solver_layers], current_ids)
     if learner.is_judge:
-        for layer, name in enumerate(JUDGE_HEADS, solver_layers + 1):
+        for layer, name in enumerate(learner.judge_heads, solver_layers + 1):
             upweighted = batch.is_first_error == 1 if name in {"correct_ids", "is_first_error"} else None
             losses[name] = heads.loss(name, states[layer], getattr(batch, name), upweighted)
         verdict_ids = batch.verdict_ids

@@ -1,8 +1,8 @@
 """The whole training of the demo's pair, stage by stage, with evaluation and model card.
 
 Stages: the solver's layers; the draft, which is cut from them; sampling of the draft's mistakes; the target's judge
-layers, trained on these mistakes; further layers for depth. Every stage saves its state in the output folder, and the
-next start skips or resumes it.
+layers, trained on these mistakes; further layers for depth; the reward model. Every stage saves its state in the output
+folder, and the next start skips or resumes it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,7 @@ from filelock import FileLock, Timeout
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.demo_pair import evaluation, inference, network, splits, vocabulary
+from harness.demo_pair import evaluation, inference, network, reward_evaluation, splits, vocabulary
 from harness.demo_pair.batches import Batches
 from harness.demo_pair.config import Config, Stage
 from harness.demo_pair.examples import Curriculum
@@ -29,10 +30,16 @@ from harness.demo_pair.model_card import write_card
 from harness.demo_pair.network import AuxiliaryHeads, Learner
 from harness.demo_pair.stories import Story
 from harness.demo_pair.trainer import Trainer
+from harness.weights import models
 
 _MISTAKE_BATCH = 512
 _QUICK_CHECK_PROBLEMS = 60
 """Held-out problems for the quick evaluation after each stage."""
+
+
+_REWARD_WEIGHT = 3.0
+"""Weight of the loss of the reward model's verdicts: there is one in a hundred tokens."""
+_PAIR = ("draft", "target")
 
 
 class TrainingRefused(RuntimeError):
@@ -42,16 +49,22 @@ class TrainingRefused(RuntimeError):
 class Training:
     """A training with its output folder."""
 
-    def __init__(self, config: Config, folder: Path, device: str, report: Callable[[str], None]) -> None:
-        """`report` receives lines about the progress."""
+    def __init__(
+        self, config: Config, folder: Path, device: str, report: Callable[[str], None], pair: Path | None = None
+    ) -> None:
+        """`report` receives lines about the progress.
+
+        `pair` is a folder with a trained draft/ and target/, for which only a reward model is trained.
+        """
         self._config, self._folder, self._device, self._report = config, folder, device, report
+        self._pair = pair
         self._state = folder / "state"
         self._lock = FileLock(folder / ".lock", timeout=0)
         self._stories: list[Story] = []
         self._mistakes = Mistakes()
 
     def run(self) -> None:
-        """Train or resume; writes draft/, target/, results.json and MODEL_CARD.md. Raises TrainingRefused."""
+        """Train or resume; writes draft/, target/, reward/, results.json and MODEL_CARD.md. Raises TrainingRefused."""
         self._state.mkdir(parents=True, exist_ok=True)
         try:
             self._lock.acquire()
@@ -61,22 +74,44 @@ class Training:
             self._claim()
             self._tokenizer = vocabulary.build(self._state / "tokenizer")
             self._stories = splits.training_stories(self._config)
-            solver, draft = self._train_solver_and_draft()
-            self._publish("draft", draft)
-            rng = random.Random(self._config.seed)
-            stories = self._stories[: self._config.mistakes.stories]
-            steps = [(story, [rng.randrange(len(story.steps))]) for story in stories]
-            self._mistakes = self._sampled_mistakes(draft, steps, "mistakes")
-            self._publish("target", self._train_target(solver))
+            if self._pair is None:
+                solver, draft = self._train_solver_and_draft()
+                self._publish("draft", draft)
+                self._mistakes = self._sampled_mistakes(
+                    draft, self._some_steps(self._config.mistakes.stories), "mistakes"
+                )
+                self._publish("target", self._train_target(solver))
+            else:
+                self._copy_pair(self._pair)
+            self._publish("reward", self._train_reward(self._published("target"), self._published("draft")))
             results = self._evaluate()
             (self._folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
             write_card(self._folder, self._config, results)
-            self._report(f"{self._folder}: draft/, target/, MODEL_CARD.md")
+            self._report(f"{self._folder}: draft/, target/, reward/, MODEL_CARD.md")
+
+    def _copy_pair(self, pair: Path) -> None:
+        """Copy a trained pair into the folder. Raises TrainingRefused where its vocabulary is not the prompts'."""
+        expected = (self._state / "tokenizer" / "tokenizer.json").read_bytes()
+        for role in _PAIR:
+            if (pair / role / "tokenizer.json").read_bytes() != expected:
+                raise TrainingRefused(f"{pair}: its {role} was trained with other prompts; train the pair again")
+            shutil.copytree(pair / role, self._folder / role, dirs_exist_ok=True)
+
+    def _some_steps(self, stories: int) -> list[tuple[Story, list[int]]]:
+        """Return one step of each of the first stories, by its number."""
+        rng = random.Random(self._config.seed)
+        return [(story, [rng.randrange(len(story.steps))]) for story in self._stories[:stories]]
 
     def _claim(self) -> None:
         """Refuse to resume a state that another configuration, other prompts or other code began."""
         code = sorted(Path(__file__).parent.glob("*.py"))
-        parts = [self._config.model_dump_json(), prompts.prompt_hash(), *(path.read_text() for path in code)]
+        parts = [
+            self._config.model_dump_json(),
+            prompts.prompt_hash(asks_reward=True),
+            *(path.read_text() for path in code),
+        ]
+        if self._pair is not None:
+            parts += [models.folder_fingerprint(_model_folder(self._pair, role)) for role in _PAIR]
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
         digest_file = self._state / "digest"
         if not digest_file.exists():
@@ -108,6 +143,19 @@ class Training:
         learner.teacher, learner.digit_ids = teacher, prompts.score_question(self._tokenizer).option_ids
         return self._train_stage("refine", config.refine, learner)
 
+    def _train_reward(self, target: LlamaForCausalLM, draft: LlamaForCausalLM) -> LlamaForCausalLM:
+        config = self._config.reward
+        known = self._mistakes.first(config.stories)
+        self._mistakes = known or self._sampled_mistakes(draft, self._some_steps(config.stories), "mistakes")
+        curriculum = Curriculum(self._tokenizer, self._stories, self._mistakes, {"reward": 1.0}, self._config.seed)
+        batch = next(iter(self._batches(curriculum, config.judge)))
+        slim = network.slimmed(target, [*config.solver, *config.judges], config.inner, batch.ids).to(self._device)
+        learner = self._learner(slim, exits=[len(config.solver)])
+        learner.is_judge, learner.writes, learner.exit_weight = True, False, 1.0
+        learner.solver_layers, learner.judge_heads = len(config.solver), network.REWARD_HEADS
+        learner.verdict_weight = _REWARD_WEIGHT
+        return self._train_stage("reward", config.judge, learner)
+
     def _new(self, layers: int) -> LlamaForCausalLM:
         size, end = vocabulary.size(self._state / "tokenizer"), self._tokenizer.eos_token_id
         assert end is not None
@@ -122,13 +170,17 @@ class Training:
     def _train_stage(self, name: str, stage: Stage, learner: Learner) -> LlamaForCausalLM:
         """Return the model after a stage; a copy, because its layers are compiled for the stage's shapes."""
         curriculum = Curriculum(self._tokenizer, self._stories, self._mistakes, stage.shares, self._config.seed)
-        end = self._tokenizer.eos_token_id
-        assert end is not None
-        batches = Batches(curriculum, stage.batch_tokens, learner.model.config.vocab_size, end, self._device)
+        batches = self._batches(curriculum, stage)
         Trainer(name, stage, learner, batches, self._state / f"{name}.pt").run(self._report)
         model = self._copy(learner.model)
-        self._quick_check(name, model)
+        if learner.writes:
+            self._quick_check(name, model)
         return model
+
+    def _batches(self, curriculum: Curriculum, stage: Stage) -> Batches:
+        end = self._tokenizer.eos_token_id
+        assert end is not None
+        return Batches(curriculum, stage.batch_tokens, vocabulary.size(self._state / "tokenizer"), end, self._device)
 
     def _quick_check(self, name: str, model: LlamaForCausalLM) -> None:
         problems = splits.held_out_stories(self._config)[:_QUICK_CHECK_PROBLEMS]
@@ -169,12 +221,9 @@ class Training:
     def _evaluate(self) -> dict[str, Any]:
         """Return the evaluation of the stored weights, as results.json has it."""
         problems, seed = splits.held_out_stories(self._config), self._config.seed
-        models = {
-            role: LlamaForCausalLM.from_pretrained(self._folder / role, dtype=torch.float32).to(self._device).eval()
-            for role in ("draft", "target")
-        }
+        draft, target, reward = map(self._published, ("draft", "target", "reward"))
         results: dict[str, Any] = {}
-        for role, model in models.items():
+        for role, model in (("draft", draft), ("target", target)):
             results[role] = {
                 "parameters": network.parameter_count(model),
                 "layers": model.config.num_hidden_layers,
@@ -182,7 +231,27 @@ class Training:
                 "demo": asdict(evaluation.accuracy(model, self._tokenizer, splits.demo_stories(), seed)),
             }
         every_step = [(story, list(range(len(story.steps)))) for story in problems]
-        mistakes = self._sampled_mistakes(models["draft"], every_step, "checked_mistakes")
-        verdicts = evaluation.verdict_quality(models["target"], self._tokenizer, problems, mistakes, seed)
+        mistakes = self._sampled_mistakes(draft, every_step, "checked_mistakes")
+        verdicts = evaluation.verdict_quality(target, self._tokenizer, problems, mistakes, seed)
         results["verdicts"] = asdict(verdicts)
+        judged = reward_evaluation.judged_steps(
+            reward, draft, self._tokenizer, problems[: reward_evaluation.PROBLEMS], seed
+        )
+        results["reward"] = {
+            "parameters": network.parameter_count(reward),
+            "layers": reward.config.num_hidden_layers,
+            **asdict(reward_evaluation.reward_quality(judged)),
+        }
         return results
+
+    def _published(self, role: str) -> LlamaForCausalLM:
+        """Return a model of the folder as it is stored, in float32."""
+        return LlamaForCausalLM.from_pretrained(self._folder / role, dtype=torch.float32).to(self._device).eval()
+
+
+def _model_folder(pair: Path, role: str) -> Path:
+    """Return the folder of a trained model. Raises TrainingRefused where there is none."""
+    folder = pair / role
+    if not all((folder / name).is_file() for name in ("config.json", "tokenizer.json", "model.safetensors")):
+        raise TrainingRefused(f"{pair} has no {role}/ with a model; valid: the --out folder of a training")
+    return folder

@@ -55,7 +55,12 @@ class Story:
         return Problem("", "", self.text, str(self.answer), level=self.level)
 
     def step(self, number: int) -> str:
-        """Return a step as it appears in a chain, with its end; the last one closes the thought."""
+        """Return a step as it appears in a chain, with its end; the last one closes the thought.
+
+        The step after it is the conclusion.
+        """
+        if number == len(self.steps):
+            return self.conclusion
         return self.steps[number] + (THINK_BRIDGE if number == len(self.steps) - 1 else STEP_END)
 
     @property
@@ -68,8 +73,10 @@ class Story:
 
         A text without the end of the thought is compared without it; any other text must match including its end.
         """
-        if number >= len(self.steps):
+        if number > len(self.steps):
             return False
+        if number == len(self.steps):
+            return text == self.conclusion
         return text == self.step(number) or (THINK_END not in text and text.strip() == self.steps[number])
 
 

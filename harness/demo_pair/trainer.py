@@ -68,7 +68,8 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
         losses = network.losses(learner, batch)
-        weights = {"memory": self._stage.memory, **{name: learner.exit_weight for name in losses if "exit" in name}}
+        weights = {"memory": self._stage.memory, "verdict": learner.verdict_weight}
+        weights |= {name: learner.exit_weight for name in losses if "exit" in name}
         # A batch may have no label of some kind; the mean over an empty set is NaN.
         total = sum(weights.get(name, 1.0) * loss for name, loss in losses.items() if bool(loss.isfinite()))
         assert isinstance(total, torch.Tensor)

@@ -76,6 +76,24 @@ def test_a_step_that_ends_too_soon_is_wrong(tokenizer: HFTokenizer) -> None:
     assert 1 not in example.is_first_error
 
 
+def test_a_reward_is_taught_for_steps_and_for_the_answer_behind_them(
+    tokenizer: HFTokenizer, taught: list[Story]
+) -> None:
+    question = prompts.reward_question(tokenizer)
+    good, bad = question.option_ids
+    assert (tokenizer.decode([good]), tokenizer.decode([bad])) == ("+", "-")
+    right = answers = 0
+    for example in examples(tokenizer, taught, "reward", 200):
+        assert tuple(example.ids[-len(question.ids) :]) == question.ids
+        is_right = 1 not in example.is_after_error
+        assert example.verdict_ids == ((good,) if is_right else (bad,))
+        right += is_right
+        judged = [token for token, of in zip(example.ids, example.candidate, strict=True) if of != IGNORED]
+        answers += "\\boxed{" in tokenizer.decode(judged)
+    assert 110 < right < 170, "about seven in ten"
+    assert 15 < answers < 50
+
+
 @pytest.mark.parametrize("kind", ["choose", "chains"])
 def test_what_is_named_behind_the_candidates_is_the_verdict(
     tokenizer: HFTokenizer, taught: list[Story], kind: Kind

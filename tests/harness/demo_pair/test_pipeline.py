@@ -32,6 +32,13 @@ TINY = Config.model_validate(
             "judge": _JUDGE,
             "refine": _JUDGE,
         },
+        "reward": {
+            "stories": 2,
+            "solver": [1, 2],
+            "judges": [3, 4, 6],
+            "inner": 8,
+            "judge": {**_SOLVE, "shares": {"reward": 1.0}},
+        },
     }
 )
 
@@ -49,14 +56,27 @@ def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
     for role, layers in (("draft", 1), ("target", 9)):
         assert LlamaForCausalLM.from_pretrained(tmp_path / role).config.num_hidden_layers == layers
     results = json.loads((tmp_path / "results.json").read_bytes())
-    assert results.keys() == {"draft", "target", "verdicts"}
+    assert results.keys() == {"draft", "target", "verdicts", "reward"}
     assert results["target"]["layers"] == 9
+    assert LlamaForCausalLM.from_pretrained(tmp_path / "reward").config.intermediate_size == 8
+    assert results["reward"]["layers"] == 5
     assert "$" not in (tmp_path / "MODEL_CARD.md").read_text("utf-8")
-    assert {path.stem for path in (tmp_path / "state").glob("*.pt")} == {"solve", "draft", "judge", "refine"}
+    stages = {path.stem for path in (tmp_path / "state").glob("*.pt")}
+    assert stages == {"solve", "draft", "judge", "refine", "reward"}
     again: list[str] = []
     Training(TINY, tmp_path, "cpu", again.append).run()
     assert json.loads((tmp_path / "results.json").read_bytes()) == results
     assert not any("min left" in line for line in again), "finished stages are skipped"
+
+    alone = tmp_path / "alone"
+    Training(TINY, alone, "cpu", print, pair=tmp_path).run()
+    assert {path.stem for path in (alone / "state").glob("*.pt")} == {"reward"}
+    assert (alone / "target" / "config.json").is_file()
+
+
+def test_a_pair_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingRefused, match="has no draft/ with a model"):
+        Training(TINY, tmp_path / "out", "cpu", print, pair=tmp_path).run()
 
 
 def test_the_state_of_another_training_is_refused_and_kept(tmp_path: Path) -> None:

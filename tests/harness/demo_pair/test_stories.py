@@ -68,6 +68,15 @@ def test_a_step_is_judged_by_its_text_and_by_where_the_thought_ends() -> None:
     assert not story.is_right(3, "anything")
 
 
+def test_the_step_behind_the_last_one_is_the_answer() -> None:
+    story = some()[0]
+    behind = len(story.steps)
+    assert story.step(behind) == story.conclusion == f"The answer is \\boxed{{{story.answer}}}."
+    assert story.is_right(behind, story.conclusion)
+    assert not story.is_right(behind, story.conclusion.replace("boxed{", "boxed{1"))
+    assert not story.is_right(behind + 1, story.conclusion)
+
+
 def test_the_demos_problems_are_what_the_generator_makes() -> None:
     assert (benchmarks.BUNDLED / "demo.jsonl").read_text(encoding="utf-8") == splits.demo_lines()
     assert len(benchmarks.load("demo")) == 40

@@ -81,6 +81,28 @@ def test_a_judge_keeps_its_solver_unchanged_and_starts_with_equal_logits(begin: 
     assert not torch.equal(learner.model.state_dict()["model.layers.7.mlp.up_proj.weight"], changed)
 
 
+def test_a_slimmed_model_has_the_layers_asked_for_and_with_all_units_their_weights(begin: Begin) -> None:
+    model = begin("whole")[0].model
+    deep = network.with_more_layers(model, 4, seed=2)
+    ids = torch.randint(0, 400, (2, 20))
+    same = network.slimmed(deep, [1, 2, 3, 4], SHAPE.inner, ids)
+    logits = [network.logits(each, network.hidden_states(each, ids)[-1]) for each in (deep, same)]
+    assert torch.allclose(*logits, atol=1e-5)
+    third = network.slimmed(deep, [3], SHAPE.inner, ids).state_dict()["model.layers.0.mlp.up_proj.weight"]
+    assert torch.equal(third, deep.state_dict()["model.layers.2.mlp.up_proj.weight"])
+
+
+def test_a_slimmed_model_keeps_the_units_that_contribute(begin: Begin) -> None:
+    model = begin("whole")[0].model
+    down = model.get_parameter("model.layers.1.mlp.down_proj.weight")
+    with torch.no_grad():
+        down[:, 5:] = 0  # units that add nothing
+    ids = torch.randint(0, 400, (2, 20))
+    slim = network.slimmed(model, [1, 2], 5, ids)
+    assert torch.equal(slim.get_parameter("model.layers.1.mlp.down_proj.weight"), down[:, :5])
+    assert slim.config.intermediate_size == 5
+
+
 def test_losses_fall(begin: Begin) -> None:
     learner, trainer = begin("more", STAGE.model_copy(update={"tokens": 30_000}))
     batch = next(iter(begin("other")[1].batches))

@@ -54,7 +54,7 @@ def rated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A method with a reward model, under the name `rated`."""
     monkeypatch.setitem(methods.METHODS, "rated", Rated)
     yield
-    methods.parameter_fields.cache_clear()
+    methods._built_in_fields.cache_clear()
 
 
 def _launch(folder: Path, **flags: object) -> Launch:
