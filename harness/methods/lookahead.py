@@ -11,9 +11,9 @@ without a question; a step behind one that its limit cut is not compared, but is
 program's default; the paper varies it.
 
 Who decides whether two steps mean the same: the paper's default is another model as judge (Qwen2.5-7B-Instruct). Here
-the target is asked, in one forward pass for each pair. The paper's comparison by sentence embeddings has a stand-in,
-the words, numbers and signs that two steps share (`verifier`). The wording of the question is this project's own; the
-published one can be set with --prompts.
+the target is asked, or the third model of the run (`judge`), in one forward pass for each pair. The paper's comparison
+by sentence embeddings has a stand-in, the words, numbers and signs that two steps share (`verifier`). The wording of
+the question is this project's own; the published one can be set with --prompts.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ class Lookahead(Method):
         help="judge: a model is asked whether two steps mean the same. similarity: the cosine between their words, "
         "numbers and signs (a stand-in for the paper's sentence embeddings).",
     )
+    judge: Literal["target", "reward"] = parameter(
+        "target",
+        help="Who judges: the target, or the third model of the run (--reward), such as the paper's "
+        "Qwen/Qwen2.5-7B-Instruct.",
+    )
     threshold: float = parameter(
         0.5,
         help="Lowest accepted probability of 'the same' by the judge, or lowest accepted cosine (0.5: the likelier).",
@@ -53,6 +58,13 @@ class Lookahead(Method):
         check_range("gamma", self.gamma, 1, 32)
         check_range("threshold", self.threshold, 0, 1)
         check_range("step_tokens", self.step_tokens, 1, None)
+        if self.verifier == "similarity" and self.judge != "target":
+            raise ValueError("--judge belongs to --verifier judge: similarity asks no model")
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """See Method.roles. The third model is the judge."""
+        return ("draft", "target", "reward") if self.judge == "reward" else ("draft", "target")
 
     @property
     def target_parallel(self) -> int:
@@ -111,12 +123,13 @@ class Lookahead(Method):
         ]
         if self.verifier == "similarity":
             return [cosine(a.text, b.text) if k is None else k for (a, b), k in zip(pairs, known, strict=True)]
+        judge = target if self.judge == "target" else chain.model("reward")
         asked = [
-            prompts.equivalence_question(target.tokenizer, step.text, mine.text, chain.wording)
+            prompts.equivalence_question(judge.tokenizer, step.text, mine.text, chain.wording)
             for (step, mine), value in zip(pairs, known, strict=True)
             if value is None
         ]
-        answers = iter(await chain.ask_each(target, asked) if asked else [])
+        answers = iter(await chain.ask_each(judge, asked) if asked else [])
         return [next(answers).probabilities[0] if value is None else value for value in known]
 
     def _keep(

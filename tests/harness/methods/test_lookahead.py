@@ -133,6 +133,20 @@ async def test_models_with_different_vocabularies_and_thoughts_are_read_as_text(
     assert trace.stop_reason == "answered"
 
 
+async def test_a_third_model_can_judge() -> None:
+    judge = Script(decides=[YES])
+    engines = {
+        "draft": Script(["a\n\n", "\\boxed{5}"]).engine(),
+        "target": Script(["A!\n\n", "\\boxed{5}", "\\boxed{5}"]).engine(),
+        "reward": judge.engine(),
+    }
+    trace = await solve("lookahead", engines, gamma=1, judge="reward")
+    assert trace.output_text == "a\n\n\\boxed{5}"
+    assert "Second version:\nA!\n" in judge.prompts[0]
+    assert [c.model for c in trace.calls if c.purpose == "verdict"] == ["reward"]
+    assert build("lookahead", {"judge": "reward"}).roles == ("draft", "target", "reward")
+
+
 def test_the_steps_behind_all_prefixes_and_the_questions_have_room() -> None:
     method = build("lookahead", {"gamma": 3, "step_tokens": 100})
     assert (method.parallel, method.target_parallel, method.parallel_verdicts) == (1, 4, 3)
@@ -146,6 +160,7 @@ def test_the_steps_behind_all_prefixes_and_the_questions_have_room() -> None:
     [
         ({"gamma": 0}, "--gamma must be from 1 to 32, not 0"),
         ({"threshold": 1.5}, "--threshold must be from 0 to 1, not 1.5"),
+        ({"verifier": "similarity", "judge": "reward"}, "--judge belongs to --verifier judge"),
         ({"step_tokens": 0}, "--step-tokens must be at least 1, not 0"),
     ],
 )
