@@ -86,7 +86,7 @@ class Reward(_Strict):
     """Stories, the first ones, of which the draft's own mistakes are taught."""
     solver: list[PositiveInt]
     """Numbers of the target's layers that begin as the layers that solve, counted from 1."""
-    judges: Annotated[list[PositiveInt], Field(min_length=3, max_length=3)]
+    judges: Annotated[list[PositiveInt], Field(min_length=4, max_length=4)]
     """Numbers of the target's layers that begin as the layers that judge, see network.REWARD_HEADS."""
     inner: PositiveInt
     """Feed-forward size of every layer."""

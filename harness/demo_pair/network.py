@@ -27,7 +27,7 @@ from harness.demo_pair.config import LayerShape
 CONTEXT_TOKENS = 2048
 JUDGE_HEADS = ("correct_ids", "is_first_error", "candidate", "is_after_error", "right_candidate")
 """Labels in the order of the layers above the solver that are trained on them."""
-REWARD_HEADS = ("is_first_error", "is_after_error")
+REWARD_HEADS = ("correct_ids", "is_first_error", "is_after_error")
 """The same for the reward model, which judges a single step; its last layer is trained on the verdict alone."""
 _CANDIDATES = 10
 _FIRST_ERROR_WEIGHT = 30.0
