@@ -16,6 +16,8 @@ _SUM = re.compile(r"(-?\d+)\s*([-+*])\s*(-?\d+)")
 _NUMBER = re.compile(r"-?\d+")
 _WRONG_MARK = "roughly"
 """A wrong step contains this word, so that the simulated judge can find it."""
+_END = "<|end|>"
+"""Stands between a chain and the question behind it."""
 _STEPS = (
     "First I write down what is given: {a} and {b}.",
     "The question asks for one number made of these two.",
@@ -50,7 +52,8 @@ class SimulatedModel:
             good = [i for i, text in enumerate(shown) if _WRONG_MARK not in text]
             favourite = good[int(draw * len(good))] if good else len(labels) - 1
             if not shown:  # two labels for the last step: right and wrong
-                last_step = prompt.rsplit("\nUser: ", 1)[0].rstrip().rsplit("\n\n", 1)[-1]
+                chain = prompt.rsplit("\nUser: ", 1)[0].removesuffix(_END)
+                last_step = chain.rstrip().rsplit("\n\n", 1)[-1]
                 favourite = int((_WRONG_MARK in last_step) == (draw < self.skill))
         favourite = min(favourite, len(labels) - 1)
         rest = (0.98 - 0.8) / max(1, len(labels) - 1)

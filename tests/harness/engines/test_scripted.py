@@ -14,6 +14,7 @@ from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.engines.simulated_model import SimulatedModel
 from harness.methods import METHODS, build
 from harness.problems.problem import Problem
+from harness.prompts import reward_question
 from harness.sample import run_sample
 from harness.trace import Trace
 
@@ -123,3 +124,11 @@ async def test_hundreds_of_simulated_samples_end_with_an_answer(method: str, thi
 async def test_a_simulated_sample_is_the_same_every_time() -> None:
     first, again = await _sample("specreason", 3, False), await _sample("specreason", 3, False)
     assert first.output_text == again.output_text
+
+
+def test_the_simulated_reward_model_tells_a_wrong_last_step_from_a_right_one() -> None:
+    tokenizer, model = ByteTokenizer(), SimulatedModel(skill=1.0)
+    question = tokenizer.decode(reward_question(tokenizer).ids)
+    chain = tokenizer.open_reply("1 + 1?") + "Roughly nothing.\n\nThis, roughly added, gives 3.\n\n"
+    wrong, right = model.judge(chain + question, ("+", "-")), model.judge(chain + "So 2.\n\n" + question, ("+", "-"))
+    assert wrong[0] < 0.5 < right[0]
