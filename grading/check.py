@@ -114,7 +114,12 @@ def _text_kind(answer: str) -> Kind:
 
 
 @click.command(cls=OneLineErrors)
-@click.option("--dataset", "names", multiple=True, help="Dataset to check; can be repeated.  [default: all datasets]")
+@click.option(
+    "--dataset",
+    "names",
+    multiple=True,
+    help="Dataset or own file to check; can be repeated.  [default: all known]",
+)
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, path_type=Path),
@@ -129,17 +134,15 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
     The exit code is 0 if every gold accepts itself, 1 if some do not, and 2 if an option is wrong or no dataset can be
     read.
     """
-    from harness.problems import benchmarks
+    from harness.problems import benchmarks, sources
     from jobs.after.grading import gold_of
 
-    for name in names:
-        if name not in benchmarks.DATASETS:
-            raise click.UsageError(f"--dataset {name}: unknown; valid: {', '.join(benchmarks.DATASETS)}")
     golds: dict[str, list[tuple[str, Gold]]] = {}
     for name in dict.fromkeys(names or benchmarks.DATASETS):
         try:
-            problems = benchmarks.load(name, data_dir)
-        except (benchmarks.DatasetNotFound, benchmarks.BadDataset) as error:
+            sources.check(name)
+            problems = sources.load(name, data_dir).problems
+        except (benchmarks.DatasetNotFound, ValueError) as error:
             if names:
                 raise click.UsageError(str(error)) from error
             click.echo(f"skipped: {error}", err=True)

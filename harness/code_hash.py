@@ -36,7 +36,10 @@ _LEFT_OUT = (
         "acceptance", "bench", "checks", "cli", "demo_pair", "flags", "papers", "training",
     )),
     "harness/data",  # weights have fingerprints, and problems a hash of their own
-    *(f"harness/problems/{name}.py" for name in ("benchmarks", "hub", "hub_rows", "selections")),
+    *(f"harness/problems/{name}.py" for name in (
+        "benchmarks", "hub", "hub_rows", "of_run", "own_dataset", "own_problems", "own_rows", "selecting",
+        "selections", "sources",
+    )),
     *(f"harness/{name}.py" for name in (
         "__main__", "code_hash", "doctor", "drivers", "environment", "hardware", "installation", "latency", "launch",
         "launch_flags", "launch_options", "plural", "project", "published_prompts", "reproduce", "rewards", "train",

@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Container, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -27,6 +28,7 @@ from harness.engines.speculation import Proposer, check_flags, proposer, proposi
 from harness.launch_options import Cluster, PartialLaunch
 from harness.methods import build
 from harness.plural import counted
+from harness.problems import own_dataset
 from harness.weights import models, smollm
 
 if TYPE_CHECKING:
@@ -105,7 +107,9 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         method=launch.method,
         params=launch.parameters if launch.method else {},
         prompts=prompt_file.load(launch.prompts).stored if launch.prompts else None,
-        dataset=launch.dataset,
+        dataset=_absolute_dataset(launch.dataset),
+        split=launch.split,
+        columns=launch.columns,
         data_dir=str(launch.data_dir.absolute()) if launch.data_dir else None,
         seed=launch.seed,
         token_budget=launch.token_budget,
@@ -172,6 +176,12 @@ def _absolute_folder(name: str) -> str:
     """Return a folder as an absolute path, any other name as it is."""
     folder = models.folder_named(name)
     return name if folder is None else str(folder.absolute())
+
+
+def _absolute_dataset(dataset: str | None) -> str | None:
+    """A dataset's file as an absolute path, as a node needs it; any other name as it is."""
+    is_file = dataset is not None and own_dataset.is_own(dataset) and not dataset.startswith(own_dataset.HUB)
+    return str(Path(dataset).absolute()) if dataset is not None and is_file else dataset
 
 
 def _absolute(name: str, further_names: Container[str] = ()) -> str:

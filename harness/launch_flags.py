@@ -158,7 +158,8 @@ def error_in_one_line(error: ValidationError) -> str:
         return message
     name = str(first["loc"][0])
     if first["type"] == "missing":
-        return f"{flag(name)} is missing; choose from {', '.join(METHODS if name == 'method' else DATASETS)}"
+        valid = METHODS if name == "method" else (*DATASETS, "a file of problems (see --list datasets)")
+        return f"{flag(name)} is missing; choose from {', '.join(valid)}"
     if first["type"] == "extra_forbidden":
         return f"unknown key {name!r}; the keys are the flags without the dashes"
     return f"{flag(name)} {first['input']}: {message}"

@@ -15,7 +15,10 @@ import click
 from harness.cli import options
 from harness.cli.command import OneLineErrors
 
-_SUITE_DECIDES = {"method", "dataset", "preset", "config", "samples", "limit", "problems", "take_turns", "parameter"}
+_SUITE_DECIDES = {
+    "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
+    "parameter",
+}  # fmt: skip
 """Flags of the launcher that the suite decides, or that not every method takes."""
 _EXAMPLES = """\b
 Examples:

@@ -243,6 +243,9 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=True)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
+    if own := spec.dataset_origin:
+        title = f"{own.title}, " if own.title else ""
+        console.print(f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=True)
     own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
     names: dict[str, str] = {role: _named(model) for role, model in spec.models.items() if model}
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}

@@ -28,7 +28,6 @@ from rich.console import Console
 from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
-from harness.methods import references
 from jobs import launching, launching_several
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
@@ -87,14 +86,12 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT) -> Suite:
 
 
 def _flags(common: dict[str, Any], run: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the flags of a run: its own on top of the common ones, with a method's file beside the suite if it is."""
+    """Return the flags of a run: its own on top of the common ones, with the files beside the suite."""
     flags = common | run
     tables = [table for table in (common.get("parameters"), run.get("parameters")) if isinstance(table, dict)]
     if len(tables) > 1:
         flags["parameters"] = tables[0] | tables[1]
-    if isinstance(flags.get("method"), str):
-        flags["method"] = references.beside(flags["method"], folder)
-    return flags
+    return options.with_files_beside(flags, folder)
 
 
 def begun_earlier(suite: Suite, tag: str | None) -> Suite:

@@ -64,6 +64,9 @@ class Question:
     prompts: str | None = None
     """The wording of `--prompts` as JSON; None: the built-in one."""
     dataset: str | None = None
+    """A known name, the absolute path of a file, or a dataset of the hub (`hf:`)."""
+    split: str | None = None
+    columns: tuple[str, ...] = ()
     data_dir: str | None = None
     seed: int = 0
     token_budget: int = 8192
@@ -116,7 +119,7 @@ class Question:
         """Read a file with the output of `to_json`."""
         values = json.loads(path.read_text(encoding="utf-8"))
         cards = {role: numbers and tuple(numbers) for role, numbers in values.pop("cards").items()}
-        return cls(**values, cards=cards)
+        return cls(**values | {"columns": tuple(values.get("columns", ()))}, cards=cards)
 
 
 def ok(subject: str, text: str) -> Check:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.checks.check import Check, Question, failure, ok, warning
-from harness.problems import benchmarks
+from harness.problems import benchmarks, sources
 from harness.problems.problem import dataset_hash
 
 KNOWN_HASHES = {
@@ -28,20 +28,30 @@ KNOWN_HASHES = {
 those of Qwen2.5-Math's evaluation for the others. A hub copy in another row order has another hash."""
 
 
+def of_question(question: Question) -> sources.Dataset:
+    """Return the dataset that is asked about. Raises what `harness.problems.sources.load` raises."""
+    folder = Path(question.data_dir) if question.data_dir else None
+    assert question.dataset is not None
+    return sources.load(question.dataset, folder, question.seed, question.split, question.columns)
+
+
 def check_dataset(question: Question) -> Iterator[Check]:
     """Check that the dataset can be read, and its number of problems and hash."""
-    name = question.dataset
-    if name is None:
+    if question.dataset is None:
         return
     try:
-        loaded = benchmarks.load_recorded(name, Path(question.data_dir) if question.data_dir else None, question.seed)
-    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, OSError) as problem:
+        loaded = of_question(question)
+    except (benchmarks.DatasetNotFound, ValueError, OSError) as problem:
         yield failure("dataset", str(problem))
         return
+    name = loaded.name
     actual_hash = dataset_hash(loaded.problems)
     text = f"{name}: {len(loaded.problems)} problems, hash {actual_hash}, {loaded.source}"
     expected_hash = KNOWN_HASHES.get(name)
-    if loaded.source.startswith("hub "):
+    if loaded.origin is not None:
+        yield ok("dataset", text)
+        yield from (warning("dataset", notice) for notice in loaded.notices)
+    elif loaded.source.startswith("hub "):
         pinned = benchmarks.DATASETS[name].revision
         yield ok("dataset", text) if pinned else warning("dataset", f"{text}: no pinned revision, so keep this hash")
     elif expected_hash is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness import gpus
 from harness.checks.check import Check, Question, failure, ok, warning
+from harness.checks.data import of_question
 from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines import adapter, speculators
@@ -132,8 +133,7 @@ def _prompt_tokens(question: Question) -> int:
     if question.dataset is None:
         return _PROMPT_TOKENS
     try:
-        folder = Path(question.data_dir) if question.data_dir else None
-        problems = benchmarks.load(question.dataset, folder, question.seed)
-    except (benchmarks.DatasetNotFound, benchmarks.BadDataset, OSError):
+        problems = of_question(question).problems
+    except (benchmarks.DatasetNotFound, ValueError, OSError):
         return _PROMPT_TOKENS  # the check of the dataset says why
     return required_context_tokens(problems, 0, 0, of_stored(question.prompts))

@@ -22,7 +22,7 @@ from harness.launch_options import RESERVED, SBATCH, BadLaunch, Flag, Launch
 from harness.methods.ranges import flag
 from harness.methods.references import beside, resolve
 from harness.methods.values import assignments, parameter_names, switch_names
-from harness.problems.benchmarks import DATASETS
+from harness.problems import own_dataset
 
 GROUPS: Mapping[str, str] = {
     "run": "Run",
@@ -136,6 +136,23 @@ def _with_parameters_flat(layer: Mapping[str, Any], flat_names: Collection[str])
     return {**flat, **({"parameters": others} if others else {})}
 
 
+def with_files_beside(flags: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the flags of a file in a folder with the files that they name by their paths.
+
+    A method, problems or prompts are looked for beside the file that names them, and where they are not there, in the
+    current folder.
+    """
+    found = dict(flags)
+    if isinstance(flags.get("method"), str):
+        found["method"] = beside(flags["method"], folder)
+    for name in ("dataset", "prompts"):
+        named = flags.get(name)
+        is_file = isinstance(named, str) and (name == "prompts" or own_dataset.is_own(named))
+        if is_file and (folder / str(named)).exists():
+            found[name] = str(folder / str(named))
+    return found
+
+
 def launch_from(flags: Mapping[str, Any]) -> Launch:
     """Build a launch from flat flags, with the preset and the configuration file that they name. Raises BadLaunch."""
     return Launch.from_flags(merged_flags(flags))
@@ -165,9 +182,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         flags = _underscored(read_toml(path, f"--config {path}"))
     except ValueError as error:
         raise BadLaunch(str(error)) from error
-    if isinstance(flags.get("method"), str):
-        flags["method"] = beside(flags["method"], path.parent)
-    return flags
+    return with_files_beside(flags, path.parent)
 
 
 def _underscored(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +224,7 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _click_type(name: str, value_type: Any, constraints: Iterable[Any]) -> Any:
-    names = {"dataset": tuple(DATASETS), "preset": tuple(presets())}
+    names = {"preset": tuple(presets())}
     if choices := names.get(name) or literal_choices(value_type):
         return click.Choice(choices)
     if get_origin(value_type) is tuple:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from harness.cli.presets import presets
-from harness.launch_flags import Flag, existing_path
-from harness.problems.benchmarks import DATASETS
+from harness.launch_flags import Flag, as_words, existing_path
+from harness.problems import own_dataset, sources
 
 METHOD = Flag(
     "run",
@@ -17,7 +18,14 @@ METHOD = Flag(
     "own as FILE.py:CLASS or PACKAGE.MODULE:CLASS.",
     metavar="NAME",
 )
-DATASET = Flag("run", "Benchmark (see --list datasets).", metavar="NAME")
+DATASET = Flag("run", f"Benchmark (see --list datasets), or {own_dataset.VALID}.", metavar="NAME")
+
+
+def _as_columns(value: object) -> object:
+    """Return a mapping, as a file of flags may have it, as the words that the flag takes."""
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={'+'.join(c) if isinstance(c, list) else c}" for name, c in value.items())
+    return as_words(value)
 
 
 class RunFlags(BaseModel):
@@ -25,6 +33,16 @@ class RunFlags(BaseModel):
 
     method: Annotated[str | None, METHOD] = None
     dataset: Annotated[str | None, DATASET] = None
+    split: Annotated[str | None, Flag("run", "Split of a dataset of the hub (hf:).", default="test")] = None
+    columns: Annotated[
+        tuple[str, ...],
+        Flag(
+            "run",
+            "Own dataset: columns of the problem's fields, e.g. problem=question,answer=final; may be repeated.",
+            metavar="FIELD=COLUMN",
+        ),
+        BeforeValidator(_as_columns),
+    ] = ()
     preset: Annotated[str | None, Flag("run", "Settings of a paper: models, sampling and hyper-parameters.")] = None
     samples: Annotated[int, Flag("run", "Samples per problem."), Field(ge=1)] = 16
     limit: Annotated[
@@ -58,9 +76,10 @@ class RunFlags(BaseModel):
             raise ValueError(f"unknown; valid: {', '.join(presets())}")
         return preset
 
-    @field_validator("dataset")
-    @classmethod
-    def _dataset_exists(cls, dataset: str | None) -> str | None:
-        if dataset is not None and dataset not in DATASETS:
-            raise ValueError(f"unknown; valid: {', '.join(DATASETS)}")
-        return dataset
+    @model_validator(mode="after")
+    def _dataset_is_known_or_own(self) -> Self:
+        if self.dataset is not None:
+            sources.check(self.dataset, self.split, self.columns)
+        elif self.split or self.columns:
+            raise ValueError(f"{'--split' if self.split else '--columns'}: only with --dataset")
+        return self

@@ -13,14 +13,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.problems import hub, hub_rows, selections
 from harness.problems.problem import Kind, Problem
+from harness.problems.selecting import select as select
 
 DATA_DIR_VARIABLE = "HARNESS_DATA_DIR"
 BUNDLED = Path(__file__).parents[1] / "data"
@@ -215,38 +215,6 @@ def shuffled_choices(choices: Sequence[str], answer: str, key: str) -> tuple[tup
     order = sorted(range(len(choices)), key=lambda i: choices[i])
     random.Random(key).shuffle(order)
     return tuple(choices[i] for i in order), LETTERS[order.index(right)]
-
-
-def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
-    """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
-
-    A number is the row at the end of a problem's id. Raises ValueError for unknown problems.
-    """
-    if limit is not None and limit < 1:
-        raise ValueError(f"the limit must be at least 1, not {limit}")
-    chosen = list(problems)
-    if ids is not None:
-        rows = {p.id.rsplit("/", 1)[-1]: i for i, p in enumerate(problems)}
-        places = rows | {p.id: i for i, p in enumerate(problems)}
-        selected = {place for token in ids.split(",") if token.strip() for place in _places(token.strip(), places)}
-        if not selected:
-            raise ValueError(f"{ids!r} names no problem")
-        chosen = [problems[i] for i in sorted(selected)]
-    return chosen[:limit]
-
-
-def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
-    span = re.fullmatch(r"(\d+)-(\d+)", token)
-    names = [token]
-    if token not in places and span:
-        first, last = int(span[1]), int(span[2])
-        if not first <= last < first + 1_000_000:
-            raise ValueError(f"not a range of problems: {token!r}")
-        names = [str(row) for row in range(first, last + 1)]
-    for name in names:
-        if name not in places:
-            raise ValueError(f"unknown problem {name!r}: give rows (3), ranges (10-15) or ids ({next(iter(places))})")
-        yield places[name]
 
 
 def _part(benchmark: Benchmark, whole: Loaded) -> Loaded:

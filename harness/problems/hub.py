@@ -8,9 +8,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class HubUnavailable(RuntimeError):
@@ -19,19 +22,95 @@ class HubUnavailable(RuntimeError):
 
 def read_rows(hub_id: str, config: str | None, split: str, revision: str | None) -> tuple[list[dict[str, Any]], str]:
     """Return all rows of a dataset, and the source with commit and fingerprint. Raises HubUnavailable."""
+    table = _table(hub_id, config, split, revision)
+    commit = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
+    actual_revision = commit[1] if commit else revision or "unknown"
+    return list(table), f"hub {hub_id}@{actual_revision} {table._fingerprint}"
+
+
+def _table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
     with quick_failure():
         try:
             import datasets
         except ImportError as error:
             raise HubUnavailable(f"the package datasets cannot be imported ({error})") from error
         try:
-            table = datasets.load_dataset(hub_id, config, split=split, revision=revision)
+            return datasets.load_dataset(hub_id, config, split=split, revision=revision)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            raise HubUnavailable(f"hub {hub_id}: {reason}") from error
-    commit = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
-    actual_revision = commit[1] if commit else revision or "unknown"
-    return list(table), f"hub {hub_id}@{actual_revision} {table._fingerprint}"
+            raise HubUnavailable(f"hub {hub_id}: {_one_line(error)}") from error
+
+
+def read_pinned(
+    hub_id: str, config: str | None, split: str, revision: str | None
+) -> tuple[list[dict[str, Any]], str, bool]:
+    """Return all rows of a split, the commit that they are from, and whether that is what was asked for.
+
+    It is the commit that the revision (None: the newest) names now; offline the newest one in the cache, unless a
+    revision is named. Raises HubUnavailable, also where the cache only has another commit.
+    """
+    wanted = _commit(hub_id, revision)
+    table = _table(hub_id, config, split, wanted)
+    found = _commit_of(table)
+    if found is None:
+        raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
+    if wanted not in (None, found):
+        raise HubUnavailable(
+            f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
+        )
+    return list(table), found, wanted is not None
+
+
+def _commit(hub_id: str, revision: str | None) -> str | None:
+    """Return the commit that a revision names now; offline None where no revision is given."""
+    if revision is not None and _COMMIT.fullmatch(revision):
+        return revision
+    name = revision or "main"
+    with quick_failure():
+        try:
+            import huggingface_hub
+            from huggingface_hub.constants import HF_HUB_CACHE
+        except ImportError as error:
+            raise HubUnavailable(f"the package huggingface_hub cannot be imported ({error})") from error
+        if is_offline():
+            return None if revision is None else _cached_commit(Path(HF_HUB_CACHE), hub_id, name)
+        try:
+            commit = huggingface_hub.HfApi().dataset_info(hub_id, revision=name, timeout=20).sha
+        except _errors_of_requests() as error:
+            raise HubUnavailable(f"hub {hub_id}@{name}: {_one_line(error)}") from error
+    if commit is None or not _COMMIT.fullmatch(commit):
+        raise HubUnavailable(f"hub {hub_id}@{name}: the hub names no commit")
+    return commit
+
+
+def _cached_commit(cache: Path, hub_id: str, revision: str) -> str:
+    path = cache / f"datasets--{hub_id.replace('/', '--')}" / "refs" / revision
+    try:
+        commit = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        commit = ""
+    if not _COMMIT.fullmatch(commit):
+        raise HubUnavailable(
+            f"hub {hub_id}@{revision}: the hub cannot be reached, and its cache does not know which commit that is; "
+            "name the commit, or download the file and give that"
+        )
+    return commit
+
+
+def _commit_of(table: Any) -> str | None:
+    """Return the commit in the path of a table's files in the cache; offline, its description has none."""
+    parts = [part for file in table.cache_files for part in Path(file["filename"]).parts]
+    return next((part for part in parts if _COMMIT.fullmatch(part)), None)
+
+
+def _errors_of_requests() -> tuple[type[Exception], ...]:
+    """Return what a failing request raises; the client's own errors are the bases of huggingface_hub's."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return (OSError, ValueError, *HfHubHTTPError.__bases__)
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from harness.records import NO_UNKNOWN_FIELDS
@@ -47,6 +48,25 @@ class Problem:
         """16 hex digits over everything that a model or a grader sees, so without id, dataset, level and subject."""
         content = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class DatasetOrigin:
+    """Where the problems of an own dataset, which is not among the known ones, are from and how they were read."""
+
+    __pydantic_config__ = NO_UNKNOWN_FIELDS
+
+    source: str
+    """`file <path>`, or `hub <id>@<commit>, <configuration>, <split>` with the commit that the revision named."""
+    content: str
+    """Hash of all problems in order (`dataset_hash`), those that a run leaves out included."""
+    title: str | None = None
+    columns: Mapping[str, str | list[str]] = field(default_factory=dict)
+    """The column of each field that has another name; for `choices` it may be one for each option."""
+    answer_rule: str = "text"
+    """How the gold answer stands in its column (harness.problems.own_dataset)."""
+    shuffle: bool = False
+    """Whether the order of options depends on the seed."""
 
 
 def dataset_hash(problems: list[Problem]) -> str:

@@ -24,7 +24,7 @@ from harness.engines.speculation import (
 from harness.launch_options import Cluster, Launch
 from harness.methods import build
 from harness.methods.references import source_of
-from harness.problems import benchmarks
+from harness.problems import benchmarks, sources
 from harness.problems.problem import Problem, dataset_hash
 from harness.training import manifest
 from harness.weights import models
@@ -64,8 +64,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     Raises ValueError, ModelUnavailable, DatasetNotFound and BadDataset, each with one line.
     """
     wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
-    dataset = benchmarks.load(launch.dataset, launch.data_dir, launch.seed)
-    problems = benchmarks.select(dataset, launch.limit, launch.problems)
+    dataset = sources.load(launch.dataset, launch.data_dir, launch.seed, launch.split, launch.columns)
+    problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
     roles = build(launch.method, dict(launch.parameters)).roles
     model_settings.check_used(launch, roles)
     reward_model.check_flags(launch, roles)
@@ -82,18 +82,19 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     reward_model.check_model(resolved.reward, wording)
     check_system_prompt(wording, (resolved.draft, resolved.target, resolved.reward))
     notices = [
+        *dataset.notices,
         *resolved.notices,
         *model_settings.unchecked_notice(engine),
         *_check_speculation(engine, launch, resolved, speculator),
     ]
-    if benchmarks.DATASETS[launch.dataset].training:
-        notices.append(f"TRAINING DATA: {launch.dataset} is not a benchmark; no number of this run is a result.")
+    if dataset.is_training:
+        notices.append(f"TRAINING DATA: {dataset.name} is not a benchmark; no number of this run is a result.")
     spec = RunSpec(
         method=launch.method,
         params=dict(launch.parameters),
-        dataset=launch.dataset,
+        dataset=dataset.name,
         dataset_hash=dataset_hash(problems),
-        dataset_size=len(dataset),
+        dataset_size=dataset.size,
         num_problems=len(problems),
         samples=launch.samples,
         seed=launch.seed,
@@ -111,6 +112,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         selection=selection,
         prompts=wording if wording.changes else None,
         speculator=speculator,
+        dataset_origin=dataset.origin,
         **model_settings.of_models(launch, roles),
         reward=resolved.reward,
     )

@@ -21,7 +21,7 @@ from harness.engine import Role
 from harness.methods import run_identity, sample_identity
 from harness.methods.plugins import MethodSource
 from harness.methods.values import Parameter
-from harness.problems.problem import Problem
+from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS
 from jobs.run.identity import added_later, chosen_on_the_node, derived, digest_of, identity_of
@@ -30,7 +30,7 @@ SPEC_VERSION = 1
 
 _LEFT_OUT = (
     "prompts", "speculator", "reward", "draft_sampling", "target_sampling", "draft_template", "target_template",
-    "draft_thinking_tags", "target_thinking_tags", "method_source",
+    "draft_thinking_tags", "target_thinking_tags", "method_source", "dataset_origin",
 )  # fmt: skip
 _MODELS, _LEFT_OUT_OF_MODEL = ("draft", "target", "speculator"), ("server",)
 _LEFT_OUT_OF_ENGINE = (
@@ -195,6 +195,8 @@ class RunSpec:
     """Where a method that is not built in came from. As other code, its code is no part of the run id."""
     reward: ModelSpec | None = added_later(None)
     """The model that rates steps, for methods that have one."""
+    dataset_origin: DatasetOrigin | None = derived(None)
+    """None: a known dataset. In the run id, name and hash of the problems stand for it, wherever the file lies."""
     version: int = SPEC_VERSION
 
     @property

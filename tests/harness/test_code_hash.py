@@ -35,10 +35,24 @@ DECIDES_NOTHING = {
     "harness.methods.references": "which code runs",
     "harness.methods.valid": "refuses what is no method",
     "harness.plural": "messages",
-    "harness.problems.benchmarks": "the problems are in the run folder",
-    "harness.problems.hub": "the problems are in the run folder",
-    "harness.problems.hub_rows": "the problems are in the run folder",
-    "harness.problems.selections": "the problems are in the run folder",
+    **dict.fromkeys(
+        (
+            f"harness.problems.{name}"
+            for name in (
+                "benchmarks",
+                "hub",
+                "hub_rows",
+                "of_run",
+                "own_dataset",
+                "own_problems",
+                "own_rows",
+                "selecting",
+                "selections",
+                "sources",
+            )
+        ),
+        "the problems are in the run folder",
+    ),
     "harness.sizing.report": "messages",
     "jobs.run.codes": "which code may work",
     "jobs.run.digest": "refuses what is damaged",

@@ -24,7 +24,7 @@ class Baseline:
     @property
     def dataset(self) -> str:
         """The dataset whose runs are compared with it."""
-        return self.run.summary.dataset
+        return self.run.dataset
 
 
 def choose(runs: Sequence[Run], named: str | None = None) -> dict[str, Baseline]:
@@ -37,7 +37,7 @@ def choose(runs: Sequence[Run], named: str | None = None) -> dict[str, Baseline]
     chosen: dict[str, Baseline] = {}
     by_dataset: dict[str, list[Run]] = {}
     for run in runs:
-        by_dataset.setdefault(run.summary.dataset, []).append(run)
+        by_dataset.setdefault(run.dataset, []).append(run)
     for dataset, members in by_dataset.items():
         own = [run for run in members if run.run_id == named]
         if own and own[0].is_empty:
@@ -57,9 +57,9 @@ def is_target_alone(run: Run) -> bool:
 
 def empty_message(run: Run, chosen: Mapping[str, Baseline] | None = None, runs: Sequence[Run] = ()) -> str:
     """Return why a run without any sample has no row, and which run is the baseline in its place if it was to be."""
-    members = [member for member in runs if member.summary.dataset == run.summary.dataset]
+    members = [member for member in runs if member.dataset == run.dataset]
     expected = next((member for member in members if is_target_alone(member)), members[0] if members else None)
-    baseline = (chosen or {}).get(run.summary.dataset)
+    baseline = (chosen or {}).get(run.dataset)
     replaced = f", so {baseline.run.run_id} is the baseline" if baseline and expected is run else ""
     reason = f"none of its {run.outcomes.num_samples} samples is finished and {run.graded}{replaced}"
     return f"{run.run_id}: {reason}; {run.remedy}"

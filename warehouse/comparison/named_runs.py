@@ -10,6 +10,7 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import check_details, read_folders, read_outcomes, resolve
+from warehouse.comparison.own_datasets import named_alike
 from warehouse.comparison.stopwatches import read_definitions, read_times
 from warehouse.comparison.votes import read_votes
 from warehouse.database import WAIT_SECONDS, Connection, WarehouseError
@@ -55,7 +56,7 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, time
     manifests, folders = read_manifests(connection, ids), read_folders(connection, ids)
     factors = run_factors(connection, ids)
     [(named_grader,)] = connection.execute("SELECT getvariable('grader_version')").fetchall()
-    return [
+    runs = [
         Run(
             summary,
             manifests[run_id],
@@ -68,3 +69,4 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, time
         )
         for run_id, summary in zip(ids, summaries(connection, ids), strict=True)
     ]
+    return named_alike(runs)

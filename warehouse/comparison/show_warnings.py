@@ -50,7 +50,7 @@ def pairing_warnings(comparison: Comparison) -> Iterator[str]:
 def _disjoint(runs: Sequence[Run]) -> Iterator[str]:
     """Yield which runs of a dataset have no problem in common, so that their rows say nothing of each other."""
     for first, second in combinations(runs, 2):
-        is_one_dataset = first.summary.dataset == second.summary.dataset
+        is_one_dataset = first.dataset == second.dataset
         if is_one_dataset and not num_shared_problems(first.outcomes, second.outcomes):
             yield (
                 f"OTHER PROBLEMS: {first.run_id} and {second.run_id} have no problem in common: each is compared with "

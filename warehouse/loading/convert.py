@@ -36,7 +36,8 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "reward": ModelSpec,
         "engine": EngineSpec,
     }
-    row: Row = {k: v for k, v in asdict(spec).items() if k not in {*nested, "params", "version", "method_source"}}
+    left_out = {*nested, "params", "version", "method_source", "dataset_origin"}
+    row: Row = {k: v for k, v in asdict(spec).items() if k not in left_out}
     for prefix, kind in nested.items():
         nested_spec = getattr(spec, prefix)
         row |= {f"{prefix}_{field.name}": getattr(nested_spec, field.name, None) for field in fields(kind)}
@@ -55,6 +56,8 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         **{name: _json(row[name]) for name in _TABLES},
         "params": json.dumps(dict(spec.params)),
         "prompts": spec.wording.stored,
+        "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
+        "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
         "spec_version": spec.version,
         "limited": spec.limited,
         "created_at": utc(folder.spec_path.stat().st_mtime),

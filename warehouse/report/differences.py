@@ -93,7 +93,7 @@ def _sharing_problems(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _share_problems(run: Run, other: Run) -> bool:
-    is_same_dataset = run.summary.dataset == other.summary.dataset
+    is_same_dataset = run.dataset == other.dataset
     return is_same_dataset and num_shared_problems(run.outcomes, other.outcomes) > 0
 
 

@@ -18,6 +18,8 @@ CREATE TABLE run (
     dataset VARCHAR NOT NULL,
     dataset_hash VARCHAR NOT NULL,
     dataset_size INTEGER NOT NULL,
+    dataset_source VARCHAR,
+    dataset_title VARCHAR,
     num_problems INTEGER NOT NULL,
     samples INTEGER NOT NULL,
     seed BIGINT NOT NULL,
@@ -99,6 +101,8 @@ COMMENT ON COLUMN run.params IS 'The method''s hyper-parameters under the paper'
 COMMENT ON COLUMN run.dataset IS 'Benchmark';
 COMMENT ON COLUMN run.dataset_hash IS 'Hash over the contents of the problems that are run, in order';
 COMMENT ON COLUMN run.dataset_size IS 'Problems in the whole dataset';
+COMMENT ON COLUMN run.dataset_source IS 'Own dataset: the file, or the dataset of the hub with its commit, configuration and split; NULL for a known one';
+COMMENT ON COLUMN run.dataset_title IS 'Own dataset: the title that its TOML file gives';
 COMMENT ON COLUMN run.num_problems IS 'Problems that are run (n)';
 COMMENT ON COLUMN run.samples IS 'Samples per problem (k)';
 COMMENT ON COLUMN run.seed IS 'The run''s seed';
@@ -226,7 +230,7 @@ CREATE TABLE problem (
 );
 COMMENT ON TABLE problem IS 'One benchmark item as the run had it. Key: run_id, problem_id';
 COMMENT ON COLUMN problem.run_id IS 'The run';
-COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>';
+COMMENT ON COLUMN problem.problem_id IS '<dataset>/<row>; of an own dataset the id that it gives, or row/<row>';
 COMMENT ON COLUMN problem.problem_index IS 'Place in the run, from 0';
 COMMENT ON COLUMN problem.dataset IS 'Benchmark';
 COMMENT ON COLUMN problem.text IS 'The question as the model sees it, without instructions';

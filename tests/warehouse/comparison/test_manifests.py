@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness import prompt_file
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
@@ -63,6 +64,17 @@ def test_other_cards_and_engines_that_share_cards_are_not_alike(tmp_path: Path) 
     with reader(tmp_path / "w.duckdb") as connection:
         assert connection.execute("SELECT * FROM speed_up").fetchall() == []
         assert measure(connection, "ratio_of_means", shared, slower) is None
+
+
+def test_texts_of_its_own_are_named_beside_the_hash_of_the_prompts(tmp_path: Path) -> None:
+    wording = prompt_file.parse("system = 'Sir.'\n[score]\nquestion = 'How good?'", "own.toml")
+    own = ran_on(tmp_path, replace(cells.SPEC, prompts=wording, prompt_hash="0123456789abcdef"))
+    built_in = ran_on(tmp_path, cells.SPEC)
+    with reader(tmp_path / "w.duckdb") as connection:
+        manifests = read_manifests(connection, [own, built_in])
+    assert manifests[own].values["prompts"] == "0123456789abcdef (own score.question, system)"
+    assert manifests[built_in].values["prompts"] == cells.SPEC.prompt_hash
+    assert "prompts" in {difference.name for difference in differences(list(manifests.values()))}
 
 
 def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""Problems of one's own: what a file may hold, and the line that each wrong one gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from grading.bounds import MAX_ANSWER_CHARACTERS
+from harness.problems import own_problems, sources
+from harness.problems.benchmarks import BadDataset
+from harness.problems.problem import Problem, dataset_hash
+
+GOOD = '{"problem": "What is 2 + 3?", "answer": 5}\n'
+
+
+def problems(path: Path, text: str | bytes, columns: tuple[str, ...] = (), seed: int = 0) -> list[Problem]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return sources.load(str(path), seed=seed, columns=columns).problems
+
+
+def test_a_line_becomes_a_problem_with_all_that_it_says(tmp_path: Path) -> None:
+    row = {"problem": "1\u20282", "answer": 7, "id": "q-1", "answers": ["3", 4], "level": 2, "subject": "sums",
+           "unit": "cm", "tolerance": 0.5, "note": "not read"}  # fmt: skip
+    [only] = problems(tmp_path / "my.jsonl", json.dumps(row, ensure_ascii=False))
+    assert only == Problem("q-1", "my", "1\u20282", "7", "math", ("3", "4"), level="2", subject="sums", unit="cm",
+                           tolerance=0.5)  # fmt: skip
+
+
+def test_the_same_problems_in_other_files_and_formats_have_equal_ids_and_contents(tmp_path: Path) -> None:
+    rows = [{"problem": "What is 2 + 3?", "answer": "5"}, {"problem": "Two\nlines, a comma", "answer": "1/2"}]
+    lines = "\n".join(map(json.dumps, rows))
+    table = 'answer,problem\n5,What is 2 + 3?\n1/2,"Two\nlines, a comma"\n'
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
+    (tmp_path / "sub").mkdir()
+    read = [
+        problems(tmp_path / "a.jsonl", lines),
+        problems(tmp_path / "sub" / "b.jsonl", "\ufeff" + lines.replace("\n", "\r\n\n")),
+        problems(tmp_path / "b.csv", table),
+        sources.load(str(tmp_path / "c.parquet")).problems,
+    ]
+    assert [[p.id for p in each] for each in read] == [["row/0", "row/1"]] * 4
+    assert len({dataset_hash(each) for each in read}) == 1
+    assert [each[0].dataset for each in read] == ["a", "b", "b", "c"]
+
+
+def test_the_content_is_the_identity_not_the_path(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text(GOOD)
+    (tmp_path / "two.jsonl").write_text(GOOD.replace("5", '"5"'))
+    (tmp_path / "three.jsonl").write_text(GOOD.replace("5", "6"))
+    origins = [sources.load(str(tmp_path / f"{name}.jsonl")).origin for name in ("one", "two", "three")]
+    one, two, three = (origin.content for origin in origins if origin)
+    assert one == two != three
+
+
+BROKEN: dict[str, tuple[str | bytes, str]] = {
+    "a.jsonl": (GOOD + '{"problem": \n', "line 2: not one JSON object"),
+    "b.jsonl": (GOOD + '{"problem": "What  is 2 + 3?", "answer": 6}', "line 2: the same problem as line 1"),
+    "c.jsonl": ('{"id":"a","problem":"1","answer":5}\n\n{"id":"a","problem":"2","answer":5}', "line 3: the same id as"),
+    "d.jsonl": (GOOD + '{"problem": " ", "answer": 5}', "line 2: the problem is empty"),
+    "e.jsonl": (GOOD + '{"problem": "x", "answer": " "}', "line 2: the answer is empty"),
+    "f.jsonl": (GOOD + '{"problem": "a\\u0000b", "answer": 5}', "line 2: the problem has a NUL character"),
+    "g.jsonl": (GOOD + '{"problem": "a\0b", "answer": 5}', "line 2: has a NUL byte"),
+    "h.jsonl": (GOOD.encode() + b'{"problem": "caf\xe9", "answer": 5}', "line 2: not UTF-8 (byte 17"),
+    "i.jsonl": (GOOD + json.dumps({"problem": "x" * 10_000_000, "answer": 1}), "line 2: longer than 8 MiB"),
+    "j.jsonl": (GOOD + json.dumps({"problem": "x" * 1_000_001, "answer": 1}), "line 2: the problem has 1,000,001 char"),
+    "k.jsonl": (GOOD + '{"question": "x", "answer": 5}', "line 2: no field 'problem'; it has question, answer; map it"),
+    "l.jsonl": (GOOD + '{"problem": 3, "answer": 5}', "line 2: 'problem' is a number, not a text"),
+    "m.jsonl": (GOOD + '{"problem": "x", "answer": [5]}', "line 2: 'answer' is a list, not a text or a number"),
+    "n.jsonl": (GOOD + '{"problem": "x", "answer": true}', "line 2: 'answer' is true or false, not"),
+    "o.jsonl": (GOOD + '{"problem": "x", "answer": 1e999}', "line 2: 'answer' is not a finite number"),
+    "p.jsonl": (GOOD + '{"problem": "x", "answer": NaN}', "line 2: not one JSON object (NaN is no number of JSON)"),
+    "q.jsonl": ("\n \n", "no problems"),
+    "r.jsonl": ("[1]", "line 1: not a JSON object"),
+    "s.jsonl": (GOOD + "[" * 100_000, "line 2: JSON nested too deeply"),
+    "t.jsonl": (
+        '{"problem": "a", "problem": "b", "answer": 1}',
+        "line 1: not one JSON object (a field is given",
+    ),
+    "u.jsonl": ('{"problem": "a\\ud800", "answer": 1}', "line 1: the problem has half of a surrogate pair"),
+    "v.jsonl": (GOOD + '{"problem": "x", "answer": "' + "9" * 2001 + '"}', "line 2: the answer has 2,001 characters"),
+    "w.jsonl": ('{"problem": "x", "answer": 1, "id": "a\\nb"}', "line 1: the id is not a printable text"),
+    "x.jsonl": ('{"problem": "x", "answer": 1, "tolerance": -1}', "line 1: the tolerance is not a number"),
+    "a.csv": ("problem,answer\na,1\nb,2,3\n", "line 3: 3 cells, but the header has 2"),
+    "b.csv": ('problem,answer\nb,1\n"a,1\n', "line 3: unexpected end of data"),
+    "c.csv": ("problem,problem\na,1\n", "line 1: the first line names the columns"),
+    "d.csv": ('problem,answer\n"two\nlines",1\na,\n', "line 4: the answer is empty"),
+    "e.csv": ("problem,answer,choices\na,A,[1\n", "line 2: 'choices' is not a list in JSON"),
+    "a.parquet": ("PAR1 nothing", "not a readable Parquet file"),
+    "y.jsonl": (
+        '{"problem": "a", "choices": ["x", "y"], "answer": "z"}',
+        "line 1: the answer 'z' is no option: give",
+    ),
+    "z.jsonl": ('{"problem": "a", "choices": ["x", "x"], "answer": "x"}', "line 1: two choices are the same"),
+    "1.jsonl": ('{"problem": "a", "choices": ["x"], "answer": "x"}', "line 1: 1 choices; there must be 2 to 10"),
+    "2.jsonl": ('{"problem": "a", "choices": ["x", "y"], "answer": 1}', "may be index-from-0 or index-from-1"),
+    "3.jsonl": ('{"problem": "a", "choices": ["B", "A"], "answer": "A"}', "the answer 'A' could be several options"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_wrong_file_is_one_line_with_its_place(name: str, tmp_path: Path) -> None:
+    text, message = BROKEN[name]
+    with pytest.raises(BadDataset) as error:
+        problems(tmp_path / name, text)
+    assert message in str(error.value)
+    assert str(tmp_path / name) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_parquet_row_is_named_by_its_number(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"problem": ["a", "b"], "answer": [1, None]}), tmp_path / "my.parquet")
+    with pytest.raises(BadDataset, match=r"row 1: 'answer' is empty"):
+        sources.load(str(tmp_path / "my.parquet"))
+
+
+def test_columns_are_mapped_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    text = "question,final,a,b\nWhich is even?,4,3,4\n"
+    columns = ("problem=question,answer=final", "choices=a+b")
+    [only] = problems(tmp_path / "my.csv", text, columns)
+    assert (only.text, only.kind, only.choices, only.answer) == ("Which is even?", "choice", ("3", "4"), "B")
+    with pytest.raises(BadDataset, match=r"line 2: no field 'last'; it has question, final, a, b$"):
+        problems(tmp_path / "my.csv", text, ("problem=question,answer=last",))
+
+
+def test_options_stay_in_their_order_unless_they_are_to_be_shuffled(tmp_path: Path) -> None:
+    rows = [{"problem": f"{i}?", "choices": ["w", "x", "y", "z"], "answer": "A"} for i in range(12)]
+    (tmp_path / "my.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    plain = sources.load(str(tmp_path / "my.jsonl"))
+    assert {problem.answer for problem in plain.problems} == {"A"}
+    assert "ALWAYS OPTION A" in plain.notices[0]
+    (tmp_path / "my.toml").write_text('file = "my.jsonl"\nshuffle = true\n')
+    first, second = (sources.load(str(tmp_path / "my.toml"), seed=seed) for seed in (0, 1))
+    assert {problem.choices["ABCD".index(problem.answer)] for problem in first.problems} == {"w"}
+    assert len({problem.answer for problem in first.problems}) > 1
+    assert first.problems != second.problems
+    assert first.notices == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "answer"),
+    [
+        ("text", 0.5, "0.5"),
+        ("integer", "027", "27"),
+        ("integer", "$1,000$", "1000"),
+        ("boxed", r"So \boxed{1} or \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        ("hashes", "6 * 7 = 42\n#### 1,042", "1042"),
+    ],
+)
+def test_the_answer_is_found_by_the_rule(rule: str, given: object, answer: str, tmp_path: Path) -> None:
+    (tmp_path / "my.jsonl").write_text(json.dumps({"problem": "x", "answer": given}))
+    (tmp_path / "my.toml").write_text(f'file = "my.jsonl"\nanswer_rule = "{rule}"')
+    [only] = sources.load(str(tmp_path / "my.toml")).problems
+    assert only.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "message"),
+    [
+        ("integer", "1/2", "is not an integer"),
+        ("boxed", "42", r"no \boxed"),
+        ("hashes", "42 ####", "no answer behind ####"),
+        ("index-from-0", 1, "the row has no choices"),
+    ],
+)
+def test_an_answer_that_the_rule_does_not_fit_is_named(rule: str, given: object, message: str, tmp_path: Path) -> None:
+    (tmp_path / "my.jsonl").write_text(json.dumps({"problem": "x", "answer": given}))
+    (tmp_path / "my.toml").write_text(f'file = "my.jsonl"\nanswer_rule = "{rule}"')
+    with pytest.raises(BadDataset) as error:
+        sources.load(str(tmp_path / "my.toml"))
+    assert message in str(error.value)
+
+
+def test_an_index_may_count_from_0_or_1(tmp_path: Path) -> None:
+    (tmp_path / "my.jsonl").write_text('{"problem": "x", "choices": ["1", "2"], "answer": 1}')
+    for start, letter in ((0, "B"), (1, "A")):
+        (tmp_path / "my.toml").write_text(f'file = "my.jsonl"\nanswer_rule = "index-from-{start}"')
+        assert sources.load(str(tmp_path / "my.toml")).problems[0].answer == letter
+
+
+def test_the_longest_answer_is_what_the_grader_reads() -> None:
+    assert own_problems.MAX_ANSWER_CHARACTERS == MAX_ANSWER_CHARACTERS
