@@ -65,6 +65,8 @@ def test_a_published_ratio_of_two_concurrencies_is_not_refused_for_them() -> Non
     """As in SpecCoT's table 6, where the baseline has one sample in flight."""
     alike = dict.fromkeys(("dataset_hash", "device_kinds", "top_p", "token_budget"), "same")
     alike |= dict.fromkeys(("engine_kind", "engine_dtype", "engine_target_tensor_parallel"), "same")
+    settings = ("target_sampling", "target_template", "target_thinking_tags", "engine_target_arguments")
+    alike |= dict.fromkeys(settings, "same")
     run = {**alike, "concurrency": 8, "samples_in_flight": 8}
     baseline = {**alike, "concurrency": 1, "samples_in_flight": 1}
     assert len(unlike_baseline(run, baseline)) == 2
