@@ -103,6 +103,7 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         spec_decode=_proposer(launch),
         spec_sampling=launch.spec_sampling,
         spec_tokens=tokens_at_a_time(_proposer(launch), launch.spec_tokens) or 0,
+        **_conventions(launch),
         temperature=launch.temperature_of("target"),
         method=launch.method,
         params=launch.parameters if launch.method else {},
@@ -121,6 +122,19 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         workers_per_task=launch.workers_per_task,
         tasks=-(-launch.shards // (launch.shards_per_task * launch.workers_per_task)),
     )
+
+
+def _conventions(launch: PartialLaunch) -> dict[str, Any]:
+    """Return what was asked for each model's prompts. Raises ValueError, also for an argument that no engine gets."""
+    from jobs.run.model_settings import conventions_of, engine_arguments
+
+    roles: tuple[Role, ...] = ("draft", "target")
+    engine_arguments(launch, roles, "vllm" if launch.engine == "auto" else launch.engine)
+    asked = {role: conventions_of(launch, role) for role in roles}
+    return {
+        "templates": {role: own.values for role, own in asked.items() if own.variables},
+        "thinking_tags": _given({role: own.thinking_tags for role, own in asked.items()}),
+    }
 
 
 def _given(values: Mapping[Role, _T | None]) -> dict[Role, _T]:

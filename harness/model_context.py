@@ -34,7 +34,7 @@ class ModelContext:
         reader = self.model
         if not reader.tokenizer.thinks and prompts.THINK_END in text:
             return reader.tokenizer.encode(text.replace(prompts.THINK_END, ""))
-        tagged = prompts.THINK_END in text and author.tokenizer.thinks != reader.tokenizer.thinks
+        tagged = prompts.THINK_END in text and not _have_equal_tags(author.tokenizer, reader.tokenizer)
         if author.tokenizer.fingerprint == reader.tokenizer.fingerprint and not tagged:
             return ids
         return reader.tokenizer.encode(text)
@@ -61,6 +61,10 @@ class ModelContext:
         if count is None:
             return self.ids[:start] + self.model.tokenizer.encode(text)
         return self.ids[: start + count]
+
+
+def _have_equal_tags(one: Tokenizer, other: Tokenizer) -> bool:
+    return one.thinks == other.thinks and one.encode(prompts.THINK_END) == other.encode(prompts.THINK_END)
 
 
 def _num_ids(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> int | None:

@@ -21,11 +21,12 @@ from harness.engine import Tokenizer
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, ChainChoice, Prompts, StepChoice
 from harness.prompt_texts import render
-from harness.weights.tokenizer import EMPTY_THOUGHT, verdict_options
+from harness.weights.thinking import CLOSE, EMPTY_THOUGHT
+from harness.weights.tokenizer import verdict_options
 
 STEP_END = BUILT_IN.step_separator
 """Steps of a chain end at a blank line (SpecReason's code; the other papers do not say)."""
-THINK_END = "</think>"
+THINK_END = CLOSE
 SCORE_LABELS = tuple("0123456789")
 
 ANSWER_BRIDGE = BUILT_IN.answer_bridge

@@ -211,6 +211,15 @@ def _drawing(sampling: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
 
 
+def _conventions(spec: RunSpec) -> list[str]:
+    lines = []
+    for role, table in (("draft", spec.draft_template), ("target", spec.target_template)):
+        lines += [f"template of the {role}: {', '.join(f'{k} {v}' for k, v in table.items())}"] if table else []
+    for role, tags in (("draft", spec.draft_thinking_tags), ("target", spec.target_thinking_tags)):
+        lines += [f"thinking tags of the {role}: {tags}"] if tags else []
+    return lines
+
+
 def _engine_arguments(spec: RunSpec) -> list[str]:
     return [
         f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
@@ -257,6 +266,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         *own_sampling,
         f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
         f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
+        *_conventions(spec),
         *_engine_arguments(spec),
         *_token_speculation(spec),
         *_placement(spec),

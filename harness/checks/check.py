@@ -58,6 +58,10 @@ class Question:
     """`greedy` or `probabilistic`; None: nothing was asked for."""
     spec_tokens: int = 0
     """Tokens proposed at a time; 0 without token-level speculation."""
+    templates: Mapping[Role, Mapping[str, Any]] = field(default_factory=dict)
+    """Variables of a model's chat template that were asked for."""
+    thinking_tags: Mapping[Role, str] = field(default_factory=dict)
+    """What opens and closes a model's thoughts, `OPEN,CLOSE` or `none`, where it was asked for."""
     temperature: float = 0.0
     method: str | None = None
     params: Mapping[str, Any] | None = None

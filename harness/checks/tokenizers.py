@@ -22,7 +22,8 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
         return
     params = dict(question.params or {})
     paths = {role: str(path) for role, path in folders.items()}
-    request = json.dumps([paths, question.method, params, question.prompts])
+    asked = {role: [question.templates.get(role), question.thinking_tags.get(role)] for role in folders}
+    request = json.dumps([paths, question.method, params, question.prompts, asked])
     result = probe(_PROGRAM, request, seconds=question.probe_seconds)
     if result.timed_out:
         yield warning("tokenizer", f"not loaded within {question.probe_seconds:.0f} s: {SLOW}")
@@ -44,33 +45,41 @@ def _check(role: Role, answer: Mapping[str, Any]) -> Check:
     if "problem" in answer:
         return failure(f"{role} tokenizer", f"{answer['problem']}: use another model, or download its tokenizer again")
     kind = "reasoning model" if answer["thinks"] else "plain model"
-    return ok(f"{role} tokenizer", f"{kind}; {answer['labels']}")
+    text = f"{kind}; {answer['labels']}"
+    if not answer["has_template"]:
+        remedy = "add its chat_template.jinja if it was trained with another format"
+        return warning(f"{role} tokenizer", f"{text}; no chat template, so it reads a plain dialogue: {remedy}")
+    return ok(f"{role} tokenizer", text)
 
 
 def answer(request: str) -> None:
     """Try the tokenizers in this process and print the result of each as JSON."""
-    folders, method, params, prompts = json.loads(request)
-    print(json.dumps({role: _try_tokenizer(role, folder, method, params, prompts) for role, folder in folders.items()}))
+    folders, method, params, prompts, asked = json.loads(request)
+    tried = {
+        role: _try_tokenizer(role, folder, method, params, prompts, asked[role]) for role, folder in folders.items()
+    }
+    print(json.dumps(tried))
 
 
 def _try_tokenizer(
-    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None
+    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
 ) -> dict[str, Any]:
     # The library raises bare Exceptions; a future carries them without a blind except.
     with ThreadPoolExecutor(1) as pool:
-        trial = pool.submit(_properties, role, folder, method, params, stored_prompts)
+        trial = pool.submit(_properties, role, folder, method, params, stored_prompts, asked)
     problem = trial.exception()
     return {"problem": f"{type(problem).__name__}: {problem}"[:300]} if problem else trial.result()
 
 
 def _properties(
-    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None
+    role: str, folder: str, method: str | None, params: dict[str, Any], stored_prompts: str | None, asked: list[Any]
 ) -> dict[str, Any]:
     from harness import prompt_file, prompts
     from harness.problems.problem import Problem
+    from harness.weights.conventions import Conventions
     from harness.weights.tokenizer import HFTokenizer
 
-    tokenizer = HFTokenizer(folder)
+    tokenizer = HFTokenizer(folder, None, Conventions.of(*asked))
     wording = prompt_file.of_stored(stored_prompts)
     prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
     labels = "it gives no verdicts"
@@ -78,7 +87,12 @@ def _properties(
         labels = _verdict_labels(tokenizer, method, params, wording)
     elif role == "reward":
         labels = f"one token for each of {' '.join(prompts.reward_question(tokenizer, wording).labels)}"
-    return {"fingerprint": tokenizer.fingerprint, "thinks": tokenizer.thinks, "labels": labels}
+    return {
+        "fingerprint": tokenizer.fingerprint,
+        "thinks": tokenizer.thinks,
+        "labels": labels,
+        "has_template": tokenizer.has_chat_template,
+    }
 
 
 def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any], wording: Any) -> str:

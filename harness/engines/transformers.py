@@ -49,7 +49,7 @@ class TransformersEngine:
         from transformers import AutoModelForCausalLM
 
         self.role, self.settings = role, settings
-        self.tokenizer = HFTokenizer(model_path, revision)
+        self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
         model: Any = AutoModelForCausalLM.from_pretrained(model_path, revision=revision, dtype=settings.dtype)
         if settings.adapter is not None:
             model.load_adapter(settings.adapter.path)

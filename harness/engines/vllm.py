@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class VLLMEngine:
     ) -> None:
         """Nothing is started yet; see `start`."""
         self.role, self.settings = role, settings
-        self.tokenizer = HFTokenizer(model_path, revision)
+        self.tokenizer = HFTokenizer(model_path, revision, settings.conventions)
         self.process = VLLMProcess(model_path, role, settings, log_path, revision, self._warm_up)
         self._request_numbers = itertools.count()
         self._in_flight = 0
@@ -137,6 +138,7 @@ class VLLMEngine:
 
     def _generation_params(self, sampling: Sampling, index: int, max_tokens: int) -> Any:
         mean_logprob = self.settings.mean_logprobs
+        sampling = replace(sampling, stop=tuple(self.tokenizer.native(text) for text in sampling.stop))
         return vllm_arguments.generation_params(sampling, index, max_tokens, mean_logprob=mean_logprob)
 
     def _verdict_params(self, options: Sequence[int]) -> list[Any]:

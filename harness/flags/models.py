@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, BeforeValidator
 
-from harness.launch_flags import Flag
+from harness.launch_flags import Flag, as_pairs, pair_of
+from harness.weights import thinking
+
+
+def _valid_tags(text: str | None) -> str | None:
+    """Return what is valid for the flag. Raises ValueError."""
+    if text is not None:
+        thinking.parsed(text)
+    return text
 
 
 class ModelFlags(BaseModel):
@@ -49,6 +57,35 @@ class ModelFlags(BaseModel):
             "Reward model, for methods that rate steps with one: a causal language model that answers the reward "
             "question of the prompts with one of two tokens; named like the others.",
         ),
+    ] = None
+    draft_template: Annotated[
+        tuple[Annotated[str, AfterValidator(pair_of)], ...],
+        Flag(
+            "models",
+            "A variable of the draft's chat template, such as enable_thinking=false; may be repeated.",
+            metavar="KEY=VALUE",
+        ),
+        BeforeValidator(as_pairs),
+    ] = ()
+    target_template: Annotated[
+        tuple[Annotated[str, AfterValidator(pair_of)], ...],
+        Flag("models", "The same for the target, such as reasoning_effort=low; may be repeated.", metavar="KEY=VALUE"),
+        BeforeValidator(as_pairs),
+    ] = ()
+    draft_thinking_tags: Annotated[
+        str | None,
+        Flag(
+            "models",
+            "What opens and closes the draft's thoughts; none: a plain model.",
+            metavar="OPEN,CLOSE",
+            default="what its chat template has",
+        ),
+        AfterValidator(_valid_tags),
+    ] = None
+    target_thinking_tags: Annotated[
+        str | None,
+        Flag("models", "The same for the target.", metavar="OPEN,CLOSE", default="what its chat template has"),
+        AfterValidator(_valid_tags),
     ] = None
     selection_adapter: Annotated[
         str | None, Flag("models", "scot: folder of the LoRA weights that select a draft (see harness.train).")

@@ -1,7 +1,8 @@
 """A model's tokenizer and chat template, behind the `Tokenizer` protocol.
 
 Text by a model or a benchmark is data: whatever looks like a control token in it is encoded as plain text, so that a
-problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain.
+problem cannot close the user's turn. `<think>` and `</think>` are the exception, because they are part of a chain; a
+model with other tags (harness.weights.thinking) reads and writes its own, which are translated here.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Any
 
 from harness import characters
 from harness.engine import Tokenizer
+from harness.weights import conventions, thinking
+from harness.weights.conventions import Conventions
+from harness.weights.thinking import EMPTY_THOUGHT
 
-THINK_TAGS = ("<think>", "</think>")
-_OPEN_THINK = "<think>\n"
-EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
-"""Opens a reasoning model's reply for plain text."""
+THINK_TAGS = (thinking.OPEN, thinking.CLOSE)
 _THINK_TAIL = re.compile(r"<think>\s*(</think>\s*)?\Z")
+_OPEN_TAIL = re.compile(r"<think>\s*\Z")
+_CLOSED_THOUGHT = re.compile(r"</think>\s*\Z")
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 """Added tokens of this shape steer a model even where the tokenizer does not call them special (`<｜User｜>`)."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
@@ -53,7 +56,11 @@ _BYTES_SHOWN = _bytes_shown()
 class HFTokenizer:
     """The tokenizer in a model's folder, or of a hub id that the cache holds."""
 
-    def __init__(self, path: str, revision: str | None = None) -> None:
+    def __init__(self, path: str, revision: str | None = None, asked: Conventions = conventions.DEFAULT) -> None:
+        """Load the tokenizer. `asked`: how the model is talked to.
+
+        Raises ValueError where the chat template does not read a variable, or the tokenizer is no fast one.
+        """
         from transformers import AutoTokenizer
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(path, revision=revision)
@@ -62,14 +69,19 @@ class HFTokenizer:
             raise ValueError(f"{path}: a fast tokenizer (tokenizer.json) is required")
         self._plain: Any = copy.deepcopy(self._backend)
         self._plain.encode_special_tokens = True
-        ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
-        self._think_ids: dict[str, int] = {tag: i for tag, i in ids.items() if i is not None}
+        self._template = _template_text(self._tokenizer)
+        self._thinking, self._is_plain = self._tags_asked(asked.thinking_tags)
+        self._is_plain_by_request = asked.thinking_tags == thinking.NONE
+        self._think_ids = self._ids_of_tags()
         self._tags = _alternatives(list(self._think_ids))
         self._controls = _alternatives(self._unmarked_controls())
         self._decoders = decoder_kinds(self._backend)
         self._added = frozenset(self._backend.get_added_tokens_decoder())
-        self._template = _template_text(self._tokenizer)
         self._fingerprint: str | None = None
+        self._variables = _TEMPLATE_VARIABLES | self._checked(asked.values)
+        if asked.variables and not self._is_plain:
+            text = self._thinking.canonical(self._render([{"role": "user", "content": "Hello."}]))
+            self._is_plain = _CLOSED_THOUGHT.search(text) is not None
 
     @property
     def fingerprint(self) -> str:
@@ -91,11 +103,20 @@ class HFTokenizer:
     def thinks(self) -> bool:
         """True where the chat template has a chain of thought; without a template the vocabulary decides.
 
-        The template takes precedence because reasoning and plain models of a family share one vocabulary.
+        The template takes precedence because reasoning and plain models of a family share one vocabulary. A template
+        that closes the thought in the prompt, under the variables that were asked for, makes the model a plain one.
         """
-        if self._template is not None:
-            return any(tag in self._template for tag in THINK_TAGS)
-        return len(self._think_ids) == len(THINK_TAGS)
+        return not self._is_plain
+
+    @property
+    def has_chat_template(self) -> bool:
+        """False where prompts are a plain dialogue, because the tokenizer has no chat template."""
+        return self._template is not None
+
+    @property
+    def tags(self) -> tuple[str, str]:
+        """The tags that the model itself writes, `<think>` and `</think>` unless it is of another family."""
+        return self._thinking.open, self._thinking.close
 
     @property
     def eos_token_id(self) -> int | None:
@@ -113,7 +134,7 @@ class HFTokenizer:
         ids: list[int] = []
         for piece in self._tags.split(text) if self._tags else [text]:
             if piece in self._think_ids:
-                ids.append(self._think_ids[piece])
+                ids += self._think_ids[piece]
             else:
                 for part in self._without_controls(piece):
                     ids += self._plain.encode(part, add_special_tokens=False).ids
@@ -121,11 +142,18 @@ class HFTokenizer:
 
     def encode_template(self, text: str) -> list[int]:
         """See Tokenizer.encode_template."""
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        return list(self._backend.encode(self.native(text), add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See Tokenizer.decode."""
-        return str(self._backend.decode(list(ids), skip_special_tokens=False))
+        return self._canonical(str(self._backend.decode(list(ids), skip_special_tokens=False)))
+
+    def native(self, text: str) -> str:
+        """Return text as the model itself writes it: with its own tags around thoughts."""
+        return text if self._thinking is thinking.CANONICAL else self._thinking.native(text)
+
+    def _canonical(self, text: str) -> str:
+        return text if self._thinking is thinking.CANONICAL else self._thinking.canonical(text)
 
     def num_unfinished(self, ids: Sequence[int]) -> int:
         """See Tokenizer.num_unfinished."""
@@ -139,7 +167,7 @@ class HFTokenizer:
             text = f"{self._bos()}User: {question}\n\nAssistant: "
         else:
             text = self._render([{"role": "user", "content": question}])
-        return self._opened(text, _OPEN_THINK)
+        return self._opened(text, thinking.OPENING)
 
     def _render_system(self, question: str, system: str) -> str:
         """Return the dialogue with a system prompt before the question. Raises ValueError where there is no place."""
@@ -177,13 +205,41 @@ class HFTokenizer:
         return token.encode("utf-8", "replace")
 
     def _opened(self, text: str, opening: str) -> str:
-        return _THINK_TAIL.sub("", text) + opening if self.thinks else text
+        text = self._canonical(text)
+        if self.thinks:
+            return _THINK_TAIL.sub("", text) + opening
+        return _OPEN_TAIL.sub("", text) if self._is_plain_by_request else text
+
+    def _tags_asked(self, asked: str | None) -> tuple[thinking.ThinkingTags, bool]:
+        """Return the model's tags, and whether it is a plain one, which writes none."""
+        vocabulary = [tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None]
+        found = thinking.of_vocabulary(vocabulary) if self._template is None else thinking.of_template(self._template)
+        chosen = found if asked is None else thinking.parsed(asked)
+        return chosen or thinking.CANONICAL, chosen is None
+
+    def _ids_of_tags(self) -> dict[str, list[int]]:
+        """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""
+        if self._thinking is thinking.CANONICAL:
+            ids = {tag: self._backend.token_to_id(tag) for tag in THINK_TAGS}
+            return {tag: [i] for tag, i in ids.items() if i is not None}
+        return {
+            tag: list(self._backend.encode(own, add_special_tokens=False).ids)
+            for tag, own in zip(THINK_TAGS, self.tags, strict=True)
+        }
+
+    def _checked(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Return variables that the chat template reads. Raises ValueError for any other."""
+        if variables and self._template is None:
+            raise ValueError("it has no chat template, so that no variable of one can be set")
+        readable = conventions.read_by(self._template or "") if variables else set()
+        if unread := sorted(set(variables) - readable):
+            valid = f"it reads {', '.join(sorted(readable))}" if readable else "it reads none"
+            raise ValueError(f"its chat template does not read {', '.join(unread)}; {valid}")
+        return variables
 
     def _render(self, messages: list[dict[str, str]]) -> str:
         return str(
-            self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **_TEMPLATE_VARIABLES
-            )
+            self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._variables)
         )
 
     def _bos(self) -> str:
@@ -229,6 +285,10 @@ def _alternatives(literals: list[str]) -> re.Pattern[str] | None:
     if not literals:
         return None
     return re.compile("(" + "|".join(re.escape(x) for x in sorted(literals, key=len, reverse=True)) + ")")
+
+
+def _known_tags() -> set[str]:
+    return {tag for tags in (thinking.CANONICAL, *thinking.FAMILIES.values()) for tag in (tags.open, tags.close)}
 
 
 def _template_text(tokenizer: Any) -> str | None:

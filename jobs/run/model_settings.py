@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness.engine import Role
@@ -10,11 +11,19 @@ from harness.engines import arguments
 from harness.launch_flags import pairs
 from harness.launch_options import PartialLaunch
 from harness.methods.ranges import flag
-from jobs.run.spec import EngineSpec
+from harness.weights.conventions import DEFAULT, Conventions, has_chat_template
+from harness.weights.models import hub_cache
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run.spec import EngineSpec, ModelSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
-_OF_ONE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "engine")
+_OF_ONE_MODEL = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "engine", "template", "thinking_tags")
 """Flags that begin with the name of a model."""
+
+NO_TEMPLATE = (
+    "NO CHAT TEMPLATE: {role} {name} has none, so it reads a plain dialogue (User: …, Assistant: …). If it was trained "
+    "with another format, add its chat_template.jinja to its folder."
+)
 
 
 def check_used(launch: PartialLaunch, roles: Collection[Role]) -> None:
@@ -35,7 +44,60 @@ def unused(launch: PartialLaunch, role: Role) -> str:
 
 def of_models(launch: PartialLaunch, roles: Collection[Role]) -> dict[str, Any]:
     """Return the fields of a RunSpec that hold the settings of each model."""
-    return {f"{role}_sampling": launch.sampling_of(role) or None for role in _ROLES if role in roles}
+    settings: dict[str, Any] = {}
+    for role in (role for role in _ROLES if role in roles):
+        settings[f"{role}_sampling"] = launch.sampling_of(role) or None
+        settings[f"{role}_template"] = _variables(launch, role) or None
+        settings[f"{role}_thinking_tags"] = getattr(launch, f"{role}_thinking_tags")
+    return settings
+
+
+def _variables(launch: PartialLaunch, role: Role) -> dict[str, Any]:
+    return pairs(flag(f"{role}_template"), getattr(launch, f"{role}_template"))
+
+
+def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
+    """Return how a launch asks a model to be talked to. Raises ValueError where a variable is given twice."""
+    return Conventions.of(_variables(launch, role), getattr(launch, f"{role}_thinking_tags"))
+
+
+def check_conventions(launch: PartialLaunch, models: Mapping[Role, ModelSpec | None]) -> Iterator[str]:
+    """Yield warnings on what models are talked to with.
+
+    Raises ValueError where the chat template of a model, as far as its files are here, does not read a variable.
+    """
+    for role, model in models.items():
+        if model is None:
+            continue
+        asked = conventions_of(launch, role)
+        if asked != DEFAULT and launch.engine == "scripted":
+            raise ValueError(
+                f"{_asked(launch, role)}: scripted engines have no chat template and no tags; leave it out"
+            )
+        folder = local_folder(model)
+        if asked != DEFAULT and folder is None:
+            yield f"CHAT TEMPLATE: {model.name} is not on this machine: the workers check {_asked(launch, role)}."
+        elif asked != DEFAULT:
+            try:
+                HFTokenizer(str(folder), None, asked)
+            except ValueError as error:
+                raise ValueError(f"{_asked(launch, role)}: {model.name}: {error}") from error
+        if folder is not None and has_chat_template(folder) is False:
+            yield NO_TEMPLATE.format(role=role, name=model.name)
+
+
+def _asked(launch: PartialLaunch, role: Role) -> str:
+    words = [f"{flag(f'{role}_template')} {word}" for word in getattr(launch, f"{role}_template")]
+    tags = getattr(launch, f"{role}_thinking_tags")
+    return " ".join([*words, *([f"{flag(f'{role}_thinking_tags')} {tags}"] if tags else [])])
+
+
+def local_folder(model: ModelSpec) -> Path | None:
+    """Return the folder of a model's files on this machine; None where there is none."""
+    if Path(model.path).is_dir():
+        return Path(model.path)
+    cached = hub_cache(model.path) / "snapshots" / (model.revision or "")
+    return cached if model.revision and (cached / "config.json").is_file() else None
 
 
 def engine_arguments(launch: PartialLaunch, roles: Collection[Role], kind: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     notices = [
         *dataset.notices,
         *resolved.notices,
+        *model_settings.check_conventions(launch, {"draft": resolved.draft, "target": resolved.target}),
         *model_settings.unchecked_notice(engine),
         *_check_speculation(engine, launch, resolved, speculator),
     ]

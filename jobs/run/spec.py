@@ -24,6 +24,7 @@ from harness.methods.values import Parameter
 from harness.problems.problem import DatasetOrigin, Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.records import NO_UNKNOWN_FIELDS
+from harness.weights.conventions import Conventions
 from jobs.run.identity import added_later, chosen_on_the_node, derived, digest_of, identity_of
 
 SPEC_VERSION = 1
@@ -208,6 +209,12 @@ class RunSpec:
     def wording(self) -> Prompts:
         """Every text that the models are given beside the problem."""
         return self.prompts or BUILT_IN
+
+    def conventions(self, role: Role) -> Conventions:
+        """Return how a model is talked to, where it is not as its chat template says by itself."""
+        tables = {"draft": self.draft_template, "target": self.target_template}
+        tags = {"draft": self.draft_thinking_tags, "target": self.target_thinking_tags}
+        return Conventions.of(tables.get(role), tags.get(role))
 
     @property
     def sampling(self) -> dict[Role, Mapping[str, int | float]]:

@@ -14,6 +14,7 @@ from harness.engine import Engine, Role
 from harness.engines.settings import EngineSettings
 from harness.engines.sharing import LeasedEngine
 from harness.prompts import THINK_END
+from harness.weights.tokenizer import THINK_TAGS
 from jobs.run import codes, own_method
 from jobs.run.endings import attempt_name
 from jobs.run.folder import RunFolder
@@ -66,6 +67,7 @@ def new_attempt(
                 **_size(settings[role]),
                 **_drafts(engine),
                 **_server(engine),
+                **_tags(engine),
                 **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
             }
             for role, engine in engines.items()
@@ -118,6 +120,12 @@ def _size(settings: EngineSettings) -> dict[str, object]:
         "memory_share": settings.memory_fraction,
         "cards": [card.index for card in cards],
     }
+
+
+def _tags(engine: Engine) -> dict[str, str]:
+    """Return the tags that the model writes around thoughts; empty where they are the usual ones, or it has none."""
+    tags = getattr(engine.tokenizer, "tags", THINK_TAGS)
+    return {} if tags == THINK_TAGS else {"thinking_tags": ",".join(tags)}
 
 
 def _drafts(engine: Engine) -> dict[str, str]:

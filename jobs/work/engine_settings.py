@@ -60,7 +60,9 @@ def engine_settings(
     settings |= {role: _on_a_server(model, sizing.context_tokens) for role, model in served.items()}
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs
     return {
-        role: replace(own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role))
+        role: replace(
+            own, mean_logprobs=has_logprobs, arguments=_arguments(spec, role), conventions=spec.conventions(role)
+        )
         for role, own in settings.items()
     }
 

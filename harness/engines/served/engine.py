@@ -65,7 +65,7 @@ class ServedEngine:
             raise ValueError("an engine of the kind served needs a server")
         try:
             address = ServerAddress.parse(f"--{role}", settings.server.address)
-            tokenizer = await asyncio.to_thread(HFTokenizer, tokenizer_path, revision)
+            tokenizer = await asyncio.to_thread(HFTokenizer, tokenizer_path, revision, settings.conventions)
             connection = Connection(address, role, api_key(role), reply_seconds=stall.limit_seconds() or None)
         except (OSError, ValueError) as error:
             raise EngineDied(f"the {role} engine did not start: {error}") from error
@@ -177,6 +177,7 @@ class ServedEngine:
 
     async def _write(self, prompt: Sequence[int], sampling: Sampling, index: int) -> Written:
         found, asked = self._asked()
+        sampling = replace(sampling, stop=tuple(self.tokenizer.native(text) for text in sampling.stop))
         reads_logprobs = self.settings.mean_logprobs or sampling.token_logprobs or sampling.entropies
         listed = NUM_RANKED if sampling.entropies else 0 if reads_logprobs else None
         request = found.interface.writing(asked, prompt, sampling, index, logprobs=listed)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.launch_flags import BadLaunch
 from harness.launch_options import Launch
+from harness.weights.conventions import Conventions
+from harness.weights.models import pair_folder
 from jobs.run.plan import RunPlan, plan
 from jobs.run.spec import RunSpec
 from tests.warehouse.runs import PROBLEMS, SPEC
@@ -93,6 +97,10 @@ def test_engine_arguments_keep_the_type_that_was_written() -> None:
         ({"top_k": -1}, "--top-k -1: "),
         ({"draft_min_p": 1.5}, "--draft-min-p 1.5: "),
         ({"repetition_penalty": 0}, "--repetition-penalty 0: "),
+        ({"draft_template": ("effort=low",)}, "--draft-template effort=low: demo-draft: its chat template does"),
+        ({"method": "vanilla", "draft_template": ("a=1",)}, "--draft-template a=1: vanilla --model target"),
+        ({"target_thinking_tags": "[THINK]"}, "--target-thinking-tags [THINK]: expected OPEN,CLOSE or none"),
+        ({"draft_template": ("a=1",), "engine": "scripted"}, "scripted engines have no chat template"),
         ({"target_engine": ("max_num_seqs",)}, "--target-engine max_num_seqs: expected KEY=VALUE"),
         ({"target_engine": ("max num=8",)}, "expected KEY=VALUE"),
         ({"target_engine": ("max_num_seqs=",)}, "expected KEY=VALUE"),
@@ -107,3 +115,23 @@ def test_engine_arguments_keep_the_type_that_was_written() -> None:
 )  # fmt: skip
 def test_a_wrong_setting_of_one_model_gets_one_line(flags: dict[str, Any], message: str) -> None:
     assert message in refusal(**flags)
+
+
+def test_a_model_without_a_chat_template_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "bare")
+    for file in (folder / "chat_template.jinja", folder / "tokenizer_config.json"):
+        if file.suffix == ".json":
+            file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "chat_template"}))
+        else:
+            file.unlink(missing_ok=True)
+    assert [n for n in planned(draft=str(folder)).notices if n.startswith("NO CHAT TEMPLATE: draft bare has none")]
+    assert not [n for n in planned().notices if n.startswith("NO CHAT TEMPLATE")]
+
+
+def test_conventions_are_recorded_by_model() -> None:
+    spec = RunSpec.from_json(
+        planned(target_thinking_tags="none", draft_thinking_tags="[THINK],[/THINK]").spec.to_json()
+    )
+    assert (spec.draft_thinking_tags, spec.target_thinking_tags) == ("[THINK],[/THINK]", "none")
+    assert spec.conventions("target") == Conventions(thinking_tags="none")
+    assert replace(SPEC, draft_template={"a": 1}).conventions("draft").values == {"a": 1}
