@@ -166,7 +166,7 @@ def _proposer(launch: PartialLaunch) -> Proposer | None:
     if launch.method is None and launch.spec_decode is None:
         return None
     proposing = proposer(launch.method or "specdecode", launch.spec_decode)
-    check_flags(proposing, launch.spec_model, launch.spec_sampling)
+    check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
     return proposing
 
 

@@ -7,6 +7,7 @@ only once the flags are valid, so that `--help` and a mistyped value answer at o
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,17 +64,18 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
             _print_list(values["listing"])
         return None
     try:
-        flags = options.merged_flags(options.typed_flags(context), further_names=("dry_run",))
+        typed = options.typed_flags(context)
+        flags = options.merged_flags(typed, further_names=("dry_run",))
         dry_run = flags.pop("dry_run", False)
         if not isinstance(dry_run, bool):
             raise BadLaunch(f"--dry-run {dry_run}: expected true or false")
         launch = Launch.from_flags(flags)
     except BadLaunch as error:
         raise click.UsageError(str(error)) from error
-    return _launch(launch, dry_run=dry_run)
+    return _launch(launch, typed, dry_run=dry_run)
 
 
-def _launch(launch: Launch, *, dry_run: bool) -> RunFolder:
+def _launch(launch: Launch, typed: Collection[str], *, dry_run: bool) -> RunFolder:
     from rich.console import Console
 
     from jobs import launching
@@ -81,7 +83,7 @@ def _launch(launch: Launch, *, dry_run: bool) -> RunFolder:
 
     console = Console(highlight=False)
     with launch_errors_in_one_line():
-        prepared = launching.prepare(launch)
+        prepared = launching.prepare(launch, typed)
         if not dry_run:
             return launching.start(prepared, console)
         launching.preview(prepared, console)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing import job_cards
 from jobs.after import warehouse
-from jobs.run import codes, locks
+from jobs.run import codes, launch_checks, locks
 from jobs.run.folder import RunFolder
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch
@@ -51,8 +51,8 @@ class PreparedLaunch:
         return min(self.launch.shards, self.plan.spec.num_samples)
 
 
-def prepare(launch: Launch) -> PreparedLaunch:
-    """Resolve a launch without writing anything.
+def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
+    """Resolve a launch without writing anything. `typed`: the names of the flags that stood on the command line.
 
     Raises ValueError (CodeChanged is one), ModelUnavailable, DatasetNotFound, BadDataset and WarehouseFailed, each with
     one line.
@@ -66,6 +66,10 @@ def prepare(launch: Launch) -> PreparedLaunch:
         _check_cards(launch, planned.spec, sbatch)
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
     run = RunFolder(launch.output / planned.spec.run_id)
+    if not run.exists():
+        launch_checks.check_typed(launch, typed)
+        planned.notices.extend(launch_checks.check_contexts(planned.spec, planned.problems))
+        launch_checks.check_hub_ids(planned.spec)
     notice = codes.check(run, accept=launch.accept_code_change)
     prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)

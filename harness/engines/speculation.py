@@ -85,7 +85,9 @@ def proposer(method: str, spec_decode: str | None) -> Proposer | None:
     return next((candidate for candidate in PROPOSERS if candidate == chosen), None)
 
 
-def check_flags(proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None) -> None:
+def check_flags(
+    proposing: Proposer | None, spec_model: str | None, spec_sampling: str | None, spec_tokens: int | None = None
+) -> None:
     """Raise ValueError, in one line that says what is valid, where the flags beside --spec-decode do not fit it."""
     if spec_model is not None and not spec_model.strip():
         raise ValueError("--spec-model is empty: give a known name (see --list speculators), a hub id or a folder")
@@ -93,6 +95,8 @@ def check_flags(proposing: Proposer | None, spec_model: str | None, spec_samplin
         for flag, value in (("--spec-model", spec_model), ("--spec-sampling", spec_sampling)):
             if value is not None:
                 raise ValueError(f"{flag} {value}: needs --spec-decode draft, eagle3 or mtp")
+        if spec_tokens is not None:
+            raise ValueError(f"--spec-tokens {spec_tokens}: needs --spec-decode {', '.join(PROPOSERS)}")
         return
     if proposing == "eagle3" and spec_model is None:
         raise ValueError(

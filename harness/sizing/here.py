@@ -29,6 +29,11 @@ def chosen_here(kind: str, sizing: RunSizing) -> Chosen:
     if plan is not None:
         engines = {role: plan.engines[role] for role in sizing.roles}
         return Chosen({r: e.width for r, e in engines.items()}, {r: e.share for r, e in engines.items()})
+    return asked_for(sizing)
+
+
+def asked_for(sizing: RunSizing) -> Chosen:
+    """Return the widths and shares that were asked for, and the defaults where nothing was."""
     named = {role: len(cards) for role, cards in sizing.cards.items() if cards is not None}
     widths = {role: sizing.widths.get(role) or named.get(role, 1) for role in sizing.roles}
     return Chosen(widths, {role: sizing.shares.get(role) for role in sizing.roles})

@@ -127,7 +127,7 @@ def _engine(
     kind = served.kind_of_engines(_engine_kind(launch.engine, is_here=is_here), servers, roles)
     proposing = proposer(launch.method, launch.spec_decode)
     served.check_speculation(proposing, servers)
-    check_flags(proposing, launch.spec_model, launch.spec_sampling)
+    check_flags(proposing, launch.spec_model, launch.spec_sampling, launch.spec_tokens)
     # A node may have GPUs that this machine lacks: the worker checks again there.
     device = "gpu" if cluster == "slurm" else environment.accelerator()
     temperature = launch.temperature_of("target")

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.context import required_context_tokens
 from harness.engines import adapter
+from harness.engines.arguments import UNPLANNED
 from harness.environment import accelerator
 from harness.launch_options import Cluster
 from harness.methods import Method, build
@@ -71,7 +72,11 @@ def lines_for_launch(
             check_flags(sizing, None)
             return []
         cards = cards_here()
-        return list(_lines(sizing, planned_or_reason(sizing, cards), is_assumed=False)) if cards else []
+        uncounted = unplanned_arguments(spec)
+        if not cards:
+            return []
+        plan_here = planned_or_reason(sizing, cards, refuses=not uncounted)
+        return [*_lines(sizing, plan_here, is_assumed=False), *_uncounted(uncounted)]
     job = cards_of_worker(sbatch, workers_per_task)
     check_flags(sizing, None if job is None else job.count)
     if job is None:
@@ -83,8 +88,22 @@ def lines_for_launch(
             f"their memory (--{GPU_MEMORY} 80GB) to plan it here",
             *idle,
         ]
-    plan = planned_or_reason(sizing, job.cards(), refuses=not job.card.is_assumed)
-    return [*_lines(sizing, plan, job.card.is_assumed), *idle]
+    uncounted = unplanned_arguments(spec)
+    plan = planned_or_reason(sizing, job.cards(), refuses=not (job.card.is_assumed or uncounted))
+    return [*_lines(sizing, plan, job.card.is_assumed), *_uncounted(uncounted), *idle]
+
+
+def unplanned_arguments(spec: RunSpec) -> list[str]:
+    """Return the arguments of engines that change their memory and that no plan counts, by vLLM's names."""
+    return sorted({name for given in spec.engine.arguments.values() for name in given if name in UNPLANNED})
+
+
+def _uncounted(names: list[str]) -> list[str]:
+    return (
+        [f"memory: planned without {', '.join(names)}; --draft-memory and --target-memory set the shares"]
+        if names
+        else []
+    )
 
 
 def _idle(sbatch: Mapping[str, Any], workers_per_task: int) -> list[str]:

@@ -18,8 +18,10 @@ from harness.engines.settings import EngineSettings, Kind, pair_settings
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
-from harness.sizing.here import chosen_here
-from jobs.run.sizing import sizing_of
+from harness.sizing.here import Chosen, asked_for, chosen_here
+from harness.sizing.plan import DoesNotFit
+from harness.sizing.run_sizing import RunSizing
+from jobs.run.sizing import sizing_of, unplanned_arguments
 from jobs.run.spec import RunSpec
 
 
@@ -39,7 +41,7 @@ def engine_settings(
     """
     engine = spec.engine
     sizing = sizing_of(spec, method, problems)
-    chosen, served = chosen_here(engine.kind, sizing), servers or {}
+    chosen, served = _chosen(spec, sizing), servers or {}
     own_roles = tuple(role for role in method.roles if role not in served)
     settings = pair_settings(
         cast(Kind, engine.kind),
@@ -65,6 +67,16 @@ def engine_settings(
         )
         for role, own in settings.items()
     }
+
+
+def _chosen(spec: RunSpec, sizing: RunSizing) -> Chosen:
+    """Return widths and shares. What does not fit by the plan may fit with arguments that the plan does not count."""
+    try:
+        return chosen_here(spec.engine.kind, sizing)
+    except DoesNotFit:
+        if not unplanned_arguments(spec):
+            raise
+        return asked_for(sizing)
 
 
 def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:

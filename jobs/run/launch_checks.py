@@ -1,0 +1,107 @@
+"""What would only show once a worker has started, and is refused before it: contexts, hub ids, flags without effect.
+
+A run that exists already is not checked again: its settings are what it was begun with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from harness.context import required_context_tokens
+from harness.engine import Role
+from harness.engines.speculation import proposing_roles
+from harness.launch_options import PartialLaunch
+from harness.methods import build
+from harness.methods.ranges import flag
+from harness.problems import hub
+from harness.problems.problem import Problem
+from harness.sizing.model_files import shape_of
+from harness.weights.models import MODELS, PAIR, hub_cache
+from jobs.run.model_settings import unused
+from jobs.run.spec import ModelSpec, RunSpec
+
+_ROLES: tuple[Role, ...] = ("draft", "target")
+_OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")
+"""Flags of one model that presets, files and suites give to every method alike; typed, they are meant."""
+_HUB_SECONDS = 5.0
+
+
+def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
+    """Raise ValueError where a flag on the command line is for a model that the run does not use."""
+    if launch.method is None:
+        return
+    roles = build(launch.method, dict(launch.parameters)).roles
+    proposing = launch.spec_decode or ("draft" if launch.method == "specdecode" else None)
+    used = (*roles, *proposing_roles(proposing, launch.spec_model))
+    for role in _ROLES:
+        for name in (pattern.format(role) for pattern in _OF_A_MODEL):
+            if role not in used and name in typed:
+                raise ValueError(f"{flag(name)} {getattr(launch, name)}: {unused(launch, role)}")
+
+
+def check_contexts(spec: RunSpec, problems: Collection[Problem]) -> Iterator[str]:
+    """Yield warnings where samples may end at a model's context before they have spent the token budget.
+
+    Raises ValueError where the budget alone is longer: no sample could spend it.
+    """
+    budget, asked = spec.token_budget, spec.engine.max_context
+    needed = required_context_tokens(problems, budget, 0, spec.wording)
+    if asked is not None and asked <= budget:
+        raise ValueError(
+            f"--max-context {asked}: a prompt and --token-budget {budget} do not fit; valid: {needed} or more, "
+            f"or a smaller --token-budget"
+        )
+    if spec.engine.kind == "scripted":
+        return
+    for role, model in spec.models.items():
+        if model is not None and model.server is not None:
+            continue  # the server says its own limit
+        limit = None if model is None else _longest(model)
+        if model is None or limit is None or limit >= needed:
+            continue
+        if limit < budget and role in _ROLES and model.name not in PAIR:
+            raise ValueError(
+                f"--token-budget {budget}: the context of the {role} {model.name} is {limit} tokens, prompt included; "
+                f"valid: up to about {max(1, limit - (needed - budget))}"
+            )
+        yield (
+            f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, and prompt and token budget may "
+            f"need {needed}: such samples end before they have spent their budget."
+        )
+
+
+def _longest(model: ModelSpec) -> int | None:
+    known = shape_of(model.name, model.path, model.revision)
+    return None if known is None else known.shape.max_positions
+
+
+def check_hub_ids(spec: RunSpec) -> None:
+    """Raise ValueError where the hub says that it has no such model. Where it does not answer, nothing is said."""
+    pinned = {known.hub_id for known in MODELS.values()}
+    named = [*spec.models.items(), ("spec-model", spec.speculator)]
+    for name, model in named if spec.engine.kind != "scripted" else ():
+        if model is None or model.server is not None or model.path in pinned or "/" not in model.path:
+            continue
+        if not Path(model.path).is_absolute() and not hub_cache(model.path).is_dir():
+            _check_at_hub(f"--{name} {model.name}", model)
+
+
+def _check_at_hub(given: str, model: ModelSpec) -> None:
+    if hub.is_offline() or not hub.is_reachable(_HUB_SECONDS):
+        return
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        HfApi().model_info(model.path, revision=model.revision, timeout=_HUB_SECONDS)
+    except GatedRepoError:  # it exists, and whoever may not read it is told so when it is loaded
+        return
+    except RevisionNotFoundError as error:
+        raise ValueError(f"{given}: the hub has no revision {model.revision} of this model") from error
+    except RepositoryNotFoundError as error:
+        raise ValueError(
+            f"{given}: the hub has no such model, or it is private: give HF_TOKEN for it in the environment"
+        ) from error
+    except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
+        return

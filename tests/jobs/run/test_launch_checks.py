@@ -1,0 +1,115 @@
+"""What a worker would meet is refused at the launch, unless the run exists already."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RepositoryNotFoundError
+
+from harness.launch_options import Launch
+from harness.problems import hub
+from harness.weights.models import pair_folder
+from jobs.launching import create
+from jobs.preparation import PreparedLaunch, prepare
+
+BUDGET = 512
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hub, "is_offline", lambda: True)
+
+
+def prepared(typed: tuple[str, ...] = (), **flags: Any) -> PreparedLaunch:
+    common = {"method": "speccot", "dataset": "demo", "engine": "vllm", "limit": 2, "cluster": "local"}
+    common |= {"draft": "demo-draft", "target": "demo-target", "token_budget": BUDGET}
+    return prepare(Launch.from_flags(common | flags), typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "flags", "message"),
+    [
+        ("draft", {"draft": "nosuch"}, "--draft nosuch: vanilla --model target writes with the target alone"),
+        ("draft_memory", {"draft_memory": 0.1}, "--draft-memory 0.1: vanilla --model target"),
+        ("target", {"target": "nosuch", "model": "draft"}, "--target nosuch: vanilla --model draft writes with"),
+    ],
+)  # fmt: skip
+def test_a_typed_flag_of_a_model_that_is_not_used_is_refused(typed: str, flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prepared((typed,), method="vanilla", **flags)
+    prepared((), method="vanilla", **flags)  # as a preset, a file or a suite gives it to every method
+
+
+def test_who_proposes_tokens_is_used() -> None:
+    prepared(("draft",), method="specdecode", temperature=0)
+    with pytest.raises(ValueError, match="--draft demo-draft: specdecode writes with the target alone"):
+        prepared(("draft",), method="specdecode", temperature=0, spec_decode="ngram")
+
+
+def test_a_context_below_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="--max-context 500: a prompt and --token-budget 512 do not fit; valid: "):
+        prepared(max_context=500)
+    assert not _short(prepared(max_context=1500))
+
+
+def test_a_model_whose_context_is_below_the_budget_is_refused_and_a_toy_is_named(tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
+    with pytest.raises(
+        ValueError, match="--token-budget 4096: the context of the draft own is 2048 tokens, prompt incl"
+    ):
+        prepared(draft=str(folder), token_budget=4096)
+    assert len(_short(prepared(token_budget=4096))) == 2
+    assert len(_short(prepared(draft=str(folder), target=str(folder), token_budget=2000))) == 2
+    assert not _short(prepared(draft=str(folder)))
+
+
+def _short(launch: PreparedLaunch) -> list[str]:
+    return [notice for notice in launch.plan.notices if notice.startswith("SHORT CONTEXT")]
+
+
+def test_tokens_at_a_time_need_a_proposer() -> None:
+    with pytest.raises(ValueError, match="--spec-tokens 3: needs --spec-decode draft, ngram, suffix, eagle3, mtp"):
+        prepared(spec_tokens=3)
+
+
+def test_what_the_memory_plan_does_not_count_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.preparation.resolve", lambda cluster: "slurm")
+    lines = prepared(target_engine=("quantization=fp8",), gpus_per_node="h100:1").sizes
+    assert "memory: planned without quantization; --draft-memory and --target-memory set the shares" in lines
+
+
+def test_an_id_that_the_hub_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def unknown(self: HfApi, repo_id: str, **_: Any) -> None:
+        asked.append(repo_id)
+        raise RepositoryNotFoundError("404", response=_Response())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HfApi, "model_info", unknown)
+    prepared(draft="some/where")  # the hub is not asked while this machine is offline
+    monkeypatch.setattr(hub, "is_offline", lambda: False)
+    monkeypatch.setattr(hub, "is_reachable", lambda seconds: True)
+    with pytest.raises(ValueError, match="--draft some/where: the hub has no such model, or it is private"):
+        prepared(draft="some/where")
+    assert asked == ["some/where"]
+    prepared(draft="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B")
+
+
+class _Response:
+    """As much of a reply as the error reads."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.request = None
+        self.status_code = 404
+
+
+def test_a_run_that_exists_is_not_refused() -> None:
+    launch = prepared(method="vanilla")
+    create(launch)
+    assert prepared(("draft",), method="vanilla", draft="nosuch").run == launch.run
