@@ -32,7 +32,7 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
         yield failure("tokenizer", f"the tokenizers cannot be checked: {result.problem}")
         return
     for role in folders:
-        yield _check(role, result.answer[role])
+        yield _check(role, result.answer[role], has_variables=bool(question.templates.get(role)))
     pair = [role for role in folders if role != "reward"]
     fingerprints = {result.answer[role].get("fingerprint") for role in pair}
     if len(pair) == 2 and None not in fingerprints:
@@ -41,9 +41,11 @@ def check_tokenizers(folders: Mapping[Role, Path], question: Question) -> Iterat
         yield ok("vocabularies", shared if is_shared else different)
 
 
-def _check(role: Role, answer: Mapping[str, Any]) -> Check:
+def _check(role: Role, answer: Mapping[str, Any], *, has_variables: bool) -> Check:
     if "problem" in answer:
-        return failure(f"{role} tokenizer", f"{answer['problem']}: use another model, or download its tokenizer again")
+        own = f"change --{role}-template, " if has_variables else ""
+        remedy = f"{own}use another model, or download its tokenizer again"
+        return failure(f"{role} tokenizer", f"{answer['problem']}: {remedy}")
     kind = "reasoning model" if answer["thinks"] else "plain model"
     text = f"{kind}; {answer['labels']}"
     if not answer["has_template"]:

@@ -112,6 +112,8 @@ _SHOWN = "candidates as shown to the judge"
 _ASKED, _ASKED_MARK = "question to the judge", "asked-"
 _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
+_OF_TEMPLATE = "of the template"
+"""Thinking tags where nothing else was asked for; `none` is a plain model."""
 _OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
 """Settings that not every run has; only runs that have them are compared by them."""
 _MAX_KEYS = 6
@@ -153,7 +155,8 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     for column, (name, matter) in _RUN_FIELDS.items():
         if column in _MODEL_BY_COLUMN and row[f"{_MODEL_BY_COLUMN[column]}_fingerprint"] is None:
             continue
-        values[name], matters[name] = "none" if row[column] is None else str(row[column]), matter
+        absent = _OF_TEMPLATE if column.endswith("_thinking_tags") else "none"
+        values[name], matters[name] = absent if row[column] is None else str(row[column]), matter
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
         values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     wording, _, shown = str(row["prompt_hash"]).partition("-")

@@ -93,3 +93,26 @@ def test_runs_from_before_there_was_a_choice_asked_for_log_probabilities(tmp_pat
     assert mismatches(tmp_path, old, new) == ["log-probabilities asked for: yes against no"]
     assert mismatches(tmp_path, old, asked) == []
     assert mismatches(tmp_path, new, not_asked) == [], "--no-logprobs is what the default does"
+
+
+def test_settings_of_each_model_are_named_and_keep_a_baseline_with_others_away(tmp_path: Path) -> None:
+    plain = ran_on(tmp_path, SHARED)
+    alone = ran_on(tmp_path, ALONE, num_devices=4)
+    other = replace(
+        SHARED,
+        draft_sampling={"top_k": 20},
+        target_template={"enable_thinking": False},
+        target_thinking_tags="none",
+        engine=replace(ENGINE, target_arguments={"kv_cache_dtype": "fp8"}),
+    )
+    changed = ran_on(tmp_path, other)
+    with reader(tmp_path / "w.duckdb") as connection:
+        manifests = read_manifests(connection, [plain, changed])
+        found = {d.name: d.values[changed] for d in differences(list(manifests.values()))}
+        compared = connection.execute("SELECT run_id, baseline_run_id FROM comparable_baseline").fetchall()
+    assert found["sampling of the draft"] == '{"top_k": 20}'
+    assert found["template variables of the target"] == '{"enable_thinking": false}'
+    assert found["thinking tags of the target"] == "none"
+    assert found["engine arguments of the target"] == '{"kv_cache_dtype": "fp8"}'
+    assert manifests[plain].values["thinking tags of the target"] == "of the template"
+    assert compared == [(plain, alone)]
