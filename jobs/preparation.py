@@ -68,7 +68,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     run = RunFolder(launch.output / planned.spec.run_id)
     if not run.exists():
         launch_checks.check_typed(launch, typed)
-        planned.notices.extend(launch_checks.check_contexts(planned.spec, planned.problems))
+        planned.notices.extend(launch_checks.check_contexts(launch, planned.spec, planned.problems))
         launch_checks.check_hub_ids(planned.spec)
     notice = codes.check(run, accept=launch.accept_code_change)
     prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice)

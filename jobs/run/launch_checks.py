@@ -40,11 +40,13 @@ def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
                 raise ValueError(f"{flag(name)} {getattr(launch, name)}: {unused(launch, role)}")
 
 
-def check_contexts(spec: RunSpec, problems: Collection[Problem]) -> Iterator[str]:
+def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem]) -> Iterator[str]:
     """Yield warnings where samples may end at a model's context before they have spent the token budget.
 
-    Raises ValueError where the budget alone is longer: no sample could spend it.
+    Raises ValueError where a budget that was asked for is longer than the context: no sample could spend it. The
+    default budget is that of the papers' models, so that for a smaller model it is only warned of.
     """
+    is_asked = "token_budget" in launch.model_fields_set
     budget, asked = spec.token_budget, spec.engine.max_context
     needed = required_context_tokens(problems, budget, 0, spec.wording)
     if asked is not None and asked <= budget:
@@ -60,7 +62,7 @@ def check_contexts(spec: RunSpec, problems: Collection[Problem]) -> Iterator[str
         limit = None if model is None else _longest(model)
         if model is None or limit is None or limit >= needed:
             continue
-        if limit < budget and role in _ROLES and model.name not in PAIR:
+        if is_asked and limit < budget and role in _ROLES and model.name not in PAIR:
             raise ValueError(
                 f"--token-budget {budget}: the context of the {role} {model.name} is {limit} tokens, prompt included; "
                 f"valid: up to about {max(1, limit - (needed - budget))}"

@@ -57,7 +57,9 @@ def test_every_check_has_a_function_and_every_function_a_check() -> None:
 
 
 def test_a_purpose_that_is_added_needs_a_way_to_be_tested() -> None:
-    assert {name.partition(" (")[0] for name in ACTS} == set(get_args(Purpose))
+    assert {name.partition(" (")[0] for name in ACTS} == set(
+        get_args(get_args(Purpose)[0])
+    )  # the others are methods' own words
 
 
 async def test_sound_engines_answer_every_purpose() -> None:
