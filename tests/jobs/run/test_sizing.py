@@ -113,6 +113,7 @@ def dry_run(tmp_path: Path, *arguments: str) -> tuple[int, str]:
         (["--draft-memory", "0.5", "--target-memory", "0.6"], "add up to more than 1"),
         (["--gpus-per-node", "h100:many"], "expected a number, or a type and a number"),
         (["--gpus-per-node", "2", "--gpu-memory", "huge"], "expected the memory of one GPU"),
+        (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of the target qwq-32b is 40960 tokens"),
     ],
 )
 def test_what_cannot_start_is_refused_before_anything_is_queued(
@@ -137,7 +138,6 @@ def test_shares_are_checked_even_where_a_model_is_unknown(tmp_path: Path) -> Non
         (["--gpu-memory", "80GB"], "memory: the node decides, because no number of GPUs is asked for"),
         (["--gpus-per-node", "h100:8", "--workers-per-task", "3", "--shards", "3"], "2 GPUs are idle in each task"),
         (["--gpus-per-node", "h100:8", "--workers-per-task", "4"], "only 1 has a shard of the 4 workers of a task"),
-        (["--gpus-per-node", "h100:4", "--token-budget", "99000"], "the context of qwq-32b is 40,960 tokens, and"),
         (["--gres", "gpu:a100:2"], "assumed: the smaller of two cards with this name"),
         (["--gpus-per-node", "h100:4", "--draft", "nobody/nothing"], "nobody/nothing is unknown"),
     ],
