@@ -233,7 +233,8 @@ def test_a_run_with_a_prompt_file_is_told_from_one_without(tmp_path: Path, pair:
     assert [(difference["name"], difference["matter"]) for difference in differences] == [
         ("prompts", "accuracy and latency")
     ]
-    assert set(differences[0]["values"].values()) == {cells.SPEC.prompt_hash, prompt_hash(wording)}
+    own_wording = f"{prompt_hash(wording)} (own score.question)"
+    assert set(differences[0]["values"].values()) == {cells.SPEC.prompt_hash, own_wording}
 
 
 def test_every_format_for_people_warns_of_limited_and_incomplete_runs(tmp_path: Path, pair: list[str]) -> None:
