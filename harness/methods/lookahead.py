@@ -7,13 +7,17 @@ target's step replaces the first one that does not, or follows where all are kep
 This is the synchronous form (algorithm 1): the target begins once all steps are drafted. The authors' program
 (hao-ai-lab/LookaheadReasoning) also overlaps the two and can draft several steps behind one prefix; neither is here.
 What follows it: a step has at most 100 tokens; two steps that differ in spaces, line breaks and case only are equal
-without a question; a step behind one that its limit cut is not compared, but is the target's. Gamma is 4 as the
-program's default; the paper varies it.
+without a question; a step behind one that its limit cut is not compared, but is the target's, and so is a step with
+which the target ends its reply and the draft does not. Gamma is 4 as the program's default; the paper varies it. One
+point differs: the program compares nothing behind a prompt that ends without a blank line, and so never keeps the
+first step of a chain; here it is compared. The sampling is the run's (the program: temperature 0.6 and top-p 0.95).
 
-Who decides whether two steps mean the same: the paper's default is another model as judge (Qwen2.5-7B-Instruct). Here
-the target is asked, or the third model of the run (`judge`), in one forward pass for each pair. The paper's comparison
-by sentence embeddings has a stand-in, the words, numbers and signs that two steps share (`verifier`). The wording of
-the question is this project's own; the published one can be set with --prompts.
+Who decides whether two steps mean the same: the paper's default is another model as judge (Qwen2.5-7B-Instruct), whose
+most probable token decides. Here the target is asked, or the third model of the run (`judge`), in one forward pass for
+each pair, which like the program's question holds the two steps alone. The paper's comparison by sentence embeddings
+has a stand-in, the words, numbers and signs that two steps share (`verifier`); the program keeps steps whose embeddings
+(all-mpnet-base-v2) have a cosine above 0.95, a threshold that says nothing about the stand-in. The wording of the
+question is this project's own; the published one can be set with --prompts.
 """
 
 from __future__ import annotations
@@ -112,32 +116,42 @@ class Lookahead(Method):
 
     async def _agreements(
         self, chain: Chain, target: Model, drafted: list[Proposal], own: list[Completion]
-    ) -> list[float]:
-        """Return how probably each drafted step means the same as the target's, from 0 to 1."""
+    ) -> list[float | None]:
+        """Return how probably each drafted step means the same as the target's, from 0 to 1; None: not compared."""
         pairs = [(step, mine) for (_, step), mine in zip(drafted, own, strict=False)]
-        behind_whole = [i == 0 or pairs[i - 1][0].finish != "length" for i in range(len(pairs))]
-        if pairs and chain.steps and chain.steps[-1].finish == "length":
-            behind_whole[0] = False
-        known = [
-            (1.0 if same(*pair) else None) if whole else 0.0 for pair, whole in zip(pairs, behind_whole, strict=True)
+        before = [chain.steps[-1].finish if chain.steps else None, *(step.finish for step, _ in pairs)]
+        compared = [finish != "length" and not _ends_alone(*pair) for pair, finish in zip(pairs, before, strict=False)]
+        values = [
+            1.0 if is_compared and same(*pair) else None for pair, is_compared in zip(pairs, compared, strict=True)
         ]
+        open_pairs = [i for i, value in enumerate(values) if compared[i] and value is None]
+        for i, value in zip(open_pairs, await self._judged(chain, target, [pairs[i] for i in open_pairs]), strict=True):
+            values[i] = value
+        return values
+
+    async def _judged(self, chain: Chain, target: Model, pairs: list[tuple[Completion, Completion]]) -> list[float]:
+        """Return how probably each of these pairs of steps means the same, from 0 to 1."""
         if self.verifier == "similarity":
-            return [cosine(a.text, b.text) if k is None else k for (a, b), k in zip(pairs, known, strict=True)]
+            return [cosine(step.text, mine.text) for step, mine in pairs]
         judge = target if self.judge == "target" else chain.model("reward")
         asked = [
-            prompts.equivalence_question(judge.tokenizer, step.text, mine.text, chain.wording)
-            for (step, mine), value in zip(pairs, known, strict=True)
-            if value is None
+            prompts.equivalence_question(judge.tokenizer, step.text, mine.text, chain.wording) for step, mine in pairs
         ]
-        answers = iter(await chain.ask_each(judge, asked) if asked else [])
-        return [next(answers).probabilities[0] if value is None else value for value in known]
+        return [choice.probabilities[0] for choice in (await chain.ask_each(judge, asked) if asked else [])]
 
     def _keep(
-        self, chain: Chain, target: Model, drafted: list[Proposal], own: list[Completion], agreements: list[float]
+        self,
+        chain: Chain,
+        target: Model,
+        drafted: list[Proposal],
+        own: list[Completion],
+        agreements: list[float | None],
     ) -> None:
         """Accept drafted steps up to the first that the target does not agree with, and then the target's own step."""
         for (author, step), mine, agreement in zip(drafted, own, agreements, strict=False):
-            decision = Decision.at_least("agreement", agreement, self.threshold)
+            decision = Decision("agreement", None, None, accepted=False)
+            if agreement is not None:
+                decision = Decision.at_least("agreement", agreement, self.threshold)
             [candidate] = as_candidates([step])
             candidate.accepted = decision.accepted
             if not decision.accepted:
@@ -148,6 +162,11 @@ class Lookahead(Method):
                 return
         if len(own) > len(drafted):
             chain.accept(target, "fallback", own[-1])
+
+
+def _ends_alone(step: Completion, mine: Completion) -> bool:
+    """Return True where the target ends its reply with its step, and the draft does not."""
+    return mine.finish == "eos" and step.finish != "eos"
 
 
 def same(one: Completion, other: Completion) -> bool:

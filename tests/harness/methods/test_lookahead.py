@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.methods import build
-from harness.trace import Trace
+from harness.trace import Decision, Trace
 from tests.harness.scripts import OtherTokenizer, Script, new_trace, solve
 
 YES, NO = "1", "0"
@@ -89,8 +89,24 @@ async def test_behind_a_step_that_its_limit_cut_the_target_writes() -> None:
         ("target", "b\n\n"),
         ("draft", "\\boxed{5}"),
     ]
-    assert trace.steps[1].decision is not None
-    assert trace.steps[1].decision.value == 0
+    assert trace.steps[1].decision == Decision("agreement", None, None, accepted=False), "it was not compared"
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+async def test_what_is_not_compared_is_refused_at_any_threshold(threshold: float) -> None:
+    draft = Script(["a" * 10, "b\n\n", "\\boxed{5}"])
+    target = Script(["a" * 10, "b\n\n", "\\boxed{5}", "\\boxed{5}"])
+    trace = await look(draft, target, gamma=1, step_tokens=10, threshold=threshold, verifier="similarity")
+    assert [(s.author, s.text) for s in trace.steps[:2]] == [("draft", "a" * 10), ("target", "b\n\n")]
+
+
+async def test_where_the_target_ends_its_reply_and_the_draft_does_not_the_step_is_the_targets() -> None:
+    draft, target = Script(["so: 5\n\n", "and more\n\n"]), Script(["So: 5", "and so on\n\n"])
+    trace = await look(draft, target, gamma=1)
+    assert [(s.author, s.text, s.finish) for s in trace.steps] == [("target", "So: 5", "eos")]
+    assert trace.steps[0].decision == Decision("agreement", None, None, accepted=False)
+    assert trace.stop_reason == "answered"
+    assert not [c for c in trace.calls if c.purpose == "verdict"]
 
 
 async def test_nothing_is_drafted_behind_an_answer() -> None:
