@@ -5,10 +5,17 @@ writes the step, otherwise the draft goes on. The target writes the answer after
 
 Read of the paper were its abstract and introduction; what they leave open follows the authors' program
 (Zengwh02/GlimpRouter): the entropy is of the model's own distribution at temperature 1, in nats; its threshold is 1.0;
-a step ends at a blank line or after 512 tokens; the target writes the answer. Three points differ. The program takes
-the entropy over the 20 most probable tokens, normalized to 1; here the engine says what it sees (Completion.entropies).
-The program discards the first token and has the step written from its beginning; here a draft that goes on keeps it.
+a step ends at a blank line or after 512 tokens; the target writes the answer. Three points of a step differ. The
+program takes the entropy over the 20 most probable tokens, normalized to 1; here the engine says what it sees
+(Completion.entropies). The program discards the first token and has the step written from its beginning; here a draft
+that goes on keeps it.
 The program sends a step of exactly tau to the target, the abstract to the draft, as here.
+
+Ends differ too. Where a step repeats the one before or the budget of the thought (8,192 tokens) is spent, the program
+closes the thought and has the target answer it, in up to 2,048 tokens; here either ends the chain, as in every method.
+It drops what a step holds behind the end of the thought; here that is kept, and is the answer if it holds one. It puts
+a blank line behind a step that its limit cut; here the next step goes on inside it. The sampling is the run's (the
+program: temperature 0.6 and top-p 0.95).
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ the best function under a budget for the target is a step at a threshold delta, 
 What the paper leaves open, and what is done here:
 - Where a step ends: its program ends steps at a blank line; here it is the run's step separator.
 - How long a step may be: its program sets no limit below that of the whole reply; `step_tokens` is this project's.
-- What is rated: its program sends the problem and the reply so far to the reward model, without the models' prompt.
+- What is rated: its program sends the problem and the reply so far to the reward model, without the models' prompt;
+  a step of the target is not rated, there or here.
   Here the reward model continues the chain as the other models read it, and its question is data (`--prompts`, table
   reward), so that reward models of other formats can be described. It has to be a causal model with two labels; the
   paper's own (Skywork-o1-Open-PRM) has a value head instead.
 - The reward of a step is the one of this step alone, as in the program, neither a product nor a minimum over the chain.
-- Repeated steps, budget and context end a chain as they do in every method here. Its program also ends a batch that
-  finishes no problem for five steps, which depends on the batch and is left out.
+- Repeated steps, budget and context end a chain as they do in every method here. Its program (BaohaoLiao/RSD) ends one
+  after 100 steps, which is left out, and a batch that finishes no problem for five steps, which depends on the batch.
+- The sampling of both models is the run's; its program decodes greedily (temperature 0, one sample).
 - Of the weighting functions besides the threshold, clipping is offered; the paper's experiments use the threshold.
 """
 

@@ -9,9 +9,11 @@ Read of the paper were its abstract and summaries of it; the names n1, n2, n3 an
 keywords and what is left open here follow the authors' program (uservan/speculative_thinking, its setting for a 1.5B
 draft and a 32B target): a thought reflects where at least as many of its keywords reflect or verify as affirm, keywords
 are found inside words and in any case, only what the target took over counts towards c, and c and n3 grow with every
-search for mistakes. Four points differ: the program draws the draft's n1 tokens again where nothing takes over, here
-they are kept; a step separator ends them here; the n2 tokens of a verification count as part of the thought; and the
-sentence that opens a search for mistakes is this project's own (`recap`).
+search for mistakes. Five points differ: the program draws the draft's n1 tokens again where nothing takes over, here
+they are kept; a step separator ends them here; the n2 tokens of a verification count as part of the thought; where the
+target stops at a separator, the draft's next thought is searched too; and the sentence that opens a search for mistakes
+is this project's own (`recap`). The sampling is the run's (the program's defaults: temperature 0.6, top-p 0.95 and
+top-k 50).
 """
 
 from __future__ import annotations

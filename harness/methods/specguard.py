@@ -10,7 +10,8 @@ all weight on confidence. The paper's beta is 0.3, and it finds the ablation les
 Read of the paper were its abstract and detailed reviews of it. It leaves open, and chosen here is: whose
 log-probabilities are read (the draft's own, at temperature 1); the sentence encoder of the selector (none: similarity
 is over shared words, numbers and signs); between which bounds log-probabilities are scaled to a confidence (l_min
-and 0); how long a step may be (512 tokens).
+and 0); how long a step may be (512 tokens). Steps end at a blank line, as in the paper. It samples at temperature 0.7
+and top-p 0.8; here the sampling is the run's. Its variant "greedy" is k = 1 at temperature 0.
 """
 
 from __future__ import annotations
