@@ -1,8 +1,9 @@
 """What the warehouse's commands share: options, the default database, the output's format, and one-line errors.
 
 The database of a command without `--database` is the `warehouse.duckdb` beside the runs: beside the run folder that the
-command loads or names first, else in the folder `runs`, else in the working directory; see `default_database`. A run is
-named everywhere by its folder, its run id or a unique beginning of that.
+command loads or names first, else in the folder `runs`, else in the working directory; see `default_database`. What
+judges nights reads the one in `runs/nightly` before these. A run is named everywhere by its folder, its run id or a
+unique beginning of that.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from warehouse.files import WAIT_SECONDS, WarehouseError
 DATABASE_NAME = "warehouse.duckdb"
 RUNS_FOLDER = Path("runs")
 """Folder into which launches write unless --output names another."""
+NIGHTLY_FOLDER = RUNS_FOLDER / "nightly"
+"""Folder into which `jobs nightly` writes unless the suite names another."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Format = TypeVar("Format", bound=str)
 
@@ -79,6 +82,17 @@ def default_database(run: str | Path | None = None) -> Path:
     if len(existing) > 1 and existing[0] not in beside:
         click.echo(f"Reading {existing[0]}; to read the other one: --database {existing[1]}", err=True)
     return existing[0] if existing else places[0]
+
+
+def default_nightly_database() -> Path:
+    """Return the database to judge a night by where `--database` names none: of nightly runs, if there is one.
+
+    Otherwise the runs of the nights may be among others, as a suite with an output of its own has them, and the
+    database is that of `default_database`. Where there is none at all, it is that of nightly runs.
+    """
+    nightly = NIGHTLY_FOLDER / DATABASE_NAME
+    other = nightly if nightly.is_file() else default_database()
+    return other if other.is_file() else nightly
 
 
 def _beside(run: str) -> list[Path]:

@@ -18,7 +18,7 @@ from warehouse.options import (
     WarehouseCommand,
     choose_format,
     database_option,
-    default_database,
+    default_nightly_database,
     format_option,
     grader_option,
     open_output,
@@ -34,7 +34,7 @@ def _date(context: click.Context, parameter: click.Parameter, value: datetime | 
 
 
 @click.command(cls=WarehouseCommand)
-@database_option("Database of nightly runs only.")
+@database_option("Database of nightly runs.", "warehouse.duckdb in runs/nightly, in runs, or here")
 @click.option(
     "--night",
     type=Date(),
@@ -67,7 +67,7 @@ def main(
     from warehouse.nightly.verdict import judged, write
 
     chosen = choose_format(output_format, output, _BY_ENDING, "table")
-    verdict = judged(database or default_database(), night, since, grader, wait_seconds)
+    verdict = judged(database or default_nightly_database(), night, since, grader, wait_seconds)
     with open_output(output) as out:
         write(verdict, out, chosen)
     return verdict.exit_code

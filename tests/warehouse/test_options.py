@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 from pydantic import TypeAdapter, ValidationError
 
+from jobs.suite import NIGHTLY_OUTPUT
 from warehouse import compare, export, latency, load, query, regress, trace
 from warehouse.database import WarehouseError, writer
 from warehouse.errors import one_line
-from warehouse.options import WarehouseCommand, choose_format, default_database
+from warehouse.options import NIGHTLY_FOLDER, WarehouseCommand, choose_format, default_database
 from warehouse.report import __main__ as report
 
 COMMANDS = (compare, export, latency, load, query, regress, report, trace)
@@ -42,6 +43,32 @@ def test_the_database_is_beside_the_run_folder_or_else_in_the_working_directory(
     for path in existing:
         Path(path).touch()
     assert default_database(run) == Path(expected)
+
+
+@pytest.mark.parametrize(
+    ("existing", "expected"),
+    [
+        (
+            ["warehouse.duckdb", "runs/warehouse.duckdb", "runs/nightly/warehouse.duckdb"],
+            "runs/nightly/warehouse.duckdb",
+        ),
+        (["warehouse.duckdb", "runs/warehouse.duckdb"], "runs/warehouse.duckdb"),
+        (["warehouse.duckdb"], "warehouse.duckdb"),
+        ([], "runs/nightly/warehouse.duckdb"),
+    ],
+)
+def test_a_night_is_judged_by_the_database_of_nightly_runs_unless_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str], expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Path(NIGHTLY_OUTPUT) == NIGHTLY_FOLDER
+    NIGHTLY_FOLDER.mkdir(parents=True)
+    for path in existing:
+        Path(path).touch()
+    read: list[Path] = []
+    monkeypatch.setattr("warehouse.nightly.verdict.judged", lambda database, *_: read.append(database))
+    CliRunner().invoke(regress.main, [])
+    assert read == [Path(expected)]
 
 
 def test_the_format_is_an_option_or_follows_from_the_file_ending() -> None:

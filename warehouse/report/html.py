@@ -19,6 +19,7 @@ from harness.plural import counted
 from warehouse.database import Connection
 from warehouse.report.charts import svg
 from warehouse.report.facts import Flips, RunFacts
+from warehouse.report.problem_sets import titled_datasets
 from warehouse.report.samples import index, read_samples, viewing_order
 from warehouse.report.section import Section
 from warehouse.report.tables import report_warnings
@@ -110,10 +111,11 @@ def _options(connection: Connection) -> str:
 
 
 def _subtitle(runs: Sequence[RunFacts]) -> str:
-    datasets = sorted({run.summary.dataset for run in runs})
     loaded = max(run.conditions["loaded_at"] for run in runs)
     when = f"{loaded:%Y-%m-%d at %H:%M} UTC"
-    return f"{counted(len(runs), 'run')} on {', '.join(datasets)}, last loaded into the warehouse on {when}."
+    return (
+        f"{counted(len(runs), 'run')} on {', '.join(titled_datasets(runs))}, last loaded into the warehouse on {when}."
+    )
 
 
 def _limited(runs: Sequence[RunFacts]) -> str:

@@ -8,6 +8,19 @@ from harness.plural import counted
 from warehouse.report.facts import RunFacts
 
 
+def dataset_titles(runs: Sequence[RunFacts]) -> list[str]:
+    """Return the title that each own dataset's TOML file gives, and otherwise the dataset's name, each once, sorted."""
+    return sorted({run.conditions["dataset_title"] or run.summary.dataset for run in runs})
+
+
+def titled_datasets(runs: Sequence[RunFacts]) -> list[str]:
+    """Return the name of each dataset, with the titles that TOML files give it behind it in brackets, sorted."""
+    titles: dict[str, set[str]] = {}
+    for run in runs:
+        titles.setdefault(run.summary.dataset, set()).update(filter(None, [run.conditions["dataset_title"]]))
+    return [f"{name} ({'; '.join(sorted(titles[name]))})" if titles[name] else name for name in sorted(titles)]
+
+
 def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
     """Return the runs in groups over the same problems, by a short name of these; a figure has one group's runs."""
     groups: dict[frozenset[tuple[str, str]], list[RunFacts]] = {}

@@ -16,6 +16,7 @@ from warehouse.report.charts.svg import Chart
 from warehouse.report.differences import read_differences
 from warehouse.report.facts import RunFacts, flips, report_facts
 from warehouse.report.figures import all_figures, all_tables, sections
+from warehouse.report.problem_sets import dataset_titles
 from warehouse.report.tables import report_warnings
 
 MAX_MEGABYTES = 19.0
@@ -77,4 +78,4 @@ def make_report(
 
 
 def _title(facts: Sequence[RunFacts]) -> str:
-    return f"Speculative reasoning on {', '.join(sorted({run.summary.dataset for run in facts}))}"
+    return f"Speculative reasoning on {', '.join(dataset_titles(facts))}"

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from harness.problems.problem import DatasetOrigin
 from jobs.run import trace_files
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
@@ -173,6 +174,25 @@ def test_warnings_are_in_every_format(loaded: Loaded, tmp_path: Path) -> None:
     figures = re.findall("<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
     assert len(figures) > 4
     assert all("LIMITED, not a benchmark result: speccot (8 in flight)." in caption for caption in figures)
+
+
+def test_the_title_of_an_own_dataset_heads_the_report_and_stands_beside_its_name(
+    tmp_path: Path, written: Written
+) -> None:
+    named, plain = (
+        runs.create(tmp_path, spec=replace(runs.VANILLA, dataset_origin=origin, seed=seed))
+        for seed, origin in enumerate([DatasetOrigin("file my.jsonl", "a" * 16, "Our <b>sums</b>"), None])
+    )
+    database = tmp_path / "w.duckdb"
+    for folder in (named, plain):
+        runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
+        load_run(folder, database)
+    page = written(database, named.path.name).read_text()
+    assert "<h1>Speculative reasoning on Our &lt;b&gt;sums&lt;/b&gt;</h1>" in page
+    assert f"1 run on {runs.VANILLA.dataset} (Our &lt;b&gt;sums&lt;/b&gt;), last loaded" in page
+    page = written(database, plain.path.name).read_text()
+    assert f"<h1>Speculative reasoning on {runs.VANILLA.dataset}</h1>" in page
+    assert f"1 run on {runs.VANILLA.dataset}, last loaded" in page
 
 
 def test_a_page_stays_within_its_size_and_reports_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
