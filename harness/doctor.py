@@ -87,14 +87,14 @@ def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
         cluster = "slurm"
     roles = _roles(launch)
     servers = served.addresses(launch, roles)
-    tokenizers = _given({"draft": launch.draft_tokenizer, "target": launch.target_tokenizer})
+    tokenizers = _given(launch.tokenizers)
     return Question(
         engine="served" if servers and set(roles) <= set(servers) else launch.engine,
         output=str(launch.output.absolute()),
         models={role: name for role, name in _models(launch, cluster).items() if role not in servers},
         servers={role: address.root for role, address in servers.items()},
         tokenizers={role: _absolute_folder(name) for role, name in tokenizers.items()},
-        served_models=_given({"draft": launch.draft_served_model, "target": launch.target_served_model}),
+        served_models=_given(launch.served_models),
         tensor_parallel=_given(launch.widths),
         memory=_given(launch.memory),
         cards=_placement(launch),

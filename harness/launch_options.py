@@ -80,6 +80,20 @@ class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags,
         return {"draft": self.draft, "target": self.target, "reward": self.reward}
 
     @property
+    def tokenizers(self) -> dict[Role, str | None]:
+        """The tokenizers that are named for models on servers, by role."""
+        return {"draft": self.draft_tokenizer, "target": self.target_tokenizer, "reward": self.reward_tokenizer}
+
+    @property
+    def served_models(self) -> dict[Role, str | None]:
+        """The models to ask servers for, by role."""
+        return {
+            "draft": self.draft_served_model,
+            "target": self.target_served_model,
+            "reward": self.reward_served_model,
+        }
+
+    @property
     def widths(self) -> dict[Role, int | None]:
         """Each engine's number of GPUs."""
         return {

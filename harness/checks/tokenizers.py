@@ -84,11 +84,8 @@ def _properties(
     tokenizer = HFTokenizer(folder, None, Conventions.of(*asked))
     wording = prompt_file.of_stored(stored_prompts)
     prompts.opening(tokenizer, Problem("demo/0", "demo", "1 + 1?", "2"), wording)
-    labels = "it gives no verdicts"
-    if role == "target":
-        labels = _verdict_labels(tokenizer, method, params, wording)
-    elif role == "reward":
-        labels = f"one token for each of {' '.join(prompts.reward_question(tokenizer, wording).labels)}"
+    options = verdict_labels(tokenizer, role, method, params, wording)
+    labels = f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
     return {
         "fingerprint": tokenizer.fingerprint,
         "thinks": tokenizer.thinks,
@@ -97,22 +94,41 @@ def _properties(
     }
 
 
-def _verdict_labels(tokenizer: Any, method: str | None, params: dict[str, Any], wording: Any) -> str:
-    """Build the verdict questions of a method, or of all; raises ValueError if an option is not a single token."""
+def verdict_labels(tokenizer: Any, role: str, method: str | None, params: Mapping[str, Any], wording: Any) -> list[str]:
+    """Build the questions that a method, or with None any method, asks a model, and return their options.
+
+    Raises ValueError where an option is not a single token.
+    """
+    from harness import prompts
+    from harness.methods import build
+
+    built = build(method, dict(params)) if method is not None else None
+    asks_equivalence = built is None or built.asks_equivalence
+    judge = "reward" if params.get("judge") == "reward" else "target"
+    questions = []
+    if role == "reward" and not (built is not None and asks_equivalence):
+        questions.append(prompts.reward_question(tokenizer, wording))
+    if role == judge and asks_equivalence:
+        questions.append(prompts.equivalence_question(tokenizer, "1", "2", wording))
+    if role == "target":
+        questions += _questions_about_candidates(tokenizer, method, params, wording)
+    return sorted({label for question in questions for label in question.labels})
+
+
+def _questions_about_candidates(
+    tokenizer: Any, method: str | None, params: Mapping[str, Any], wording: Any
+) -> Iterator[Any]:
     from harness import prompts
     from harness.problems.problem import Problem
 
-    candidates = [str(i) for i in range(int(params.get("drafts", 5)))]
-    questions = []
+    candidates, form = [str(i) for i in range(int(params.get("drafts", 5)))], params.get("verdict", "joint")
     if method in {None, "specreason"}:
-        questions.append(prompts.score_question(tokenizer, wording))
-    if method in {None, "speccot"}:
-        questions.append(prompts.step_choice_question(tokenizer, candidates, wording))
+        yield prompts.score_question(tokenizer, wording)
+    if method is None or (method == "speccot" and form == "joint"):
+        yield prompts.step_choice_question(tokenizer, candidates, wording)
+    if method is None or (method == "speccot" and form == "separate"):
+        yield prompts.short_score_question(tokenizer, wording)
     if method in {None, "scot"}:
         problem = Problem("demo/0", "demo", "1 + 1?", "2")
         reject = bool(params.get("error_correction", True))
-        questions.append(prompts.chain_choice_question(tokenizer, problem, candidates, wording, may_reject=reject))
-    if method in {None, "lookahead"}:
-        questions.append(prompts.equivalence_question(tokenizer, "1", "2", wording))
-    options = sorted({label for question in questions for label in question.labels})
-    return f"one token for each of {' '.join(options)}" if options else "it gives no verdicts"
+        yield prompts.chain_choice_question(tokenizer, problem, candidates, wording, may_reject=reject)

@@ -55,8 +55,14 @@ class ModelFlags(BaseModel):
         Flag(
             "models",
             "Reward model, for methods that rate steps with one: a causal language model that answers the reward "
-            "question of the prompts with one of two tokens; named like the others.",
+            "question of the prompts with one of two tokens; named like the others, also by the address of a server.",
         ),
+    ] = None
+    reward_tokenizer: Annotated[
+        str | None, Flag("models", "Tokenizer of a reward model on a server.", default="as for the draft")
+    ] = None
+    reward_served_model: Annotated[
+        str | None, Flag("models", "Model to ask the reward model's server for.", default="the only one")
     ] = None
     draft_template: Annotated[
         tuple[Annotated[str, AfterValidator(pair_of)], ...],

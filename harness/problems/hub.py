@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -14,6 +15,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LIBRARIES = ("datasets", "huggingface_hub")
+_NO_BARS = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
 class HubUnavailable(RuntimeError):
@@ -21,15 +24,30 @@ class HubUnavailable(RuntimeError):
 
 
 def read_rows(hub_id: str, config: str | None, split: str, revision: str | None) -> tuple[list[dict[str, Any]], str]:
-    """Return all rows of a dataset, and the source with commit and fingerprint. Raises HubUnavailable."""
+    """Return all rows of a dataset, and the source with commit and fingerprint.
+
+    `revision` is a commit, or None for the newest one. Raises HubUnavailable, also where the cache only has another
+    commit, which the library reads offline in place of the one that it was asked for.
+    """
     table = _table(hub_id, config, split, revision)
-    commit = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
-    actual_revision = commit[1] if commit else revision or "unknown"
-    return list(table), f"hub {hub_id}@{actual_revision} {table._fingerprint}"
+    found = _commit_of(table)
+    if revision is not None:
+        _check_commit(hub_id, revision, found)
+    return list(table), f"hub {hub_id}@{found or 'unknown'} {table._fingerprint}"
+
+
+def _check_commit(hub_id: str, wanted: str, found: str | None) -> None:
+    """Raise HubUnavailable where a table is not of the commit that was asked for."""
+    if found is None:
+        raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
+    if wanted != found:
+        raise HubUnavailable(
+            f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
+        )
 
 
 def _table(hub_id: str, config: str | None, split: str, revision: str | None) -> Any:
-    with quick_failure():
+    with quick_failure(), _warnings_off():
         try:
             import datasets
         except ImportError as error:
@@ -53,10 +71,7 @@ def read_pinned(
     found = _commit_of(table)
     if found is None:
         raise HubUnavailable(f"hub {hub_id}: its cache does not tell of which commit it is")
-    if wanted not in (None, found):
-        raise HubUnavailable(
-            f"hub {hub_id}: the hub cannot be reached, and the newest commit in its cache is {found}, not {wanted}"
-        )
+    _check_commit(hub_id, wanted or found, found)
     return list(table), found, wanted is not None
 
 
@@ -76,7 +91,7 @@ def _commit(hub_id: str, revision: str | None) -> str | None:
         try:
             commit = huggingface_hub.HfApi().dataset_info(hub_id, revision=name, timeout=20).sha
         except _errors_of_requests() as error:
-            raise HubUnavailable(f"hub {hub_id}@{name}: {_one_line(error)}") from error
+            raise HubUnavailable(f"hub {hub_id}@{name}: {_reason(error)}") from error
     if commit is None or not _COMMIT.fullmatch(commit):
         raise HubUnavailable(f"hub {hub_id}@{name}: the hub names no commit")
     return commit
@@ -97,9 +112,13 @@ def _cached_commit(cache: Path, hub_id: str, revision: str) -> str:
 
 
 def _commit_of(table: Any) -> str | None:
-    """Return the commit in the path of a table's files in the cache; offline, its description has none."""
+    """Return the commit in the path of a table's files in the cache, or else in its description; None without any.
+
+    Offline, the description has none.
+    """
     parts = [part for file in table.cache_files for part in Path(file["filename"]).parts]
-    return next((part for part in parts if _COMMIT.fullmatch(part)), None)
+    described = re.search(r"@([0-9a-f]{40})/", " ".join(table.info.download_checksums or ()))
+    return next((part for part in parts if _COMMIT.fullmatch(part)), described[1] if described else None)
 
 
 def _errors_of_requests() -> tuple[type[Exception], ...]:
@@ -109,8 +128,32 @@ def _errors_of_requests() -> tuple[type[Exception], ...]:
     return (OSError, ValueError, *HfHubHTTPError.__bases__)
 
 
+def _reason(error: Exception) -> str:
+    """Return in one line why a request failed, and what helps where the hub says that it has no such dataset."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
+        helps = "the hub has no such dataset, or it is private: give HF_TOKEN for it in the environment"
+        return f"{type(error).__name__}: {helps}"
+    return _one_line(error)
+
+
 def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+@contextmanager
+def _warnings_off() -> Iterator[None]:
+    """Keep the hub's libraries from warning on standard error, where a refusal is one line."""
+    loggers = [logging.getLogger(name) for name in _LIBRARIES]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
@@ -121,7 +164,8 @@ def quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
     variables only on import, so the copies in modules that are imported already are set as well.
     """
     timeouts = {"HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "20"}
-    variables = {name: value for name, value in timeouts.items() if name not in os.environ}
+    settings = timeouts if sys.stderr.isatty() else timeouts | _NO_BARS
+    variables = {name: value for name, value in settings.items() if name not in os.environ}
     if os.environ.get("HF_HUB_OFFLINE") is None and not is_reachable(timeout_seconds):
         variables["HF_HUB_OFFLINE"] = "1"
     os.environ.update(variables)

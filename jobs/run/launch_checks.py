@@ -6,8 +6,10 @@ A run that exists already is not checked again: its settings are what it was beg
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from http import HTTPStatus
 from pathlib import Path
 
+from harness.checks.tokenizers import verdict_labels
 from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines.speculation import proposing_roles
@@ -18,7 +20,8 @@ from harness.problems import hub
 from harness.problems.problem import Problem
 from harness.sizing.model_files import shape_of
 from harness.weights.models import MODELS, PAIR, hub_cache
-from jobs.run.model_settings import unused
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run.model_settings import conventions_of, local_folder, unused
 from jobs.run.spec import ModelSpec, RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
@@ -73,6 +76,19 @@ def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Pr
         )
 
 
+def check_wording(launch: PartialLaunch, spec: RunSpec) -> None:
+    """Raise ValueError where a wording of one's own asks for answers that are not one token of a model that is here."""
+    for role, model in spec.models.items() if spec.prompts is not None and spec.engine.kind != "scripted" else ():
+        folder = None if model is None else local_folder(model)
+        if model is None or folder is None:
+            continue
+        tokenizer = HFTokenizer(str(folder), None, conventions_of(launch, role))
+        try:
+            verdict_labels(tokenizer, role, spec.method, spec.params, spec.prompts)
+        except ValueError as error:
+            raise ValueError(f"--prompts {launch.prompts}: for the {role} {model.name}, {error}") from error
+
+
 def _longest(model: ModelSpec) -> int | None:
     known = shape_of(model.name, model.path, model.revision)
     return None if known is None else known.shape.max_positions
@@ -93,7 +109,7 @@ def _check_at_hub(given: str, model: ModelSpec) -> None:
     if hub.is_offline() or not hub.is_reachable(_HUB_SECONDS):
         return
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
         HfApi().model_info(model.path, revision=model.revision, timeout=_HUB_SECONDS)
@@ -101,9 +117,10 @@ def _check_at_hub(given: str, model: ModelSpec) -> None:
         return
     except RevisionNotFoundError as error:
         raise ValueError(f"{given}: the hub has no revision {model.revision} of this model") from error
-    except RepositoryNotFoundError as error:
-        raise ValueError(
-            f"{given}: the hub has no such model, or it is private: give HF_TOKEN for it in the environment"
-        ) from error
+    except HfHubHTTPError as error:
+        if isinstance(error, RepositoryNotFoundError) or error.response.status_code == HTTPStatus.NOT_FOUND:
+            raise ValueError(
+                f"{given}: the hub has no such model, or it is private: give HF_TOKEN for it in the environment"
+            ) from error
     except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
         return

@@ -66,7 +66,8 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     wording = prompt_file.load(launch.prompts) if launch.prompts else prompt_file.BUILT_IN
     dataset = sources.load(launch.dataset, launch.data_dir, launch.seed, launch.split, launch.columns)
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
-    roles = build(launch.method, dict(launch.parameters)).roles
+    method = build(launch.method, dict(launch.parameters))
+    roles = method.roles
     model_settings.check_used(launch, roles)
     reward_model.check_flags(launch, roles)
     is_here = not (is_own_python and cluster == "slurm")
@@ -79,7 +80,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     speculator = _model(launch.spec_model, speculators.resolve) if launch.spec_model else None
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
-    reward_model.check_model(resolved.reward, wording)
+    reward_model.check_model(resolved.reward, wording, asks_equivalence=method.asks_equivalence)
     check_system_prompt(wording, (resolved.draft, resolved.target, resolved.reward))
     notices = [
         *dataset.notices,

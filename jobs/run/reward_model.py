@@ -9,7 +9,7 @@ from harness.engine import Role
 from harness.launch_options import Launch
 from harness.methods.ranges import flag
 from harness.prompt_file import Prompts
-from harness.prompts import reward_question
+from harness.prompts import equivalence_question, reward_question
 from harness.weights.models import read_config
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.spec import ModelSpec
@@ -24,13 +24,20 @@ def check_flags(launch: Launch, roles: Collection[Role]) -> None:
             raise ValueError(f"{flag(name)}: {launch.method} does not rate steps with a reward model")
 
 
-def check_model(reward: ModelSpec | None, wording: Prompts) -> None:
+def check_model(reward: ModelSpec | None, wording: Prompts, *, asks_equivalence: bool = False) -> None:
     """Raise ValueError where a reward model in a local folder cannot answer the question of the wording.
 
-    Models that only the nodes have are met by the workers.
+    `asks_equivalence`: it is asked whether two steps mean the same, in place of how good one is. Models that only the
+    nodes have are met by the workers.
     """
     if reward is None or not (folder := Path(reward.path)).is_dir():
         return
+    if reward.server is None:
+        _check_architecture(reward, folder)
+    _check_answers(reward, wording, asks_equivalence=asks_equivalence)
+
+
+def _check_architecture(reward: ModelSpec, folder: Path) -> None:
     architectures = read_config(folder / "config.json").get("architectures")
     heads = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
     if heads and not any(name.endswith("ForCausalLM") or "ConditionalGeneration" in name for name in heads):
@@ -38,7 +45,15 @@ def check_model(reward: ModelSpec | None, wording: Prompts) -> None:
             f"--reward {reward.name}: {heads[0][:80]} is not supported; valid: a causal language model (…ForCausalLM), "
             "whose probabilities of two tokens are the reward"
         )
+
+
+def _check_answers(reward: ModelSpec, wording: Prompts, *, asks_equivalence: bool) -> None:
+    tokenizer = HFTokenizer(reward.path)
     try:
-        reward_question(HFTokenizer(reward.path), wording)
+        if asks_equivalence:
+            equivalence_question(tokenizer, "1", "2", wording)
+        else:
+            reward_question(tokenizer, wording)
     except ValueError as error:
-        raise ValueError(f"--reward {reward.name}: {error} (keys reward.reply, reward.good and reward.bad)") from error
+        keys = "equivalence.reply, .same and .different" if asks_equivalence else "reward.reply, .good and .bad"
+        raise ValueError(f"--reward {reward.name}: {error} (keys {keys})") from error

@@ -9,19 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from harness.engine import EngineDied, Role
 from harness.engines.served import lookup, probe
-from harness.engines.served.address import ServedModel, ServerAddress, is_address
+from harness.engines.served.address import ServedModel, ServerAddress, is_address, refuse_other_forms
 from harness.launch_options import Cluster, Launch, PartialLaunch
 from harness.methods.ranges import flag
+from harness.weights.models import folder_named
 from jobs.run.files import append_record, read_records
 from jobs.run.folder import RunFolder
 from jobs.run.spec import ModelSpec, RunSpec
 
 UNKNOWN = "unknown"
 """The kind of a server that could not be reached from where the run was launched."""
-_ROLES: tuple[Role, ...] = ("draft", "target")
+_ROLES: tuple[Role, ...] = get_args(Role)
 _OF_ENGINES = ("tensor_parallel", "memory", "gpus", "engine")
 """Flags of an engine that the worker starts, behind the name of the role."""
 
@@ -38,7 +40,10 @@ class ServedRole:
 
 def addresses(launch: PartialLaunch, roles: Collection[Role]) -> dict[Role, ServerAddress]:
     """Return the servers of a launch by role. Raises ValueError where one is invalid, or a flag does not fit it."""
-    named: dict[Role, str | None] = {"draft": launch.draft, "target": launch.target}
+    named = launch.models
+    for role, name in named.items():
+        if role in roles and name is not None and folder_named(name) is None:
+            refuse_other_forms(flag(role), name)
     found = {
         role: ServerAddress.parse(flag(role), name)
         for role in _ROLES
@@ -59,7 +64,7 @@ def _check_flags(launch: PartialLaunch, served: Collection[Role], *, everywhere:
         raise ValueError("--engine scripted runs no model, so there is no server to ask: leave one of them out")
     for role in served:
         for name in (f"{role}_{setting}" for setting in _OF_ENGINES):
-            if getattr(launch, name) not in (None, ()):
+            if getattr(launch, name, None) not in (None, ()):
                 raise ValueError(f"{flag(name)}: the {role}'s server was started with its own; leave it out")
     if "target" in served and launch.selection_adapter is not None:
         raise ValueError("--selection-adapter is for a target that the worker starts: name its weights, not a server")
@@ -89,8 +94,7 @@ def resolve(launch: Launch, role: Role, address: ServerAddress, cluster: Cluster
     Where this machine is not the one that runs the samples and cannot reach the server, the workers ask it. Raises
     ValueError with one line.
     """
-    wanted = launch.target_served_model if role == "target" else launch.draft_served_model
-    named = launch.target_tokenizer if role == "target" else launch.draft_tokenizer
+    wanted, named = launch.served_models[role], launch.tokenizers[role]
     notices = []
     if cluster == "slurm" and address.is_loopback:
         notices.append(f"{flag(role)} {address.shown} is this machine only: the jobs look for a server on their nodes")
@@ -132,8 +136,7 @@ def recorded(run: RunFolder) -> dict[Role, str]:
 
 def served_models(spec: RunSpec, servers: Mapping[Role, str]) -> Iterator[tuple[Role, ServedModel]]:
     """Yield what the engines of a run's served models are told, by role. Raises ValueError."""
-    of_roles: tuple[tuple[Role, ModelSpec | None], ...] = (("draft", spec.draft), ("target", spec.target))
-    for role, model in of_roles:
+    for role, model in spec.models.items():
         if model is None or model.server is None:
             continue
         if role not in servers:

