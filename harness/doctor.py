@@ -158,7 +158,8 @@ def _models(launch: PartialLaunch, cluster: Cluster) -> Mapping[Role, str]:
     if launch.method is None:
         return named
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    return models.by_role(launch.method, _roles(launch), named, device).names
+    compares = build(launch.method, dict(launch.parameters)).asks_equivalence
+    return models.by_role(launch.method, _roles(launch), named, device, compares=compares).names
 
 
 def _proposer(launch: PartialLaunch) -> Proposer | None:

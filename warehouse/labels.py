@@ -10,6 +10,7 @@ from warehouse.summary import RunSummary
 _ASPECTS: tuple[Callable[[RunSummary], str], ...] = (
     lambda run: run.dataset,
     lambda run: " → ".join(model for model in (run.draft, run.target) if model),
+    lambda run: f"with {run.reward}" if run.reward else "",
     lambda run: f"with {run.token_speculation.proposer}" if run.token_speculation else "",
     lambda run: f"(temperature {run.temperature:g})",
     lambda run: f"({run.concurrency} in flight)",

@@ -90,6 +90,7 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
         ("method", f"{run.method}: {params}" if params else run.method),
         ("dataset", f"{run.dataset}: {run.n} problems × {run.k} samples = {run.n * run.k}"),
         ("models", " → ".join(model for model in (run.draft, run.target) if model)),
+        *([("reward model", run.reward)] if run.reward else []),
         *_accuracy(run),
         ("verdicts", _counts(run.verdicts)),
         ("grader", _grader(run)),

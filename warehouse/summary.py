@@ -14,7 +14,7 @@ from warehouse.statistics.intervals import Interval
 
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
-    run.target_name || coalesce(' with ' || run.selection_name, '') AS target,
+    run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
     run.temperature, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size, run.limited,
     score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95,
     score.interval_kind AS interval, score.graded_pass_at_1,
@@ -133,6 +133,8 @@ class RunSummary:
     dataset: str
     draft: str | None
     target: str | None
+    reward: str | None
+    """The model that rates or compares steps."""
     temperature: float
     concurrency: int
     take_turns: bool

@@ -173,16 +173,22 @@ def core_lists(
 
     The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
     With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
-    every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model.
+    every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model. Where
+    there are too few for three, the reward model has those of the draft.
     """
     cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
-    if len(roles) > 1 and concurrency >= _CONCURRENCY_TO_SPLIT and len(cores) >= sum(ranks.values()):
-        cut = max(len(cores) // 4, ranks["draft"])
-        groups = {"draft": cores[:cut], "target": cores[cut:]}
-        if "reward" in roles:
-            end = cut + max(len(cores) // 4, ranks["reward"])
-            groups |= {"reward": cores[cut:end], "target": cores[end:]}
+    writers = [role for role in roles if role != "reward"]
+    apart = roles if len(cores) >= sum(ranks.values()) else writers
+    if concurrency >= _CONCURRENCY_TO_SPLIT and len(apart) > 1 and len(cores) >= sum(ranks[role] for role in apart):
+        large = "target" if "target" in apart else apart[-1]
+        start = 0
+        for role in (role for role in apart if role != large):
+            size = max(len(cores) // 4, ranks[role])
+            groups[role], start = cores[start : start + size], start + size
+        groups[large] = cores[start:]
+        if "reward" in roles and "reward" not in apart:
+            groups["reward"] = groups["draft"]
     return {role: _ranges(groups[role], ranks[role]) for role in roles}
 
 

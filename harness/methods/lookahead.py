@@ -17,7 +17,8 @@ most probable token decides. Here the target is asked, or the third model of the
 each pair, which like the program's question holds the two steps alone. The paper's comparison by sentence embeddings
 has a stand-in, the words, numbers and signs that two steps share (`verifier`); the program keeps steps whose embeddings
 (all-mpnet-base-v2) have a cosine above 0.95, a threshold that says nothing about the stand-in. The wording of the
-question is this project's own; the published one can be set with --prompts.
+question is this project's own; the published one, which shows the target's step first, can be set with --prompts
+(table equivalence: {first} is the draft's step, {second} the target's).
 """
 
 from __future__ import annotations

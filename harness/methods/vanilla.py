@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.chain import Chain
 from harness.engine import Role
@@ -14,7 +15,7 @@ from harness.recording import Model
 class Vanilla(Method):
     """One model writes the chain and the answer in a single completion."""
 
-    model: Role = parameter("target", help="The model of the pair that runs alone.")
+    model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
 
     @property
     def roles(self) -> tuple[Role, ...]:

@@ -68,6 +68,9 @@ Examples:
 @click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option(
+    "--reward", metavar="MODEL", help="The model that rates steps, for methods with one: named like the others."
+)
+@click.option(
     "--token-budget", type=click.IntRange(1), default=8192, show_default=True, help="Emitted tokens per sample."
 )
 @click.option(
@@ -82,6 +85,7 @@ Examples:
 )
 @click.option("--draft-tensor-parallel", type=click.IntRange(1), help="GPUs that the draft is split over.")
 @click.option("--target-tensor-parallel", type=click.IntRange(1), help="GPUs that the target is split over.")
+@click.option("--reward-tensor-parallel", type=click.IntRange(1), help="GPUs that the reward model is split over.")
 def main(choices: Sequence[str], **options: Any) -> None:
     """Print which tensor parallel sizes and memory shares are chosen for a draft and a target, and what fits.
 
@@ -103,15 +107,19 @@ def _sizing(
     method: str,
     draft: str | None,
     target: str | None,
+    reward: str | None,
     token_budget: int,
     prompt_tokens: int,
     concurrency: int,
     draft_tensor_parallel: int | None,
     target_tensor_parallel: int | None,
+    reward_tensor_parallel: int | None,
 ) -> RunSizing:
     built, proposing = build(method, {}), proposer(method, None)
+    if (reward or reward_tensor_parallel) and "reward" not in built.roles:
+        raise ValueError(f"--reward: {method} does not rate steps with a reward model")
     roles = (*built.roles, *proposing_roles(proposing, None))
-    names = models.by_role(method, roles, {"draft": draft, "target": target}, "gpu").names
+    names = models.by_role(method, roles, {"draft": draft, "target": target, "reward": reward}, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
     return RunSizing(
@@ -121,7 +129,11 @@ def _sizing(
         concurrency=concurrency,
         candidates=built.parallel,
         target_candidates=built.target_parallel,
-        widths={"draft": draft_tensor_parallel, "target": target_tensor_parallel},
+        widths={
+            "draft": draft_tensor_parallel,
+            "target": target_tensor_parallel,
+            "reward": reward_tensor_parallel,
+        },
         speculator=files["draft"] if proposing == "draft" else None,
         speculative_tokens=tokens_at_a_time(proposing, None) or 0,
     )

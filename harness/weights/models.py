@@ -193,11 +193,17 @@ class ModelNames:
 
 
 def by_role(
-    method: str, roles: Collection[Role], flags: Mapping[Role, str | None], device: Literal["gpu", "cpu"]
+    method: str,
+    roles: Collection[Role],
+    flags: Mapping[Role, str | None],
+    device: Literal["gpu", "cpu"],
+    *,
+    compares: bool = False,
 ) -> ModelNames:
     """Return the model of each of the roles: the one that is named, otherwise the default of the method.
 
-    Raises ValueError where a reward model is needed that is neither named nor bundled for the pair.
+    `compares`: the third model is asked whether steps mean the same, which the bundled reward model cannot say.
+    Raises ValueError where a third model is needed that is neither named nor bundled for the pair.
     """
     named = {role: name for role, name in flags.items() if name is not None and role in roles}
     names, notice = dict(named), None
@@ -207,17 +213,17 @@ def by_role(
         names |= {role: name for role, name in defaults.items() if role in roles and role not in named}
         notice = pair.notice
     if "reward" in roles and "reward" not in named:
-        names["reward"] = _default_reward(method, names)
+        names["reward"] = _default_reward(method, {} if compares else names)
     return ModelNames(names, notice)
 
 
 def _default_reward(method: str, names: Mapping[Role, str]) -> str:
     """Return the bundled reward model where the pair is the bundled one. Raises ValueError otherwise."""
-    if REWARD in PAIR and all(name.lower() in PAIR for name in names.values()):
+    if REWARD in PAIR and names and all(name.lower() in PAIR for name in names.values()):
         return REWARD
     raise ValueError(
-        f"--reward: {method} needs a reward model: a Hugging Face id, or a folder, of a causal language model that "
-        "answers the reward question of the prompts (see --list prompts)"
+        f"--reward: {method} needs a reward model or judge: a Hugging Face id, or a folder, of a causal language model "
+        "that answers the question of the prompts about a step (see --list prompts)"
     )
 
 

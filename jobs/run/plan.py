@@ -193,7 +193,8 @@ def _models(
             ["SCRIPTED ENGINES: no model runs; the numbers mean nothing."],
         )
     device = "gpu" if cluster == "slurm" else environment.accelerator()
-    chosen = models.by_role(launch.method, roles, launch.models, device)
+    compares = build(launch.method, dict(launch.parameters)).asks_equivalence
+    chosen = models.by_role(launch.method, roles, launch.models, device, compares=compares)
     asked = {role: served.resolve(launch, role, address, cluster) for role, address in servers.items()}
     specs = {role: asked[role].spec if role in asked else _model(name) for role, name in chosen.names.items()}
     notices = [*([chosen.notice] if chosen.notice else []), *(n for one in asked.values() for n in one.notices)]

@@ -21,7 +21,10 @@ def check_flags(launch: Launch, roles: Collection[Role]) -> None:
     """Raise ValueError where the method has no use for a flag of a reward model."""
     for name in _FLAGS if "reward" not in roles else ():
         if getattr(launch, name) is not None:
-            raise ValueError(f"{flag(name)}: {launch.method} does not rate steps with a reward model")
+            raise ValueError(
+                f"{flag(name)}: {launch.method} does not rate steps with a reward model, as its parameters are set "
+                f"(see --method {launch.method} --help)"
+            )
 
 
 def check_model(reward: ModelSpec | None, wording: Prompts, *, asks_equivalence: bool = False) -> None:

@@ -50,14 +50,14 @@ SELECT run_id, count(*) FILTER (finished AND graded) AS num_graded FROM sample_g
 WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id
 """
 _CELL = ("dataset", "method", "params", "draft_name", "target_name", "temperature", "top_p", "token_budget")
-_OPTIONAL_OF_CELL = {
+_OPTIONAL_OF_CELL = {"reward_name": "reward model"} | {
     f"{prefix}{role}_{table}": f"{role} {table.replace('_', ' ')}"
     for role in ("draft", "target")
     for prefix, table in (("", "sampling"), ("", "template"), ("", "thinking_tags"), ("engine_", "arguments"))
 }
 _INPUTS = ("prompts", "problems")
 _NOT_ENVIRONMENT = (*_INPUTS, "samples per problem")
-_FILES = ("draft files", "target files", "selection adapter")
+_FILES = ("draft files", "target files", "reward model files", "selection adapter")
 """Part of a run's subject, but what is under a model's name may change."""
 _DEVICES, _PROCESSOR = "devices", "processor"
 

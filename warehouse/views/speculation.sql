@@ -34,11 +34,11 @@ COMMENT ON VIEW refusals IS 'Rejections by place: of a new step, or of one that 
 CREATE OR REPLACE VIEW fallback_rate_by_setting AS
 SELECT run.dataset, run.method, run.draft_name, run.target_name, run.engine_kind,
     coalesce(json_extract(run.params, '$.drafts')::INTEGER, 1) AS drafts,
-    count(*) AS num_runs, count(DISTINCT run.params) AS num_parameter_sets, bool_or(run.limited) AS limited,
+    count(*) AS num_runs, count(DISTINCT concat(run.params, run.reward_name)) AS num_parameter_sets, bool_or(run.limited) AS limited,
     sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,
     sum(num_refused)::BIGINT AS num_refused, sum(num_refused) / sum(num_decisions) AS fallback_rate
 FROM run JOIN fallback_rate USING (run_id) WHERE num_decisions > 0 GROUP BY ALL;
-COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all decisions of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: these runs differ in other hyper-parameters; limited: one of the runs leaves out problems';
+COMMENT ON VIEW fallback_rate_by_setting IS 'Fallback rate by dataset, method, models, engine and number of drafts, over all decisions of the runs (SpecCoT, figure 4 and table 3). num_parameter_sets above 1: these runs differ in other hyper-parameters or in the reward model; limited: one of the runs leaves out problems';
 
 CREATE OR REPLACE VIEW fallback_by_position AS
 SELECT run_id, tenth, sum(num_decisions)::BIGINT AS num_decisions, sum(num_verdicts)::BIGINT AS num_verdicts,

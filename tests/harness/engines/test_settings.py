@@ -67,6 +67,25 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
     assert lists == {"draft": draft, "target": target}
 
 
+@pytest.mark.parametrize(
+    ("roles", "cores", "concurrency", "expected"),
+    [
+        (("draft", "target", "reward"), 2, 16, ("0", "1", "0")),
+        (("draft", "target", "reward"), 2, 1, ("0,1", "0,1", "0,1")),
+        (("draft", "target", "reward"), 1, 16, ("0", "0", "0")),
+        (("draft", "target", "reward"), 3, 16, ("0", "2", "1")),
+        (("draft", "target", "reward"), 8, 16, ("0,1", "4,5,6,7", "2,3")),
+        (("target", "reward"), 8, 16, ("2,3,4,5,6,7", "0,1")),
+        (("target", "reward"), 1, 16, ("0", "0")),
+    ],
+)
+def test_a_reward_model_has_cores_of_its_own_or_those_of_the_draft(
+    roles: tuple[Role, ...], cores: int, concurrency: int, expected: tuple[str, ...]
+) -> None:
+    lists = core_lists(roles, dict.fromkeys(roles, 1), concurrency, list(range(cores)))
+    assert lists == dict(zip(roles, expected, strict=True))
+
+
 def test_cache_sizes_follow_the_memory_within_bounds() -> None:
     assert cpu_kv_bytes(20 << 30) == 3 << 30
     assert cpu_kv_bytes(1 << 20) == 256 << 20

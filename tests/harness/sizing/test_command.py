@@ -108,3 +108,11 @@ def test_a_width_that_some_of_the_choices_lack_is_said_below_the_table() -> None
     text = output("--gpus", "2xH100-80", "--gpus", "8xH100-80", "--target-tensor-parallel", "8")
     assert "not on 2 × H100-80 of 78.8 GiB: --target-tensor-parallel 8: a worker has 2 GPUs; valid: 1, 2" in text
     assert "4 / 8" in text
+
+
+def test_a_reward_model_has_an_engine_of_its_own() -> None:
+    flags = ("--gpus", "4xH100-80", "--method", "rsd")
+    assert output(*flags).startswith("error: --reward: rsd needs a reward model")
+    text = output(*flags, "--reward", "r1-distill-qwen-1.5b", "--reward-tensor-parallel", "2")
+    assert re.search(r"4 × H100-80 .*\d / \d / 2 ", text)
+    assert output("--reward", "qwq-32b").startswith("error: --reward: speccot does not rate steps")

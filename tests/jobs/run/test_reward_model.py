@@ -25,6 +25,8 @@ from jobs.run.plan import plan
 from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
+from warehouse.render import lines
+from warehouse.summary import summaries
 
 REWARD = ModelSpec("r", "/models/r", None, "f" * 16)
 
@@ -70,8 +72,10 @@ def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp
     with reader(tmp_path / "warehouse.duckdb") as connection:
         spent = {row["model"]: row for row in rows(connection, "SELECT * FROM token_split")}
         calls = rows(connection, "SELECT * FROM call WHERE model = 'reward'")
+        [result] = summaries(connection, [spec.run_id])
         [row] = rows(connection, "SELECT reward_name, engine_reward_tensor_parallel FROM run")
         kinds = rows(connection, "SELECT DISTINCT kind FROM refusals")
+    assert ("reward model", "scripted") in lines(result)
     assert {call["purpose"] for call in calls} == {"verdict"}
     assert spent["reward"]["emitted_tokens"] == 0
     assert spent["reward"]["spent_tokens"] == len(calls) > 0
@@ -110,6 +114,11 @@ def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Pa
     (tmp_path / "own.toml").write_text("[reward]\ngood = 'yes indeed'\nbad = 'no'")
     with pytest.raises(ValueError, match="--reward prm: these labels are not one distinct token each"):
         plan(_launch(tmp_path, **flags, prompts=tmp_path / "own.toml"), "debug")
+    judged = {"method": "lookahead", "judge": "reward", "prompts": tmp_path / "own.toml"}
+    assert plan(_launch(tmp_path, **flags | judged), "debug").spec.reward is not None, "it is not asked for a reward"
+    (tmp_path / "own.toml").write_text("[equivalence]\nsame = 'yes indeed'\ndifferent = 'no'")
+    with pytest.raises(ValueError, match=r"--reward prm: .* \(keys equivalence.reply, .same and"):
+        plan(_launch(tmp_path, **flags | judged), "debug")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["Qwen2ForProcessRewardModel"]}))
     with pytest.raises(ValueError, match="--reward prm: Qwen2ForProcessRewardModel is not supported; valid: a causal"):
@@ -121,6 +130,15 @@ def test_a_model_that_cannot_answer_the_question_is_refused_by_name(tmp_path: Pa
     [
         ({"method": "vanilla", "reward": "demo-target"}, "--reward: vanilla does not rate steps with a reward model"),
         ({"engine": "transformers", "draft": "qwq-32b", "target": "qwq-32b"}, "--reward: rated needs a reward model"),
+        (
+            {"method": "lookahead", "judge": "reward", "engine": "transformers"},
+            "--reward: lookahead needs a reward model or",
+        ),
+        (
+            {"method": "lookahead", "reward": "demo-target"},
+            "--reward: lookahead does not rate steps with a reward model,",
+        ),
+        ({"method": "vanilla", "model": "reward"}, "--model"),
         ({"engine": "transformers", "reward": "no such model"}, "unknown model 'no such model'"),
         ({"method": "vanilla", "reward_memory": 0.5}, "--reward-memory: vanilla does not rate steps"),
         ({"reward_gpus": "x"}, "--reward-gpus x: expected numbers"),
