@@ -50,6 +50,10 @@ __all__ = [
 ]
 
 
+_MOST_PROMPTS = 4
+"""Keys of a prompt file that a launch names."""
+
+
 class LaunchFailed(RuntimeError):
     """Workers failed, or the result could not be loaded. What is finished is safe, and the same launch resumes.
 
@@ -220,6 +224,12 @@ def _conventions(spec: RunSpec) -> list[str]:
     return lines
 
 
+def _prompts(spec: RunSpec) -> list[str]:
+    changed = list(spec.wording.changes)
+    shown = [*changed[:_MOST_PROMPTS], *(["…"] if len(changed) > _MOST_PROMPTS else [])]
+    return [f"own prompts: {', '.join(shown)}; hash {spec.prompt_hash}"] if changed else []
+
+
 def _engine_arguments(spec: RunSpec) -> list[str]:
     return [
         f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
@@ -266,6 +276,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         *own_sampling,
         f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
         f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
+        *_prompts(spec),
         *_conventions(spec),
         *_engine_arguments(spec),
         *_token_speculation(spec),

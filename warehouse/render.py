@@ -88,7 +88,7 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
     params = ", ".join(f"{name} {value}" for name, value in run.params.items())
     return [
         ("method", f"{run.method}: {params}" if params else run.method),
-        ("dataset", f"{run.dataset}: {run.n} problems × {run.k} samples = {run.n * run.k}"),
+        ("dataset", f"{run.dataset}: {counted(run.n, 'problem')} × {counted(run.k, 'sample')} = {run.n * run.k}"),
         ("models", " → ".join(model for model in (run.draft, run.target) if model)),
         *([("reward model", run.reward)] if run.reward else []),
         *_accuracy(run),

@@ -76,8 +76,12 @@ def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Pr
         )
 
 
-def check_wording(launch: PartialLaunch, spec: RunSpec) -> None:
-    """Raise ValueError where a wording of one's own asks for answers that are not one token of a model that is here."""
+def check_wording(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
+    """Yield a warning for a model that does not read the instruction of a wording of one's own.
+
+    Raises ValueError where that asks for answers that are not one token of a model that is here.
+    """
+    instructed = {path.split(".")[1] for path in spec.wording.changes if path.startswith("instruction.")}
     for role, model in spec.models.items() if spec.prompts is not None and spec.engine.kind != "scripted" else ():
         folder = None if model is None else local_folder(model)
         if model is None or folder is None:
@@ -87,6 +91,22 @@ def check_wording(launch: PartialLaunch, spec: RunSpec) -> None:
             verdict_labels(tokenizer, role, spec.method, spec.params, spec.prompts)
         except ValueError as error:
             raise ValueError(f"--prompts {launch.prompts}: for the {role} {model.name}, {error}") from error
+        read, kind = ("thinking", "reasoning") if tokenizer.thinks else ("plain", "plain")
+        if instructed and read not in instructed and role != "reward":
+            yield (
+                f"OWN PROMPTS: the {role} {model.name} is a {kind} model and reads instruction.{read}, which "
+                f"{launch.prompts} leaves as it is built in."
+            )
+
+
+def check_taught(spec: RunSpec) -> Iterator[str]:
+    """Yield a warning where the bundled pair, which was taught with the built-in prompts alone, is given others."""
+    taught = [model.name for model in spec.models.values() if model is not None and model.name in PAIR]
+    if taught and spec.wording.changes and spec.engine.kind != "scripted":
+        yield (
+            f"OWN PROMPTS: the toy models {' and '.join(taught)} were taught with the built-in wording alone and "
+            "answer another one mostly at random. This shows that the prompts arrive, not how good they are."
+        )
 
 
 def _longest(model: ModelSpec) -> int | None:

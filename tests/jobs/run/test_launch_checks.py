@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from rich.console import Console
 
 from harness.launch_options import Launch
 from harness.problems import hub
 from harness.weights.models import pair_folder
-from jobs.launching import create
+from jobs.launching import create, print_plan
 from jobs.preparation import PreparedLaunch, prepare
 
 BUDGET = 512
@@ -79,6 +81,34 @@ def test_answers_of_own_prompts_that_are_not_one_token_are_refused(tmp_path: Pat
     with pytest.raises(ValueError, match=f"--prompts {file}: {message}"):
         prepared(method="lookahead", prompts=str(file))
     prepared(prompts=str(file))  # speccot does not ask it
+
+
+def test_prompts_that_the_toy_pair_was_not_taught_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('[instruction.thinking]\nmath = "Think."\n[score]\nquestion = "Right?"\n')
+    launch = prepared(prompts=str(file))
+    [notice] = [line for line in launch.plan.notices if line.startswith("OWN PROMPTS")]
+    assert "demo-draft and demo-target were taught with the built-in wording alone" in notice
+    print_plan(launch, Console(file=sys.stdout, width=200))
+    shown = capsys.readouterr().out
+    assert f"own prompts: instruction.thinking.math, score.question; hash {launch.plan.spec.prompt_hash}" in shown
+    folder = str(shutil.copytree(pair_folder("demo-draft"), tmp_path / "own"))
+    for other in (prepared(), prepared(prompts=str(file), draft=folder, target=folder)):
+        assert not [line for line in other.plan.notices if line.startswith("OWN PROMPTS")]
+    print_plan(prepared(), Console(file=sys.stdout, width=200))
+    assert "own prompts" not in capsys.readouterr().out
+
+
+def test_a_model_that_does_not_read_the_own_instruction_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('[instruction.thinking]\nmath = "Think."\n')
+    folder = str(shutil.copytree(pair_folder("demo-draft"), tmp_path / "own"))
+    flags: dict[str, Any] = {"prompts": str(file), "draft": folder, "target": folder}
+    [notice] = [n for n in prepared(**flags, target_thinking_tags="none").plan.notices if n.startswith("OWN PROMPTS")]
+    told = "the target own is a plain model and reads instruction.plain, which"
+    assert notice == f"OWN PROMPTS: {told} {file} leaves as it is built in."
+    file.write_text('[instruction.thinking]\nmath = "Think."\n[instruction.plain]\nmath = "Write."\n')
+    assert not [n for n in prepared(**flags, target_thinking_tags="none").plan.notices if n.startswith("OWN PROMPTS")]
 
 
 def test_tokens_at_a_time_need_a_proposer() -> None:

@@ -116,3 +116,26 @@ def test_settings_of_each_model_are_named_and_keep_a_baseline_with_others_away(t
     assert found["engine arguments of the target"] == '{"kv_cache_dtype": "fp8"}'
     assert manifests[plain].values["thinking tags of the target"] == "of the template"
     assert compared == [(plain, alone)]
+
+
+def test_the_server_of_a_model_is_compared_among_runs_that_use_the_model(tmp_path: Path) -> None:
+    def served(spec: RunSpec) -> RunSpec:
+        draft, target = (model and replace(model, server="vllm") for model in (spec.draft, spec.target))
+        return replace(spec, engine=replace(ENGINE, kind="served"), draft=draft, target=target)
+
+    one = {"target server": "vllm 0.32.0"}
+    both = {"draft server": "vllm 0.32.0", **one}
+    here = ran_on(tmp_path, SHARED, versions={})
+    pair = ran_on(tmp_path, served(SHARED), versions=both, device="unknown server")
+    alone = ran_on(tmp_path, served(ALONE), versions=one, device="unknown server")
+    newer = ran_on(tmp_path, replace(served(ALONE), tag="new"), versions={"target server": "vllm 0.33.0"})
+
+    def named(*run_ids: str) -> dict[str, list[str]]:
+        with reader(tmp_path / "w.duckdb") as connection:
+            manifests = read_manifests(connection, run_ids)
+        found = differences([manifests[run_id] for run_id in run_ids])
+        return {d.name: list(d.values.values()) for d in found if "server" in d.name}
+
+    assert named(alone, pair) == {}
+    assert named(here, pair) == {"server of the draft": ["none", "vllm"], "server of the target": ["none", "vllm"]}
+    assert named(alone, newer) == {"target server": ["vllm 0.32.0", "vllm 0.33.0"]}
