@@ -1,6 +1,6 @@
 """Hardware files (a machine's speeds), and the projection of a run onto such a machine.
 
-A hardware file is TOML. One table for each model that a run needs, `[draft]` and `[target]`:
+A hardware file is TOML. One table for each model that a run needs, `[draft]`, `[target]` and `[reward]`:
 
     name = "2 × H100"                  # what is printed
     source = "measured 2026-01-01"     # where the speeds are from; printed too
@@ -74,11 +74,12 @@ class Hardware(BaseModel):
     start_seconds: float = Field(default=0.0, ge=0)
     draft: Speeds | None = None
     target: Speeds | None = None
+    reward: Speeds | None = None
 
     def model(self) -> LatencyModel:
         """Return the latency model with these speeds."""
-        speeds_by_role: list[tuple[Role, Speeds | None]] = [("draft", self.draft), ("target", self.target)]
-        return LatencyModel({role: speeds.speed() for role, speeds in speeds_by_role if speeds is not None})
+        by_role: dict[Role, Speeds | None] = {"draft": self.draft, "target": self.target, "reward": self.reward}
+        return LatencyModel({role: speeds.speed() for role, speeds in by_role.items() if speeds is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,11 @@ def project(samples: Sequence[Sequence[Work]], hardware: Hardware, num_samples: 
     model = hardware.model()
     needed = {work.model for sample in samples for work in sample}
     if missing := sorted(needed - set(model.speeds)):
-        raise ValueError(f"{hardware.name}: no table [{missing[0]}], but the run has calls of that model")
+        tables = ", ".join(f"[{role}]" for role in sorted(needed))
+        raise ValueError(
+            f"{hardware.name}: no table [{missing[0]}], but the run has calls of that model; valid: a file that has "
+            f"{tables}"
+        )
     number = len(samples) if num_samples is None else num_samples
     at_once = min(hardware.concurrency, ceil(number / hardware.workers))  # a worker may have fewer samples than that
     latencies, in_flight = crowded_latencies(samples, model, at_once)

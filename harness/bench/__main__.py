@@ -16,14 +16,13 @@ import click
 from harness import environment
 from harness.bench import cache, flight, own, single_sample, vanilla, verdict
 from harness.bench.bare_vllm import BareVLLM
-from harness.bench.setting import Bench, say
+from harness.bench.setting import MEASURED, Bench, say
 from harness.bench.table import Table, measured_on
 from harness.cli.command import OneLineErrors
 from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings, pair_settings
-from harness.methods import METHODS
 from harness.problems import benchmarks
 from harness.sizing.here import chosen_here
 from harness.sizing.run_sizing import ModelFiles, RunSizing
@@ -44,7 +43,8 @@ def _names(valid_names: tuple[str, ...]) -> Callable[[click.Context, click.Param
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
             if name not in valid_names:
-                raise click.BadParameter(f"{name!r} is not one of {', '.join(valid_names)}")
+                own = "; methods of one's own and reward models are not measured" if valid_names is MEASURED else ""
+                raise click.BadParameter(f"{name!r} is not one of {', '.join(valid_names)}{own}")
         return names
 
     return split
@@ -80,7 +80,7 @@ _SIZE = click.IntRange(1)
     help=f"Sections, separated by commas: {', '.join(NAMES)}.",
 )
 @click.option(
-    "--methods", default="speccot,specreason", callback=_names(tuple(METHODS)), help="Methods, separated by commas."
+    "--methods", default="speccot,specreason", callback=_names(MEASURED), help="Methods, separated by commas."
 )
 @click.option("--problems", type=_SIZE, default=8, help="Number of problems, the first of the dataset.")
 @click.option("--tokens", type=_SIZE, default=64, help="Token budget per sample (sections vanilla and latency).")

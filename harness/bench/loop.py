@@ -21,14 +21,14 @@ import click
 
 from harness import environment
 from harness.bench.instant_core import Script, instant_cores
-from harness.bench.setting import say
+from harness.bench.setting import MEASURED, say
 from harness.bench.table import Cell, Table, measured_on
 from harness.chain import Limits
 from harness.cli.command import OneLineErrors
 from harness.engine import Engine, Role, Tokenizer
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings
-from harness.methods import METHODS, Method, build, defaults
+from harness.methods import Method, build, defaults
 from harness.problems.problem import Problem
 from harness.sample import run_sample
 from harness.trace import Step, Trace
@@ -224,10 +224,10 @@ def _numbers(context: click.Context, parameter: click.Parameter, text: str) -> l
 def _methods(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in METHODS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(METHODS)}")
+        if name not in MEASURED:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(MEASURED)}")
     if not names:
-        raise click.BadParameter(f"name one or more of {', '.join(METHODS)}")
+        raise click.BadParameter(f"name one or more of {', '.join(MEASURED)}")
     return names
 
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 
 from harness.bench.drive import Engines, Run
 from harness.chain import Limits
-from harness.methods import Method, build, defaults
+from harness.methods import METHODS, Method, build, defaults
 from harness.problems.problem import Problem
+
+MEASURED = tuple(name for name in METHODS if "reward" not in build(name, {}).roles)
+"""Methods that can be measured: the built-in ones of a draft and a target."""
 
 
 @dataclass

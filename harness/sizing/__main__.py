@@ -15,8 +15,12 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.cli.command import OneLineErrors
+from harness.context import required_context_tokens
+from harness.engine import Role
 from harness.engines.speculation import proposer, proposing_roles, tokens_at_a_time
-from harness.methods import METHODS, build
+from harness.methods import build
+from harness.methods.references import FORMS, resolve
+from harness.problems import benchmarks, own_dataset, sources
 from harness.sizing.cards import Card, parse_cards
 from harness.sizing.plan import DoesNotFit, NotPlannable, Plan
 from harness.sizing.refusal import describe_cards
@@ -60,10 +64,11 @@ Examples:
 )
 @click.option(
     "--method",
-    type=click.Choice(list(METHODS)),
     default="speccot",
     show_default=True,
-    help="Decides which engines a worker has and how much a sample holds in each.",
+    metavar="NAME",
+    help="Decides which engines a worker has and how much a sample holds in each: a known one, or one's own, as "
+    f"{FORMS}.",
 )
 @click.option("--draft", metavar="MODEL", help=_HELP_OF_MODELS)
 @click.option("--target", metavar="MODEL", help=_HELP_OF_MODELS)
@@ -76,9 +81,16 @@ Examples:
 @click.option(
     "--prompt-tokens",
     type=click.IntRange(1),
-    default=_PROMPT_TOKENS,
-    show_default=True,
-    help="Tokens of the problem with its template and instructions.",
+    help=f"Tokens of the problem with its template and instructions.  [default: {_PROMPT_TOKENS}, or --dataset's]",
+)
+@click.option(
+    "--dataset",
+    metavar="NAME",
+    help=f"Take the tokens of the prompt from the longest problem of a known dataset, or of {own_dataset.VALID}.",
+)
+@click.option("--split", help="Split of a dataset of the hub.  [default: test]")
+@click.option(
+    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as in harness.launch."
 )
 @click.option(
     "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Samples in flight per worker."
@@ -86,7 +98,14 @@ Examples:
 @click.option("--draft-tensor-parallel", type=click.IntRange(1), help="GPUs that the draft is split over.")
 @click.option("--target-tensor-parallel", type=click.IntRange(1), help="GPUs that the target is split over.")
 @click.option("--reward-tensor-parallel", type=click.IntRange(1), help="GPUs that the reward model is split over.")
-def main(choices: Sequence[str], **options: Any) -> None:
+def main(
+    choices: Sequence[str],
+    dataset: str | None,
+    split: str | None,
+    columns: Sequence[str],
+    prompt_tokens: int | None,
+    **options: Any,
+) -> None:
     """Print which tensor parallel sizes and memory shares are chosen for a draft and a target, and what fits.
 
     The exit code is 1 where the models fit on none of the choices.
@@ -95,12 +114,24 @@ def main(choices: Sequence[str], **options: Any) -> None:
         cards = [parse_cards(choice) for choice in choices] or [
             parse_cards(f"{count}x{name}") for name in _TYPES for count in _COUNTS
         ]
-        sizing = _sizing(**options)
+        sizing = _sizing(prompt_tokens=_tokens_of_prompt(prompt_tokens, dataset, split, columns), **options)
         check_plannable(sizing)
         check_flags(sizing, None)
-    except (ValueError, models.ModelUnavailable) as error:
+    except (ValueError, models.ModelUnavailable, benchmarks.DatasetNotFound, benchmarks.BadDataset) as error:
         raise click.UsageError(str(error)) from error
     sys.exit(not _print(sizing, cards, options["token_budget"]))
+
+
+def _tokens_of_prompt(tokens: int | None, dataset: str | None, split: str | None, columns: Sequence[str]) -> int:
+    """Return the tokens of the longest prompt: as given, or of a dataset. Raises ValueError and what loading raises."""
+    if dataset is None:
+        if split is not None or columns:
+            raise ValueError("--split and --columns are for --dataset")
+        return tokens or _PROMPT_TOKENS
+    if tokens is not None:
+        raise ValueError("--prompt-tokens and --dataset both say how long a prompt is: leave one of them out")
+    sources.check(dataset, split, columns)
+    return required_context_tokens(sources.load(dataset, split=split, columns=columns).problems, 0, 0)
 
 
 def _sizing(
@@ -115,11 +146,18 @@ def _sizing(
     target_tensor_parallel: int | None,
     reward_tensor_parallel: int | None,
 ) -> RunSizing:
+    method = resolve(method)
     built, proposing = build(method, {}), proposer(method, None)
     if (reward or reward_tensor_parallel) and "reward" not in built.roles:
         raise ValueError(f"--reward: {method} does not rate steps with a reward model")
     roles = (*built.roles, *proposing_roles(proposing, None))
-    names = models.by_role(method, roles, {"draft": draft, "target": target, "reward": reward}, "gpu").names
+    named: dict[Role, str | None] = {"draft": draft, "target": target, "reward": reward}
+    for role, name in named.items():
+        if name is not None and role not in roles:
+            raise ValueError(
+                f"--{role} {name}: {method} uses no such model; it uses: {', '.join(dict.fromkeys(roles))}"
+            )
+    names = models.by_role(method, roles, named, "gpu").names
     references = {role: models.resolve(name) for role, name in names.items()}
     files = {role: ModelFiles(ref.name, ref.path_or_hub_id, ref.revision) for role, ref in references.items()}
     return RunSizing(

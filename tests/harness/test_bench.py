@@ -195,6 +195,8 @@ def test_the_plan_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--only", "speed"], "'speed' is not one of own, verdict"),
         (["--methods", "specot"], "'specot' is not one of vanilla"),
+        (["--methods", "rsd"], "methods of one's own and reward models are not measured"),
+        (["--methods", "my.py:Mine"], "methods of one's own and reward models are not measured"),
         (["--in-flight", "many"], "expected numbers"),
         (["--in-flight", "0"], "at least 1"),
     ],

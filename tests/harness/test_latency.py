@@ -117,6 +117,14 @@ def test_a_model_that_the_file_lacks_is_named() -> None:
         hardware.project([[Work("draft", 1, 1, 1)]], alone)
 
 
+def test_a_reward_model_has_speeds_of_its_own() -> None:
+    rated = [[Work("draft", 1, 0, 10), Work("reward", 1, 50, 1)]]
+    with pytest.raises(ValueError, match=r"no table \[reward\].*valid: a file that has \[draft\], \[reward\]"):
+        hardware.project(rated, machine())
+    whole = Hardware.model_validate({**machine().model_dump(), "reward": SPEED})
+    assert list(hardware.project(rated, whole).latency_seconds) == [pytest.approx(1 + 0.5 + 0.1)]
+
+
 def test_the_example_file_is_valid() -> None:
     assert hardware.read(EXAMPLE).gpus == 4
 

@@ -12,6 +12,9 @@ from click.testing import CliRunner
 
 from harness.sizing.__main__ import main
 from harness.weights import models
+from tests.own_methods import no_methods, write_method
+
+__all__ = ["no_methods"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +48,37 @@ def test_the_tokens_that_a_draft_proposes_are_part_of_the_target_s_engine() -> N
     assert "945,376" in alone
     assert "718,096" in proposed  # as harness.launch --method specdecode plans it
     assert "which loads r1-distill-qwen-1.5b" in proposed
+
+
+@pytest.mark.usefixtures("no_methods")
+def test_a_method_and_problems_of_ones_own_are_sized(tmp_path: Path) -> None:
+    method = f"{write_method(tmp_path)}:Confident"
+    data = tmp_path / "my.jsonl"
+    data.write_text(json.dumps({"problem": "x" * 9000, "answer": 1}))
+    cards = ("--gpus", "4xH100-80")
+    assert "at most 9,216 / 9,216 tokens" in output(*cards, "--method", method)
+    longer = output(*cards, "--method", method, "--dataset", str(data), "--token-budget", "100")
+    assert "at most 5,112 / 5,112 tokens" in longer, "2 bytes a token, and 512 tokens for the template"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--method", "specot"), "--method specot: unknown; valid: vanilla, "),
+        (("--method", "rsd"), "--reward: rsd needs a reward model"),
+        (("--method", "vanilla", "--draft", "qwq-32b"), "--draft qwq-32b: vanilla uses no such model; it uses: target"),
+        (("--reward", "qwq-32b"), "--reward: speccot does not rate steps with a reward model"),
+        (("--dataset", "nosuch"), "--dataset nosuch: unknown; valid: gsm8k, "),
+        (("--dataset", "nosuch.jsonl"), "nosuch.jsonl: no such file"),
+        (("--dataset", "demo", "--prompt-tokens", "9"), "--prompt-tokens and --dataset both say how long a prompt is"),
+        (("--split", "test"), "--split and --columns are for --dataset"),
+    ],
+)
+def test_what_cannot_be_sized_is_one_line(words: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(main, words, prog_name="sizing")
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.count("\n") == 1
 
 
 def test_cards_are_written_as_for_slurm_too_and_the_smaller_of_two_is_assumed() -> None:
