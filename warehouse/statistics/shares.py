@@ -15,6 +15,7 @@ from warehouse.statistics.intervals import Floats, Interval
 ADDED_WEIGHT = 0.25
 """Weight of each of the two pseudo-problems that `share` adds: one with all of its y in x, one with none."""
 _ROUNDING = 1e-12
+"""Sums of shares that are 1 may be off by so much."""
 
 
 def ratio(x: Floats, y: Floats, level: float = 0.95) -> Interval:
@@ -62,7 +63,7 @@ def on_logit(estimate: float, standard_error: float, degrees: float, level: floa
     degrees: of freedom of the standard error. Without spread, without degrees of freedom, and at 0 and 1, where a logit
     says nothing, there is no interval.
     """
-    if not (0 < estimate < 1 and standard_error > 0 and degrees >= 1):
+    if not (_ROUNDING < estimate < 1 - _ROUNDING and standard_error > _ROUNDING and degrees >= 1):
         error = standard_error if standard_error >= 0 else None
         return Interval(estimate, None, None, error, "none: no spread between problems")
     half = float(special.stdtrit(degrees, (1 + level) / 2)) * standard_error / (estimate * (1 - estimate))
