@@ -43,7 +43,8 @@ def model(run: RunFacts, role: str) -> str:
 
 def _tensor_parallel(run: RunFacts) -> str:
     c = run.conditions
-    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
+    rewards = f", reward model {c['engine_reward_tensor_parallel']}" if c["reward_name"] else ""
+    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}{rewards}"
 
 
 def _speculation(run: RunFacts) -> str | None:

@@ -58,7 +58,7 @@ def tokens(runs: Sequence[RunFacts]) -> list[Figure]:
         "accepted chain. Spent: all output tokens of all calls, including rejected candidates and verdicts. Critical "
         "path: tokens that a user waits for, which counts only the longest of parallel candidates."
     )
-    names = {"draft": "draft", "target": "target"}
+    names = {"draft": "draft", "target": "target", "reward": "reward model"}
     chart = StackedBars(bars, "tokens per sample", "Tokens by model", "tokens", names)
     return [Figure("Token split", {"tokens": chart}, caption, sql=behind(queries.TOKENS, runs))]
 

@@ -26,6 +26,9 @@ from jobs.run.spec import ModelSpec, RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.render import lines
+from warehouse.report.charts.bars import StackedBars
+from warehouse.report.facts import report_facts
+from warehouse.report.speculation import tokens
 from warehouse.summary import summaries
 
 REWARD = ModelSpec("r", "/models/r", None, "f" * 16)
@@ -73,9 +76,15 @@ def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp
         spent = {row["model"]: row for row in rows(connection, "SELECT * FROM token_split")}
         calls = rows(connection, "SELECT * FROM call WHERE model = 'reward'")
         [result] = summaries(connection, [spec.run_id])
+        facts = report_facts(connection, [spec.run_id])
         [row] = rows(connection, "SELECT reward_name, engine_reward_tensor_parallel FROM run")
         kinds = rows(connection, "SELECT DISTINCT kind FROM refusals")
     assert ("reward model", "scripted") in lines(result)
+    [figure] = tokens(facts)
+    chart = figure.charts["tokens"]
+    assert isinstance(chart, StackedBars)
+    assert "reward" in chart.kinds
+    assert {kind for bar in chart.bars for kind in bar.parts} <= set(chart.names), "every part of a bar is drawn"
     assert {call["purpose"] for call in calls} == {"verdict"}
     assert spent["reward"]["emitted_tokens"] == 0
     assert spent["reward"]["spent_tokens"] == len(calls) > 0
