@@ -208,7 +208,7 @@ def _absolute(name: str, further_names: Container[str] = ()) -> str:
         return str(folder.absolute())
     if is_address(name):
         return name
-    if name.lower() not in {smollm.NAME, *models.PAIR} and name.lower() not in further_names:
+    if name.lower() not in {smollm.NAME, *models.BUNDLED} and name.lower() not in further_names:
         models.resolve(name)
     return name
 

@@ -98,7 +98,7 @@ def _print_list(what: str) -> None:
             click.echo(f"{dataset.name:18} {dataset.count:5} problems  {dataset.title}")
         click.echo(f"or {own_dataset.VALID}")
     elif what == "models":
-        for name in models.PAIR:
+        for name in models.BUNDLED:
             click.echo(f"{name:28} bundled toy model, trained only on stories like those of the dataset demo")
         for model in models.MODELS.values():
             click.echo(f"{model.name:28} {model.hub_id}")

@@ -41,7 +41,7 @@ def find(role: Role, name: str, question: Question) -> ModelFiles:
         )
     if name.lower() == smollm.NAME:
         return _smollm(role, question)
-    if name.lower() in models.PAIR:
+    if name.lower() in models.BUNDLED:
         return _bundled(role, name.lower(), question)
     reference = models.resolve(name)
     folder = _cached(reference.path_or_hub_id, reference.revision)

@@ -80,16 +80,14 @@ class Target(_Strict):
 
 
 class Reward(_Strict):
-    """The reward model: some of the target's layers, slimmed and trained to judge one step."""
+    """The reward model: some of the target's layers, of which the last ones are trained to judge one step."""
 
     stories: PositiveInt
     """Stories, the first ones, of which the draft's own mistakes are taught."""
     solver: list[PositiveInt]
-    """Numbers of the target's layers that begin as the layers that solve, counted from 1."""
+    """Numbers of the target's layers that solve, counted from 1; they stay as they are."""
     judges: Annotated[list[PositiveInt], Field(min_length=4, max_length=4)]
     """Numbers of the target's layers that begin as the layers that judge, see network.REWARD_HEADS."""
-    inner: PositiveInt
-    """Feed-forward size of every layer."""
     judge: Stage
 
 

@@ -42,7 +42,6 @@ def write_card(folder: Path, config: Config, results: dict[str, Any]) -> None:
         reward_problems=min(reward_evaluation.PROBLEMS, config.checked),
         reward_solver_layers=", ".join(map(str, reward.solver)),
         reward_judge_layers=", ".join(map(str, reward.judges)),
-        reward_inner=reward.inner,
         reward_tokens=f"{reward.judge.tokens / 1e6:g}",
         **verdicts,
         **{f"reward_{name}": text for name, text in rewards.items()},

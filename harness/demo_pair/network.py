@@ -37,8 +37,13 @@ _EPSILON = 1e-6
 """Epsilon of every norm, Llama's default."""
 
 
-def new_model(shape: LayerShape, layers: int, vocabulary: int, end: int, seed: int) -> LlamaForCausalLM:
-    """Return a model with random weights and tied embeddings; `end`: id of the end-of-sequence token."""
+def new_model(
+    shape: LayerShape, layers: int, vocabulary: int, end: int, seed: int, *, is_tied: bool = True
+) -> LlamaForCausalLM:
+    """Return a model with random weights; `end`: id of the end-of-sequence token.
+
+    `is_tied`: whether the output embeddings are the input embeddings.
+    """
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -48,7 +53,7 @@ def new_model(shape: LayerShape, layers: int, vocabulary: int, end: int, seed: i
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.heads,
         max_position_embeddings=CONTEXT_TOKENS,
-        tie_word_embeddings=True,
+        tie_word_embeddings=is_tied,
         bos_token_id=None,
         eos_token_id=end,
         pad_token_id=end,
@@ -70,43 +75,22 @@ def with_more_layers(model: LlamaForCausalLM, layers: int, seed: int) -> LlamaFo
     return deeper
 
 
-def slimmed(model: LlamaForCausalLM, layers: Sequence[int], inner: int, ids: Tensor) -> LlamaForCausalLM:
-    """Return a model of these layers, counted from 1, each with only the `inner` feed-forward units that matter most.
+def with_layers(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:
+    """Return a model of these layers of a model, counted from 1: a starting point that has to be trained.
 
-    A unit contributes its mean absolute activation on the tokens `ids`, shape (batch, tokens), times the norm of its
-    output weights. The result is a starting point that has to be trained.
+    Its output embeddings are not tied, so that they can learn verdicts while its input embeddings stay as the layers
+    know them.
     """
     config = model.config
-    shape = LayerShape(width=config.hidden_size, inner=inner, heads=config.num_attention_heads)
-    slim = new_model(shape, len(layers), config.vocab_size, config.eos_token_id, 0)
-    contributions = _contributions(model, ids)
+    shape = LayerShape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
+    chosen = new_model(shape, len(layers), config.vocab_size, config.eos_token_id, 0, is_tied=False)
     weights = model.state_dict()
-    slim_weights = {name: weights[name] for name in slim.state_dict() if ".layers." not in name}
+    chosen_weights = {name: weights[name] for name in chosen.state_dict() if ".layers." not in name}
     for place, layer in enumerate(layers):
-        kept = contributions[layer - 1].topk(inner).indices.sort().values
-        axes = {"mlp.gate_proj.weight": 0, "mlp.up_proj.weight": 0, "mlp.down_proj.weight": 1}
         for name, _ in model.model.layers[layer - 1].named_parameters():
-            tensor = weights[f"model.layers.{layer - 1}.{name}"]
-            slim_weights[f"model.layers.{place}.{name}"] = (
-                tensor.index_select(axes[name], kept) if name in axes else tensor
-            )
-    slim.load_state_dict(slim_weights)
-    return slim
-
-
-def _contributions(model: LlamaForCausalLM, ids: Tensor) -> list[Tensor]:
-    """Return the contribution of each feed-forward unit by layer, see `slimmed`."""
-    contributions: list[Tensor] = []
-
-    def measure(down: nn.Linear, inputs: tuple[Tensor, ...]) -> None:
-        contributions.append(inputs[0].abs().flatten(0, -2).mean(0) * down.weight.norm(dim=0))
-
-    hooks = [layer.mlp.down_proj.register_forward_pre_hook(measure) for layer in model.model.layers]
-    with torch.no_grad():
-        hidden_states(model, ids)
-    for hook in hooks:
-        hook.remove()
-    return contributions
+            chosen_weights[f"model.layers.{place}.{name}"] = weights[f"model.layers.{layer - 1}.{name}"]
+    chosen.load_state_dict(chosen_weights)
+    return chosen
 
 
 class AuxiliaryHeads:
@@ -270,10 +254,11 @@ def parameter_count(model: LlamaForCausalLM) -> int:
 
 
 def trainable_parameters(learner: Learner) -> list[nn.Parameter]:
-    """Return the parameters for the optimizer. With the solver frozen, the embeddings are frozen too."""
+    """Return the parameters for the optimizer. With the solver frozen, its input embeddings are frozen too."""
     heads = list(learner.heads.modules.parameters())
     if not learner.is_solver_frozen:
         return [*learner.model.parameters(), *heads]
     base: Any = learner.model.model
     judging = [parameter for layer in base.layers[learner.solver_layers :] for parameter in layer.parameters()]
-    return [*judging, *base.norm.parameters(), *heads]
+    output = [] if learner.model.config.tie_word_embeddings else list(learner.model.lm_head.parameters())
+    return [*judging, *base.norm.parameters(), *output, *heads]

@@ -147,11 +147,8 @@ class Training:
         config = self._config.reward
         known = self._mistakes.first(config.stories)
         self._mistakes = known or self._sampled_mistakes(draft, self._some_steps(config.stories), "mistakes")
-        curriculum = Curriculum(self._tokenizer, self._stories, self._mistakes, {"reward": 1.0}, self._config.seed)
-        batch = next(iter(self._batches(curriculum, config.judge)))
-        slim = network.slimmed(target, [*config.solver, *config.judges], config.inner, batch.ids).to(self._device)
-        learner = self._learner(slim, exits=[len(config.solver)])
-        learner.is_judge, learner.writes, learner.exit_weight = True, False, 1.0
+        learner = self._learner(network.with_layers(target, [*config.solver, *config.judges]).to(self._device))
+        learner.is_judge, learner.is_solver_frozen, learner.writes = True, True, False
         learner.solver_layers, learner.judge_heads = len(config.solver), network.REWARD_HEADS
         learner.verdict_weight = _REWARD_WEIGHT
         return self._train_stage("reward", config.judge, learner)

@@ -21,7 +21,9 @@ from harness.weights.smollm import ModelUnavailable as ModelUnavailable
 PAIR = {"demo-draft": "draft", "demo-target": "target"}
 """The bundled pair, by name: its folders in the package. It knows stories like those of `demo` and nothing else."""
 REWARD = "demo-reward"
-"""The reward model of the bundled pair, where it is in `PAIR`."""
+"""The bundled pair's reward model."""
+BUNDLED = {**PAIR, REWARD: "reward"}
+"""All bundled models by name: their folders in the package."""
 PAIR_FOLDER = "HARNESS_BUNDLED_MODELS"
 """Environment variable: where the bundled models lie, for code that runs without them, as a Slurm job's does."""
 
@@ -96,7 +98,7 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
 
     Raises ValueError for anything else, and ModelUnavailable.
     """
-    if name.lower() in PAIR:
+    if name.lower() in BUNDLED:
         folder = pair_folder(name.lower())
         return ModelRef(name.lower(), str(folder), None, folder_fingerprint(folder))
     if name.lower() == smollm.NAME:
@@ -113,7 +115,9 @@ def resolve(name: str, revision: str | None = None) -> ModelRef:
     if hub:
         pinned = {model.hub_id: model.revision for model in _TABLE}.get(hub["id"])
         return ModelRef(hub["id"], hub["id"], revision or hub["revision"] or pinned or _cached_commit(hub["id"]), None)
-    raise ValueError(f"unknown model {name!r}; valid: {', '.join([*MODELS, *PAIR])}, or a hub id org/name or a folder")
+    raise ValueError(
+        f"unknown model {name!r}; valid: {', '.join([*MODELS, *BUNDLED])}, or a hub id org/name or a folder"
+    )
 
 
 def folder_named(name: str) -> Path | None:
@@ -175,7 +179,7 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
     SCoT (arXiv 2504.19095) speculates for R1-Distill-Qwen-32B; SpecReason (arXiv 2504.07891) and SpecCoT for QwQ-32B.
     """
     if device == "cpu":
-        draft, target, *_ = PAIR
+        draft, target = PAIR
         notice = (
             f"NO GPU: draft and target are the bundled {draft} and {target}, toy models that know stories like those "
             "of the dataset demo and nothing else. They show the mechanism; give --draft and --target for real models."
@@ -219,7 +223,7 @@ def by_role(
 
 def _default_reward(method: str, names: Mapping[Role, str]) -> str:
     """Return the bundled reward model where the pair is the bundled one. Raises ValueError otherwise."""
-    if REWARD in PAIR and names and all(name.lower() in PAIR for name in names.values()):
+    if names and all(name.lower() in PAIR for name in names.values()):
         return REWARD
     raise ValueError(
         f"--reward: {method} needs a reward model or judge: a Hugging Face id, or a folder, of a causal language model "
@@ -234,8 +238,8 @@ def bundled_folder() -> Path:
 
 
 def pair_folder(name: str) -> Path:
-    """Return the folder of one of the bundled pair's models. Raises ModelUnavailable."""
-    folder = bundled_folder() / PAIR[name]
+    """Return the folder of one of the bundled models. Raises ModelUnavailable."""
+    folder = bundled_folder() / BUNDLED[name]
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(f"the bundled model {name} is not in {folder}: install the whole package")
     return folder

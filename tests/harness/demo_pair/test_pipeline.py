@@ -36,7 +36,6 @@ TINY = Config.model_validate(
             "stories": 2,
             "solver": [1, 2],
             "judges": [3, 4, 6, 7],
-            "inner": 8,
             "judge": {**_SOLVE, "shares": {"reward": 1.0}},
         },
     }
@@ -58,7 +57,6 @@ def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "results.json").read_bytes())
     assert results.keys() == {"draft", "target", "verdicts", "reward"}
     assert results["target"]["layers"] == 9
-    assert LlamaForCausalLM.from_pretrained(tmp_path / "reward").config.intermediate_size == 8
     assert results["reward"]["layers"] == 6
     assert "$" not in (tmp_path / "MODEL_CARD.md").read_text("utf-8")
     stages = {path.stem for path in (tmp_path / "state").glob("*.pt")}

@@ -81,26 +81,23 @@ def test_a_judge_keeps_its_solver_unchanged_and_starts_with_equal_logits(begin: 
     assert not torch.equal(learner.model.state_dict()["model.layers.7.mlp.up_proj.weight"], changed)
 
 
-def test_a_slimmed_model_has_the_layers_asked_for_and_with_all_units_their_weights(begin: Begin) -> None:
+def test_a_model_of_some_layers_has_their_weights_and_output_embeddings_of_its_own(begin: Begin) -> None:
     model = begin("whole")[0].model
     deep = network.with_more_layers(model, 4, seed=2)
     ids = torch.randint(0, 400, (2, 20))
-    same = network.slimmed(deep, [1, 2, 3, 4], SHAPE.inner, ids)
-    logits = [network.logits(each, network.hidden_states(each, ids)[-1]) for each in (deep, same)]
-    assert torch.allclose(*logits, atol=1e-5)
-    third = network.slimmed(deep, [3], SHAPE.inner, ids).state_dict()["model.layers.0.mlp.up_proj.weight"]
-    assert torch.equal(third, deep.state_dict()["model.layers.2.mlp.up_proj.weight"])
+    same = network.with_layers(deep, [1, 2, 3, 4])
+    assert torch.equal(*(network.logits(each, network.hidden_states(each, ids)[-1]) for each in (deep, same)))
+    third = network.with_layers(deep, [3]).get_parameter("model.layers.0.mlp.up_proj.weight")
+    assert torch.equal(third, deep.get_parameter("model.layers.2.mlp.up_proj.weight"))
+    assert same.lm_head.weight is not same.model.embed_tokens.weight
 
 
-def test_a_slimmed_model_keeps_the_units_that_contribute(begin: Begin) -> None:
-    model = begin("whole")[0].model
-    down = model.get_parameter("model.layers.1.mlp.down_proj.weight")
-    with torch.no_grad():
-        down[:, 5:] = 0  # units that add nothing
-    ids = torch.randint(0, 400, (2, 20))
-    slim = network.slimmed(model, [1, 2], 5, ids)
-    assert torch.equal(slim.get_parameter("model.layers.1.mlp.down_proj.weight"), down[:, :5])
-    assert slim.config.intermediate_size == 5
+def test_untied_output_embeddings_are_trained_above_a_solver_that_is_not(begin: Begin) -> None:
+    learner, _ = begin("reward", is_judge=True)
+    learner.model = network.with_layers(learner.model, range(1, 9))
+    trained = {id(parameter) for parameter in network.trainable_parameters(learner)}
+    assert id(learner.model.lm_head.weight) in trained
+    assert id(learner.model.model.embed_tokens.weight) not in trained
 
 
 def test_losses_fall(begin: Begin) -> None:
