@@ -1,4 +1,4 @@
-"""Is token-level speculation lossless here? Compares the emitted tokens of two greedy runs, sample by sample.
+"""Is token-level speculation lossless here, or a server like an engine? Compares the emitted tokens of two greedy runs.
 
 In exact arithmetic they are equal (Leviathan et al., arXiv 2211.17192, section 2). In bfloat16, and wherever a batch
 of another shape is summed in another order, two nearly equal logits may change places: the texts diverge there.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from jobs.run.folder import RunFolder
 from jobs.run.records import counting_records
+from jobs.run.spec import RunSpec
 
 _COLUMNS = ["problem_id", "sample_index", "steps.list.element.token_ids"]
 Key = tuple[str, int]
@@ -47,7 +48,7 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
                 f"{spec.run_id} samples at temperature {temperature}, where outputs differ anyway: "
                 "run both with --temperature 0"
             )
-    differing = [name for name in _DECISIVE if getattr(specs[0], name) != getattr(specs[1], name)]
+    differing = [name for name in _DECISIVE if _decisive(specs[0], name, specs) != _decisive(specs[1], name, specs)]
     if differing:
         raise ValueError(f"{specs[0].run_id} and {specs[1].run_id} differ in {', '.join(differing)}")
     tokens, baseline_tokens = _emitted_tokens(run), _emitted_tokens(baseline)
@@ -56,6 +57,18 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
         for key, ids in sorted(tokens.items())
         if key in baseline_tokens
     ]
+
+
+def _decisive(spec: RunSpec, name: str, specs: Sequence[RunSpec]) -> object:
+    """Return what the target's tokens depend on; of a target on a server, whose files nobody sees, the name alone."""
+    if name == "target" and spec.target is not None and any(map(has_served_target, specs)):
+        return spec.target.name
+    return getattr(spec, name)
+
+
+def has_served_target(spec: RunSpec) -> bool:
+    """Return whether a server runs the target, so that nothing here knows its weights."""
+    return spec.target is not None and spec.target.server is not None
 
 
 def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:

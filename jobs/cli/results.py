@@ -69,13 +69,19 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
 @RUN
 @click.argument("baseline", metavar="BASELINE", type=RunPath())
 def lossless(run: Path, baseline: Path) -> None:
-    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ."""
-    from jobs.after.lossless import compare
+    """Compare the emitted tokens of two greedy runs, e.g. specdecode and vanilla; exit code 1 if any differ.
 
+    Or one method with models on servers and in process.
+    """
+    from jobs.after.lossless import compare, has_served_target
+
+    folders = run_folder(run), run_folder(baseline)
     try:
-        pairs = compare(run_folder(run), run_folder(baseline))
+        pairs = compare(*folders)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    if served := [folder.path.name for folder in folders if has_served_target(folder.spec())]:
+        click.echo(f"not compared: the weights of the target of {' and '.join(served)}, which a server runs")
     differing = [pair for pair in pairs if pair.first_divergence is not None]
     click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
     for pair in differing:

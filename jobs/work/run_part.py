@@ -200,9 +200,9 @@ def _units(run: RunFolder, shards: Iterable[int]) -> list[Unit]:
 
 
 def starts_notice(parts: Sequence[RunPart]) -> str | None:
-    """Return a line on the starts of engines that runs share; None where they share none."""
+    """Return a line on the starts of engines that runs share; None where they share none. Servers run already."""
     resolve_together(parts)
-    needs = [part.needs_or_none() for part in parts]
+    needs = [[need for need in part.needs_or_none() if need.settings.server is None] for part in parts]
     alone, together = sum(map(len, needs)), num_starts([needs[number] for number in in_engine_order(needs)])
     if together == alone:
         return None

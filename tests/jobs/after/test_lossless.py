@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from jobs.__main__ import main
 from jobs.after.lossless import first_divergence
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.spec import ModelSpec
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -46,6 +48,27 @@ def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) ->
     assert code == 1
     assert "7 identical, token by token" in output
     assert f"{rows[0]['problem_id']} 0: differ from token 5" in output
+
+
+def test_a_target_on_a_server_is_compared_by_name_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, baseline = greedy(tmp_path / "a"), greedy(tmp_path / "b")
+    spec = run.spec()
+    assert spec.target is not None
+
+    def told_as(target: ModelSpec) -> None:
+        written = {run.path: replace(spec, target=target), baseline.path: spec}
+        monkeypatch.setattr(RunFolder, "spec", lambda folder: written[folder.path])
+
+    served = replace(spec.target, server="vllm", fingerprint="served:other")
+    told_as(served)
+    said = f"not compared: the weights of the target of {run.path.name}, which a server runs"
+    assert lossless(run, baseline) == (0, f"{said}\n8 samples in both runs: 8 identical, token by token\n")
+    told_as(replace(served, name="another"))
+    code, output = lossless(run, baseline)
+    assert code == 2
+    assert "differ in target" in output
 
 
 def test_sampled_runs_are_refused(tmp_path: Path) -> None:
