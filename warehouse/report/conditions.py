@@ -43,8 +43,7 @@ def model(run: RunFacts, role: str) -> str:
 
 def _tensor_parallel(run: RunFacts) -> str:
     c = run.conditions
-    rewards = f", reward model {c['engine_reward_tensor_parallel']}" if c["reward_name"] else ""
-    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}{rewards}"
+    return f"{c['engine_draft_tensor_parallel']} / {c['engine_target_tensor_parallel']}"
 
 
 def _speculation(run: RunFacts) -> str | None:
@@ -91,6 +90,7 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("seed", lambda r: r.conditions["seed"]),
     ("engine", lambda r: f"{r.conditions['engine_kind']}, {r.conditions['engine_dtype']}"),
     ("tensor parallel, draft / target", _tensor_parallel),
+    ("tensor parallel, reward model", lambda r: r.conditions["engine_reward_tensor_parallel"]),
     ("samples in flight per worker", lambda r: r.summary.concurrency),
     ("engines run", lambda r: "in turns" if r.summary.take_turns else "concurrently"),
     ("token-level speculation", _speculation),
