@@ -57,7 +57,8 @@ class GlimpRouter(Method):
                 continue
             [first] = await chain.propose(draft, 1, max_tokens=1, entropies=True)
             assert first.entropies is not None
-            decision = Decision.at_most("entropy", first.entropies[0], self.tau)
+            entropy = first.entropies[0] if first.entropies else 0.0  # a server may keep the end of sequence to itself
+            decision = Decision.at_most("entropy", entropy, self.tau)
             if decision.accepted:
                 begun = replace(first, entropies=None)  # of the other tokens none is asked for
                 step = await chain.continued(draft, begun, max_tokens=self.step_tokens - 1, purpose="draft")

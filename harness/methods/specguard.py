@@ -79,6 +79,6 @@ class SpecGuard(Method):
                 chain.accept(target, "fallback", own, candidates, decision=decision)
 
     def confidence(self, completion: Completion) -> float:
-        """Return the confidence of a step, from 0 to 1: of its least probable token (LPBV), scaled."""
-        assert completion.token_logprobs
-        return min(1.0, max(0.0, 1 - min(completion.token_logprobs) / self.l_min))
+        """Return the confidence of a step, 0 to 1: of its least probable token (LPBV), scaled; 1 without tokens."""
+        assert completion.token_logprobs is not None
+        return min(1.0, max(0.0, 1 - min(completion.token_logprobs, default=0.0) / self.l_min))

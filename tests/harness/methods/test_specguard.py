@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from harness.engine import Completion
 from harness.methods import build
+from harness.methods.specguard import SpecGuard
 from harness.trace import Trace
 from tests.harness.scripts import Script, solve
 
@@ -80,3 +82,7 @@ def test_candidates_of_both_models_have_room() -> None:
 def test_an_invalid_parameter_is_refused_by_its_flag(params: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         build("specguard", params)
+
+
+def test_a_step_without_a_token_is_as_sure_as_can_be() -> None:
+    assert SpecGuard().confidence(Completion((), "", "eos", 0, token_logprobs=())) == 1
