@@ -16,7 +16,8 @@ EXAMPLES = {
     "scrontab": _FOLDER / "nightly.scrontab",
 }
 """By name; in a checkout they are links to the files in the folder slurm."""
-SUITES = {"demo": _ROOT / "harness" / "data" / "demo.toml"}
+_BUNDLED = _ROOT / "harness" / "data"
+SUITES = {"demo": _BUNDLED / "demo.toml", "demo-methods": _BUNDLED / "demo_methods.toml"}
 """Suites that can be launched by name."""
 
 

@@ -24,7 +24,8 @@ from jobs.cli.examples import suite_file
 def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
-    FILE is a TOML file of launches (python -m jobs example suite), or demo: four methods with the bundled toy models.
+    FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
+    has four methods with the bundled toy models, demo-methods has five others.
     """
     from jobs import suite as suites
     from jobs.after.warehouse import compare_and_report

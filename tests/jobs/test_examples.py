@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from jobs import suite
 from jobs.__main__ import main
 from jobs.cli.examples import EXAMPLES, SUITES, suite_file
 from jobs.slurm import profiles
@@ -34,9 +35,20 @@ def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(
     assert suite_file(Path("demo")) == SUITES["demo"]
     assert suite_file(Path("other.toml")) == Path("other.toml")
     result = CliRunner().invoke(main, ["suite", "other"])
-    assert (result.exit_code, result.stderr) == (2, "error: other: no such file; the bundled suites are: demo\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: other: no such file; the bundled suites are: demo, demo-methods\n",
+    )
     Path("demo").touch()
     assert suite_file(Path("demo")) == Path("demo")
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_bundled_suite_is_valid(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [prepared.run.path for prepared in suite.prepare(suite.read(SUITES[name]), None)]
+    assert len(set(runs)) == len(runs) >= 4
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_profile_of_the_installation_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
