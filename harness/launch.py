@@ -113,17 +113,18 @@ def _print_list(what: str) -> None:
 
 
 def _print_methods() -> None:
-    for name, method in METHODS.items():
-        summary = _summary_of(method)
-        parameters = " ".join(flag(parameter) for parameter in defaults(name))
-        click.echo(f"{name:12} {summary}\n{'':12} {parameters}")
+    listed = [(name, _summary_of(method), defaults(name)) for name, method in METHODS.items()]
     for found in references.offered():
         if found.plugin is None:
-            click.echo(f"{found.name:12} {found.distribution}: cannot be used: {found.problem}")
+            listed.append((found.name, f"{found.distribution}: cannot be used: {found.problem}", {}))
             continue
         plugins.register(found.plugin)
-        parameters = " ".join(flag(parameter) for parameter in defaults(found.name))
-        click.echo(f"{found.name:12} {_summary_of(found.plugin.type)} ({found.distribution})\n{'':12} {parameters}")
+        listed.append((found.name, f"{_summary_of(found.plugin.type)} ({found.distribution})", defaults(found.name)))
+    width = max(len(name) for name, _, _ in listed)
+    for name, summary, parameters in listed:
+        click.echo(f"{name:{width}} {summary}")
+        if parameters:
+            click.echo(f"{'':{width}} {' '.join(map(flag, parameters))}")
     click.echo(f"or a class of one's own: {references.FORMS}")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.checks.check import Check, Question, failure, ok, warning
 from harness.engine import Role
 from harness.engines import adapter
+from harness.plural import counted
 from harness.problems import hub
 from harness.weights import models, smollm
 
@@ -71,7 +72,9 @@ def check_speculator(reference: models.ModelRef) -> Iterator[Check]:
     yield from (failure("speculator", f"{cached}: {problem}") for problem in problems)
     if not problems:
         size = sum(path.stat().st_size for path in files)
-        yield ok("speculator", f"{reference.name}: {len(files)} complete weight files, {size / 2**30:.1f} GiB")
+        yield ok(
+            "speculator", f"{reference.name}: {counted(len(files), 'complete weight file')}, {size / 2**30:.1f} GiB"
+        )
 
 
 def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFiles:
@@ -80,8 +83,12 @@ def _checked(role: Role, name: str, folder: Path, question: Question) -> ModelFi
     checks += [failure(role, f"{folder}: {problem}") for problem in problems]
     size = sum(path.stat().st_size for path in files if path.is_file())
     if not any(check.status == "failure" for check in checks):
-        checks.insert(0, ok(role, f"{name}: {len(files)} complete weight files, {size / 2**30:.1f} GiB"))
+        checks.insert(0, ok(role, f"{name}: {_described(files, size)}"))
     return ModelFiles(checks, folder, size)
+
+
+def _described(files: Sequence[Path], num_bytes: int) -> str:
+    return f"{counted(len(files), 'complete weight file')}, {num_bytes / 2**30:.1f} GiB"
 
 
 def _configuration(role: Role, folder: Path, question: Question) -> Iterator[Check]:

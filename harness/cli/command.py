@@ -88,7 +88,14 @@ class OneLineErrors(click.Command):
         if not args and needs_input and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:
+            chosen = [p.type for p in self.params if error.option_name in p.opts and isinstance(p.type, click.Choice)]
+            if not chosen or not error.message.endswith("requires an argument."):
+                raise
+            text = f"{error.message.removesuffix('.')}: {', '.join(map(str, chosen[0].choices))}"
+            raise click.BadOptionUsage(error.option_name, text, ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by heading; those without one come last, under Options."""

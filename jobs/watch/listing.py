@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,8 @@ from jobs.watch.show import duration
 
 _DAY_SECONDS = 86_400.0
 _MOST_HOURS_AS_HOURS = 48
+_LONGEST_KEPT = 0.6
+"""Share of the width up to which the longest name of a run stays on one line."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,14 @@ def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
 
 def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
     """Print one row for each run; its name begins with dataset and method."""
+    found = list(runs)
+    # A name is to be copied, so the models' are folded instead where not all fits.
+    is_kept = max((len(run.run) for run in found), default=0) <= _LONGEST_KEPT * console.width
     table = Table(box=None, pad_edge=False)
     for column in ("run", "models", "tag", "samples", "age"):
-        table.add_column(column, justify="right" if column in {"samples", "age"} else "left", overflow="fold")
-    for run in runs:
+        side: Literal["left", "right"] = "right" if column in {"samples", "age"} else "left"
+        table.add_column(column, justify=side, overflow="fold", no_wrap=is_kept and column == "run")
+    for run in found:
         models = " → ".join(name for name in (run.draft, run.target) if name)
         samples = run.state if run.state == "damaged" else f"{run.finished}/{run.planned}"
         samples += f", {run.failed} failed" if run.failed else ""

@@ -164,7 +164,7 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     if row["samples_in_flight"] != row["concurrency"]:  # a worker with fewer samples had an emptier engine
         values[_RUN_FIELDS["concurrency"][0]] = f"{row['samples_in_flight']} (at most {row['concurrency']})"
     wording, _, shown = str(row["prompt_hash"]).partition("-")
-    values[_RUN_FIELDS["prompt_hash"][0]] = wording + _own_wording(row["prompts"])
+    values[_RUN_FIELDS["prompt_hash"][0]] = wording + own_wording(row["prompts"])
     if shown.startswith(_ASKED_MARK):
         values[_ASKED], matters[_ASKED] = shown, "accuracy and latency"
     elif shown or _judges_jointly(row):
@@ -185,7 +185,7 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
     return Manifest(str(row["run_id"]), values, matters)
 
 
-def _own_wording(prompts: object) -> str:
+def own_wording(prompts: object) -> str:
     """Return in words which texts of a run are not the built-in ones."""
     changed = list(prompt_file.of_stored(str(prompts)).changes) if prompts else []
     more = f" and {len(changed) - _MAX_KEYS} more" if len(changed) > _MAX_KEYS else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+from warehouse.comparison.manifests import own_wording
 from warehouse.formatting import NOTHING
 from warehouse.report.facts import RunFacts
 from warehouse.report.tables import Table
@@ -18,7 +19,7 @@ def conditions(runs: Sequence[RunFacts]) -> Table:
         cells = [_cell(read(run)) for run in runs]
         if set(cells) == {NOTHING}:
             continue
-        if len(set(cells) - {NOTHING}) > 1 and name not in _EXPECTED:
+        if name not in _EXPECTED and _is_marked(name, runs, cells):
             differs.add(len(rows))
         rows.append((name, *cells))
     caption = (
@@ -33,6 +34,14 @@ def conditions(runs: Sequence[RunFacts]) -> Table:
     columns = ("setting", *(run.label for run in runs))
     title = "Settings and environment"
     return Table("conditions", title, columns, rows, caption, is_sortable=False, differs=frozenset(differs))
+
+
+def _is_marked(name: str, runs: Sequence[RunFacts], cells: Sequence[str]) -> bool:
+    """Return whether the cells of a line differ. The code of a method of one's own is part of its runs' code."""
+    by_method: dict[object, set[str]] = {}
+    for run, cell in zip(runs, cells, strict=True):
+        by_method.setdefault(run.conditions["method_code"] if name == _CODE else None, set()).add(cell)
+    return any(len(values - {NOTHING}) > 1 for values in by_method.values())
 
 
 def model(run: RunFacts, role: str) -> str:
@@ -63,19 +72,23 @@ def _cell(value: object) -> str:
     return NOTHING if value is None or value == "" else str(value)
 
 
+_CODE = "hash of the code"
 _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("run folder", lambda r: r.summary.run_id),
     ("method", lambda r: r.summary.method),
+    ("source of the method", lambda r: r.conditions["method_source"]),
+    ("code of the method", lambda r: r.conditions["method_code"]),
     ("parameters", lambda r: ", ".join(f"{n} {v}" for n, v in r.summary.params.items())),
     ("preset", lambda r: r.conditions["preset"]),
     ("draft", lambda r: model(r, "draft")),
     ("target", lambda r: model(r, "target")),
     ("reward model", lambda r: model(r, "reward")),
     ("dataset", lambda r: r.summary.dataset),
+    ("source of the problems", lambda r: r.conditions["dataset_source"]),
     ("problems", lambda r: f"{r.summary.n} of {r.summary.dataset_size}"),
     ("samples per problem", lambda r: r.summary.k),
     ("hash of the problems", lambda r: r.conditions["dataset_hash"]),
-    ("hash of the prompts", lambda r: r.conditions["prompt_hash"]),
+    ("hash of the prompts", lambda r: f"{r.conditions['prompt_hash']}{own_wording(r.conditions['prompts'])}"),
     ("temperature", lambda r: r.conditions["temperature"]),
     ("top-p", lambda r: r.conditions["top_p"]),
     ("sampling of the draft", lambda r: r.conditions["draft_sampling"]),
@@ -99,10 +112,11 @@ _LINES: tuple[tuple[str, Callable[[RunFacts], object]], ...] = (
     ("nodes", lambda r: r.conditions["num_nodes"]),
     ("worker attempts", lambda r: r.conditions["num_workers"]),
     ("harness commit", lambda r: r.conditions["git_commits"]),
-    ("hash of the code", lambda r: r.conditions["code_hashes"]),
+    (_CODE, lambda r: r.conditions["code_hashes"]),
     ("packages", _versions),
     ("grader", lambda r: r.summary.grader_version),
     ("planned (UTC)", lambda r: r.conditions["created_at"].strftime("%Y-%m-%d %H:%M")),
 )
-_EXPECTED = {"run folder", "method", "parameters", "preset", "planned (UTC)", "worker attempts", "nodes"}
+_EXPECTED = {"run folder", "method", "source of the method", "code of the method", "parameters", "preset", "nodes"}
+_EXPECTED |= {"source of the problems", "planned (UTC)", "worker attempts"}
 """Lines that are expected to differ between compared runs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from click.testing import CliRunner
+
 from harness.cli.options import arguments
 from harness.launch import main
 
@@ -19,3 +21,19 @@ def test_flags_as_the_launcher_takes_them() -> None:
 
 def test_a_bare_flag_that_is_false_is_omitted() -> None:
     assert arguments({"dry_run": False}) == []
+
+
+def test_an_option_with_choices_that_has_no_value_says_which_there_are() -> None:
+    done = CliRunner().invoke(main, ["--list"])
+    assert done.exit_code == 2
+    choices = "methods, datasets, models, presets, prompts, speculators"
+    assert done.output == f"error: Option '--list' requires an argument: {choices}\n"
+    assert CliRunner().invoke(main, ["--tag"]).output == "error: Option '--tag' requires an argument.\n"
+
+
+def test_the_list_of_methods_is_aligned() -> None:
+    lines = CliRunner().invoke(main, ["--list", "methods"]).output.splitlines()
+    assert len(lines) > 10
+    assert len({line.index("--") for line in lines if line.startswith(" ")}) == 1
+    margin = next(line.index("--") for line in lines if line.startswith(" "))
+    assert all(line[margin - 1] == " " != line[margin] for line in lines[:-1])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from jobs.__main__ import main
 from jobs.run.folder import RunFolder
+from jobs.watch.listing import ListedRun, print_runs
 from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 
@@ -50,3 +53,16 @@ def test_a_folder_without_runs_says_so_and_one_that_is_missing_is_refused(
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(main, ["list"]).output == f"no run in {tmp_path}\n"
     assert CliRunner().invoke(main, ["list", "nothing"]).exit_code == 2
+
+
+def test_a_name_stays_on_one_line_where_the_models_have_long_ones() -> None:
+    name = "runs/stories-specreason-666fc7ac"
+    shown = Console(width=80, file=io.StringIO(), force_terminal=True)
+    print_runs([ListedRun(name, draft="a-draft-of-45-letters-" + 23 * "x", target="target", age_seconds=60.0)], shown)
+    written = shown.file
+    assert isinstance(written, io.StringIO)
+    assert name in written.getvalue()
+    narrow = Console(width=30, file=io.StringIO(), force_terminal=True)
+    print_runs([ListedRun(name, age_seconds=60.0)], narrow)
+    assert isinstance(narrow.file, io.StringIO)
+    assert "666fc7ac" in narrow.file.getvalue().replace("\n", "").replace(" ", "")

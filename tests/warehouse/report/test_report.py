@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from harness.methods.plugins import MethodSource
 from harness.problems.problem import DatasetOrigin
+from harness.prompt_file import BUILT_IN
 from jobs.run import trace_files
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
@@ -28,6 +30,7 @@ from tests.warehouse.report.conftest import HOSTILE, report
 from warehouse.database import reader
 from warehouse.load import load_run
 from warehouse.report.__main__ import main
+from warehouse.report.conditions import conditions
 from warehouse.report.facts import RunFacts, flips, report_facts
 from warehouse.statistics.bounded import accuracy
 
@@ -193,6 +196,31 @@ def test_the_title_of_an_own_dataset_heads_the_report_and_stands_beside_its_name
     page = written(database, plain.path.name).read_text()
     assert f"<h1>Speculative reasoning on {runs.VANILLA.dataset}</h1>" in page
     assert f"1 run on {runs.VANILLA.dataset}, last loaded" in page
+
+
+def test_own_methods_and_prompts_are_named_and_their_code_is_not_marked_as_another(tmp_path: Path) -> None:
+    own = replace(runs.VANILLA, method="own", method_source=MethodSource("rule.py:Own", "c" * 16))
+    wording = BUILT_IN.model_copy(update={"answer_bridge": "So: "})
+    database, names = tmp_path / "w.duckdb", []
+    for spec in (runs.VANILLA, own, replace(own, seed=7, prompts=wording)):
+        folder = runs.create(tmp_path, spec=spec)
+        runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
+        load_run(folder, database)
+        names.append(folder.path.name)
+    facts = [
+        replace(run, conditions={**run.conditions, "code_hashes": code})
+        for run, code in zip(facts_of(database, *names), ["h1", "h2", "h2"], strict=True)
+    ]
+    table = conditions(facts)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["source of the method"] == ("–", "rule.py:Own", "rule.py:Own")
+    assert rows["code of the method"] == ("–", "c" * 16, "c" * 16)
+    assert rows["hash of the prompts"][2].endswith(" (own answer_bridge)")
+    marked = {table.rows[place][0] for place in table.differs}
+    assert "hash of the prompts" in marked
+    assert not marked & {"hash of the code", "code of the method"}
+    changed = conditions([facts[1], replace(facts[2], conditions={**facts[2].conditions, "code_hashes": "h3"})])
+    assert "hash of the code" in {changed.rows[place][0] for place in changed.differs}
 
 
 def test_a_page_stays_within_its_size_and_reports_what_it_leaves_out(tmp_path: Path, written: Written) -> None:
