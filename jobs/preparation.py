@@ -26,6 +26,9 @@ from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
 
+_MOST_SAMPLES = 10_000_000
+"""Several hundred times as many as the largest of the papers' runs; each is a row of the run's plan."""
+
 
 @dataclass(frozen=True)
 class PreparedLaunch:
@@ -62,6 +65,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     sbatch = sbatch_options(launch)
     cluster = resolve(launch.cluster)
     planned = plan(launch, cluster, is_own_python=names_own_python(sbatch))
+    _check_number(planned.spec)
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
@@ -78,6 +82,15 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if database.exists():  # hours of work end in it
         warehouse.check(database)
     return prepared
+
+
+def _check_number(spec: RunSpec) -> None:
+    """Raise ValueError where a run would have more samples than this machine can list."""
+    if spec.num_samples > _MOST_SAMPLES:
+        raise ValueError(
+            f"--samples {spec.samples}: {spec.num_samples:,} samples of {counted(spec.num_problems, 'problem')}; "
+            f"valid: up to {_MOST_SAMPLES // spec.num_problems:,}, that is {_MOST_SAMPLES:,} in a run"
+        )
 
 
 def _check_cards(launch: Launch, spec: RunSpec, sbatch: Mapping[str, Any]) -> None:

@@ -10,6 +10,10 @@ from pydantic import BaseModel, Field
 from harness.engine import Role
 from harness.launch_flags import Flag
 
+_TEMPERATURE = Field(ge=0, allow_inf_nan=False)
+_TOP_K = Field(ge=0, le=2**31 - 1)  # engines have it in 32 bits
+_PENALTY = Field(gt=0, allow_inf_nan=False)
+
 
 def _of(role: Role, name: str) -> Flag:
     return Flag("sampling", f"The {role}'s own {name}.", default=f"--{name}")
@@ -18,9 +22,9 @@ def _of(role: Role, name: str) -> Flag:
 class SamplingFlags(BaseModel):
     """How completions are sampled."""
 
-    temperature: Annotated[float, Flag("sampling", "Sampling temperature; 0 is greedy decoding."), Field(ge=0)] = 0.6
+    temperature: Annotated[float, Flag("sampling", "Sampling temperature; 0 is greedy decoding."), _TEMPERATURE] = 0.6
     top_p: Annotated[float, Flag("sampling", "Nucleus sampling threshold."), Field(gt=0, le=1)] = 0.95
-    top_k: Annotated[int, Flag("sampling", "Sample from so many of the most probable tokens; 0: all."), Field(ge=0)] = 0
+    top_k: Annotated[int, Flag("sampling", "Sample from so many of the most probable tokens; 0: all."), _TOP_K] = 0
     min_p: Annotated[
         float,
         Flag("sampling", "Sample tokens with at least this share of the most probable one's probability; 0: all."),
@@ -29,18 +33,18 @@ class SamplingFlags(BaseModel):
     repetition_penalty: Annotated[
         float,
         Flag("sampling", "Make tokens of prompt and chain less likely, above 1; verdicts are not affected. 1: none."),
-        Field(gt=0),
+        _PENALTY,
     ] = 1.0
-    draft_temperature: Annotated[float | None, _of("draft", "temperature"), Field(ge=0)] = None
+    draft_temperature: Annotated[float | None, _of("draft", "temperature"), _TEMPERATURE] = None
     draft_top_p: Annotated[float | None, _of("draft", "top-p"), Field(gt=0, le=1)] = None
-    draft_top_k: Annotated[int | None, _of("draft", "top-k"), Field(ge=0)] = None
+    draft_top_k: Annotated[int | None, _of("draft", "top-k"), _TOP_K] = None
     draft_min_p: Annotated[float | None, _of("draft", "min-p"), Field(ge=0, le=1)] = None
-    draft_repetition_penalty: Annotated[float | None, _of("draft", "repetition-penalty"), Field(gt=0)] = None
-    target_temperature: Annotated[float | None, _of("target", "temperature"), Field(ge=0)] = None
+    draft_repetition_penalty: Annotated[float | None, _of("draft", "repetition-penalty"), _PENALTY] = None
+    target_temperature: Annotated[float | None, _of("target", "temperature"), _TEMPERATURE] = None
     target_top_p: Annotated[float | None, _of("target", "top-p"), Field(gt=0, le=1)] = None
-    target_top_k: Annotated[int | None, _of("target", "top-k"), Field(ge=0)] = None
+    target_top_k: Annotated[int | None, _of("target", "top-k"), _TOP_K] = None
     target_min_p: Annotated[float | None, _of("target", "min-p"), Field(ge=0, le=1)] = None
-    target_repetition_penalty: Annotated[float | None, _of("target", "repetition-penalty"), Field(gt=0)] = None
+    target_repetition_penalty: Annotated[float | None, _of("target", "repetition-penalty"), _PENALTY] = None
     token_budget: Annotated[int, Flag("sampling", "Emitted tokens per sample, including the answer."), Field(ge=1)] = (
         8192
     )

@@ -207,7 +207,9 @@ def _errors_in_one_line(name: str) -> Iterator[None]:
         raise BadMethod(
             f"{place_of(error)}: no module {missing!r}: a method may import installed packages and its own package"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise BadMethod(f"cannot be imported: {described(error)}") from error
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.cli.toml_file import read_toml
 from harness.problems import own_rows
@@ -68,6 +68,12 @@ class OwnDataset:
     title: str | None = None
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("holds a control character")
+    return text
+
+
 class _Described(BaseModel):
     """The keys of a TOML file that describes a dataset."""
 
@@ -77,7 +83,7 @@ class _Described(BaseModel):
     hub: str | None = None
     split: str | None = None
     name: str | None = None
-    title: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)] | None = None
     kind: Kind | None = None
     answer_rule: AnswerRule = "text"
     shuffle: bool = False
@@ -100,8 +106,11 @@ def describe(dataset: str, split: str | None = None, columns: Sequence[str] = ()
     if dataset.startswith(HUB):
         source = _hub_source(dataset.removeprefix(HUB), split)
         return _checked(OwnDataset(source.name, source, mapped))
+    if "://" in dataset:
+        raise ValueError(f"--dataset {dataset}: an address; valid: {VALID}")
     path = Path(dataset)
     if path.suffix.lower() == ".toml":
+        own_rows.check_exists(path)
         return _checked(_of_toml(path, split, mapped))
     if path.suffix.lower() not in own_rows.SUFFIXES:
         raise ValueError(f"--dataset {dataset}: unknown; valid: {VALID}, or a name of --list datasets")
@@ -164,7 +173,7 @@ def _one_line(error: ValidationError) -> str:
         return f"unknown key {place!r}; valid: {', '.join(_Described.model_fields)}"
     if place == "answer_rule":
         return f"answer_rule {first['input']!r}: unknown; valid: {', '.join(get_args(AnswerRule))}"
-    return f"{place}: {first['msg']}"
+    return f"{place}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _hub_source(text: str, split: str | None, label: str = f"--dataset {HUB}") -> HubSource:

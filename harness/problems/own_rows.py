@@ -50,6 +50,12 @@ def check(path: Path) -> None:
 
 def check_exists(path: Path) -> None:
     """Raise BadDataset where there is no file at a path."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        raise BadDataset(f"{str(path)[:200]}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if path.is_dir():
         raise BadDataset(f"{path}: a folder, not a file")
     if not path.exists():

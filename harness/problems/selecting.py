@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.problems.problem import Problem
 
+_FORMS = "valid: rows (3), ranges (10-15) or ids"
+
 
 def select(problems: Sequence[Problem], limit: int | None = None, ids: str | None = None) -> list[Problem]:
     """Return the problems named by `ids` ("3,7,10-15", or ids), and of these the first `limit`, in their order.
@@ -20,9 +22,13 @@ def select(problems: Sequence[Problem], limit: int | None = None, ids: str | Non
     chosen = list(problems)
     if ids is not None:
         places = _numbered(problems) | {p.id: i for i, p in enumerate(problems)}
-        selected = {place for token in ids.split(",") if token.strip() for place in _places(token.strip(), places)}
+        tokens = [token.strip() for token in ids.split(",") if token.strip()]
+        try:
+            selected = {place for token in tokens for place in _places(token, places)}
+        except ValueError as error:
+            raise ValueError(f"--problems {ids[:100]}: {error}") from error
         if not selected:
-            raise ValueError(f"{ids!r} names no problem")
+            raise ValueError(f"--problems {ids[:100]}: names no problem; {_FORMS}")
         chosen = [problems[i] for i in sorted(selected)]
     return chosen[:limit]
 
@@ -42,9 +48,11 @@ def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
     if token not in places and span:
         first, last = int(span[1]), int(span[2])
         if not first <= last < first + 1_000_000:
-            raise ValueError(f"not a range of problems: {token!r}")
+            raise ValueError(f"not a range of problems: {token!r}; {_FORMS}")
         names = [str(row) for row in range(first, last + 1)]
     for name in names:
         if name not in places:
-            raise ValueError(f"unknown problem {name!r}: give rows (3), ranges (10-15) or ids ({next(iter(places))})")
+            raise ValueError(
+                f"unknown problem {name[:100]!r} of {len(set(places.values()))}; {_FORMS}, such as {next(iter(places))}"
+            )
         yield places[name]

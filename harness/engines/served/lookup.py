@@ -18,7 +18,11 @@ from harness.problems import hub
 from harness.weights import models
 from harness.weights.tokenizer import HFTokenizer
 
-_ATTEMPTS, _FIRST_WAIT_SECONDS, _REPLY_SECONDS = 2, 0.2, 120.0
+_ATTEMPTS, _FIRST_WAIT_SECONDS = 2, 0.2
+FIND_SECONDS = 30.0
+"""For what a server says of itself, which it need not compute."""
+CHECK_SECONDS = 240.0
+"""For texts and verdicts, which may wait behind the requests of others."""
 _T = TypeVar("_T")
 
 
@@ -39,7 +43,7 @@ def find(address: ServerAddress, role: Role, wanted: str | None) -> probe.Found:
         except BadReply as error:
             raise ValueError(str(error)) from None
 
-    return _run(address, role, ask)
+    return _run(address, role, ask, FIND_SECONDS)
 
 
 def check(address: ServerAddress, role: Role, found: probe.Found, own: OwnTokenizer) -> list[str]:
@@ -48,10 +52,13 @@ def check(address: ServerAddress, role: Role, found: probe.Found, own: OwnTokeni
     async def ask(connection: Connection) -> list[str]:
         try:
             return await probe.check(connection, found, own.tokenizer, own.tokenizer.num_tokens + PADDED_TOKENS)
-        except (EngineDied, BadReply) as error:
+        except BadReply as error:
             raise ValueError(str(error)) from None
 
-    return _run(address, role, ask)
+    try:
+        return _run(address, role, ask, CHECK_SECONDS)
+    except EngineDied as error:
+        raise ValueError(str(error)) from None
 
 
 def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -> OwnTokenizer:
@@ -79,8 +86,13 @@ def own_tokenizer(role: Role, model: str, root: str | None, named: str | None) -
     )
 
 
-def _run(address: ServerAddress, role: Role, ask: Callable[[Connection], Coroutine[Any, Any, _T]]) -> _T:
-    """Run requests to their end in a thread, because the caller may be in an event loop itself, as in a notebook."""
+def _run(
+    address: ServerAddress, role: Role, ask: Callable[[Connection], Coroutine[Any, Any, _T]], limit_seconds: float
+) -> _T:
+    """Run requests to their end in a thread, because the caller may be in an event loop itself, as in a notebook.
+
+    Raises EngineDied where they have not ended after so many seconds.
+    """
     key = api_key(role)
 
     async def asked() -> _T:
@@ -88,10 +100,13 @@ def _run(address: ServerAddress, role: Role, ask: Callable[[Connection], Corouti
             *(address, role, key),
             attempts=_ATTEMPTS,
             first_wait_seconds=_FIRST_WAIT_SECONDS,
-            reply_seconds=_REPLY_SECONDS,
+            reply_seconds=limit_seconds / _ATTEMPTS,
         )
         try:
-            return await ask(connection)
+            async with asyncio.timeout(limit_seconds):
+                return await ask(connection)
+        except TimeoutError:
+            raise EngineDied(f"{connection.name} has not answered within {limit_seconds:g} seconds") from None
         finally:
             await connection.close()
 

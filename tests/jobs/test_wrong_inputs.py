@@ -1,0 +1,180 @@
+"""Wrong inputs as a user types them: each gets one line that says what is wrong, with exit code 2, and writes nothing.
+
+What one module refuses is tested beside that module; here are whole commands.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.engines.served import lookup
+from harness.launch import main
+from harness.problems import hub
+from harness.weights.models import pair_folder
+from harness.weights.tokenizer import HFTokenizer
+from tests.harness.conftest import save_tokenizer
+from tests.harness.engines.served.fake_server import FakeServer, serving
+from tests.own_methods import confident, no_methods
+
+__all__ = ["no_methods"]
+pytestmark = pytest.mark.usefixtures("no_methods")
+
+GOOD = [{"problem": f"What is {i} + 1?", "answer": i + 1} for i in range(3)]
+LINES = "\n".join(map(json.dumps, GOOD)) + "\n"
+METHOD = confident()
+
+
+def files() -> dict[str, str | bytes]:
+    """Everything that a command names, by name."""
+    return {
+        "my.jsonl": LINES,
+        "utf16.jsonl": LINES.encode("utf-16"),
+        "gz.jsonl": b"\x1f\x8b\x08\x00abc",
+        "big.jsonl": LINES + json.dumps({"problem": "x" * 10_000_000, "answer": 1}),
+        "million.jsonl": LINES + json.dumps({"problem": "x" * 1_000_001, "answer": 1}),
+        "escapes.jsonl": json.dumps({"pro\x1b[31mblem\n": "q", **{f"f{i}": 1 for i in range(3000)}}),
+        "head.csv": "problem,answer\n",
+        "semicolons.csv": "problem;answer\na;1\n",
+        "quote.csv": 'problem,answer\n"a,1\n',
+        "no.parquet": b"PAR1 no",
+        "title.toml": 'file = "my.jsonl"\ntitle = "a\\u001b[31mb"',
+        "step.toml": "[score]\nquestion = 'About {step}?'",
+        "label.toml": "[step_choice]\nitem = '{text}'",
+        "same.toml": "[equivalence]\nsame = 'yes'\ndifferent = 'yes'",
+        "long.toml": "[equivalence]\nsame = 'the very same'\ndifferent = 'no'",
+        "ok.py": METHOD,
+        "none.py": "x = 1\n",
+        "run.py": METHOD.replace("__call__", "run"),
+        "few.py": METHOD.replace("self, chain: Chain, draft: Model, target: Model", "self, chain: Chain"),
+        "scot.py": METHOD.replace("(Method):\n", '(Method):\n    name = "scot"\n'),
+        "ends.py": "raise BaseException('a\\nb')\n",
+        "nul.py": b"x = '\x00'\n",
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wrong")
+    for name, content in files().items():
+        (path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    pq.write_table(pa.table({"problem": [["a"]], "answer": [1]}), path / "nested.parquet")
+    (path / "folder.jsonl").mkdir()
+    save_tokenizer(path / "tok")
+    shutil.copytree(pair_folder("demo-draft"), path / "own")
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[FakeServer]:
+    with serving("vllm", HFTokenizer(str(folder / "tok"))) as fake:
+        yield fake
+
+
+def typed(words: str, **addresses: str) -> Result:
+    """Run a command, by its words after `harness.launch`; it goes no further than a dry run."""
+    arguments = [addresses.get(word, word) for word in words.split()]
+    return CliRunner().invoke(main, [*arguments, "--dry-run"], env={"COLUMNS": "40"})
+
+
+def assert_refused(result: Result, message: str, folder: Path) -> None:
+    assert result.exit_code == 2, result.output
+    [line] = result.output.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert line.isprintable()
+    assert len(line) < 1500
+    assert not (folder / "runs").exists()
+
+
+DATA = "--method vanilla --engine scripted --dataset "
+PAIR = "--dataset demo --limit 2 --cluster local --draft demo-draft --target demo-target "
+VLLM = PAIR + "--engine vllm --token-budget 512 "
+SPECCOT = "--method speccot " + VLLM
+OWN = "--dataset demo --limit 2 --engine scripted --method "
+SERVED = "--method vanilla --dataset demo --limit 2 --cluster local --token-budget 600 --target "
+WRONG = [
+    (DATA + "utf16.jsonl", "utf16.jsonl, line 1: has a NUL byte, so it is not text"),
+    (DATA + "gz.jsonl", "gz.jsonl, line 1: has a NUL byte"),
+    (DATA + "big.jsonl", "big.jsonl, line 4: longer than 8 MiB"),
+    (DATA + "million.jsonl", "line 4: the problem has 1,000,001 characters; at most 1,000,000"),
+    (DATA + "escapes.jsonl", "line 1: no field 'problem'; it has "),
+    (DATA + "head.csv", "head.csv: no problems; a row is one, with the fields problem and answer"),
+    (DATA + "semicolons.csv", "line 2: no field 'problem'; it has problem;answer; map it, such as --columns"),
+    (DATA + "quote.csv", "quote.csv, line 2: unexpected end of data"),
+    (DATA + "no.parquet", "no.parquet: not a readable Parquet file"),
+    (DATA + "nested.parquet", "nested.parquet, row 0: 'problem' is a list, not a text"),
+    (DATA + "folder.jsonl", "folder.jsonl: a folder, not a file"),
+    (DATA + "title.toml", "title.toml: title: holds a control character"),
+    (DATA + f"{'a' * 5000}.jsonl", "cannot be read: File name too long"),
+    (DATA + "https://host/my.jsonl", "--dataset https://host/my.jsonl: an address; valid: a file (.jsonl, "),
+    (DATA + "my.jsonl --columns problem=q", "my.jsonl, line 1: no field 'q'; it has problem, answer"),
+    (DATA + "my.jsonl --problems 3", "--problems 3: unknown problem '3' of 3; valid: rows (3), ranges (10-15) or ids"),
+    (DATA + "my.jsonl --problems 0-99999999999", "--problems 0-99999999999: not a range of problems"),
+    (DATA + "my.jsonl --samples 10000000", "valid: up to 3,333,333, that is 10,000,000 in a run"),
+    (OWN + "specreason --prompts step.toml", "score.question: unknown placeholder {step}; valid here: none"),
+    (OWN + "speccot --prompts label.toml", "step_choice.item: lacks {label}"),
+    (OWN + "lookahead --prompts same.toml", "equivalence: same and different are the same"),
+    ("--method lookahead --prompts long.toml " + VLLM, "for the target demo-target, these labels are not one distinct"),
+    (SPECCOT + "--draft-memory 0.9 --target-memory 0.9", "add up to more than 1, the whole memory of a GPU"),
+    (SPECCOT + "--draft own --token-budget 4096", "the context of the draft own is 2048 tokens, prompt included"),
+    (SPECCOT + "--temperature inf", "--temperature inf: Input should be a finite number"),
+    (SPECCOT + "--draft-top-k 9999999999999", "is not in the range 0<=x<=2147483647"),
+    (SPECCOT + "--draft folder.jsonl", "folder.jsonl has no config.json, so it is not a model"),
+    (SPECCOT + "--draft gpt5", "unknown model 'gpt5'; valid: r1-distill-qwen-1.5b, "),
+    (
+        "--method vanilla " + VLLM + "--draft nosuch",
+        "--draft nosuch: vanilla --model target writes with the target alone",
+    ),
+    (OWN + "ok.py", "--method ok.py: names no class; write ok.py:Confident"),
+    (OWN + "ok.py:Sure", "has no class Sure; it has Confident"),
+    (OWN + "none.py:X", "none.py:X: has no class X; a method is a @dataclass(frozen=True) class"),
+    (OWN + "run.py:Confident", "has no `async def __call__`; a method is"),
+    (OWN + "few.py:Confident", "takes other arguments than `async def __call__(self, chain, draft, target)`"),
+    (OWN + "scot.py:Confident", "'scot' is the name of a built-in method; set another in the class"),
+    (OWN + "ends.py:X", "ends.py:X: cannot be imported: BaseException: a b (ends.py:1)"),
+    (OWN + "nul.py:X", "nul.py:X: is not valid Python: nul.py: source code"),
+    (OWN + "ok.py:Confident --parameter step_tokens=x", "--step-tokens x: Input should be a valid integer"),
+    (OWN + "rsd --delta 2", "--delta must be from 0 to 1, not 2"),
+    (OWN + "rsd --threshold 0.5", "--threshold is not a parameter of rsd, which takes --delta, --weighting, "),
+    (OWN + "vanilla --reward demo-target", "--reward: vanilla does not rate steps with a reward model"),
+    (SERVED + "SERVER --target-tokenizer own --target-served-model x", "does not serve 'x'; it serves: org/story"),
+    (SERVED + "SERVER --target-tokenizer my.jsonl", "--target-tokenizer my.jsonl: no tokenizer of a known model"),
+    (SERVED + "ftp://host/v1", "--target: not an address of a server; valid: http://HOST:PORT/v1"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[message[:60] for _, message in WRONG])
+def test_a_wrong_command_gets_one_line_and_exit_code_2(
+    words: str, message: str, folder: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(hub, "is_offline", lambda: True)
+    assert_refused(typed(words, SERVER=server.url), message, folder)
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        ("slow", "has not answered within 0.4 seconds"),
+        ("garbage", "with something that is not JSON"),
+        (401, "refuses the key: status 401; set HARNESS_TARGET_API_KEY"),
+        (500, "failed on the request: status 500 out of"),
+        ("reset", "does not answer: "),
+    ],
+)
+def test_a_server_that_fails_on_the_first_requests_is_one_line(
+    failure: int | str, message: str, folder: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    if failure == "slow":
+        monkeypatch.setattr(lookup, "CHECK_SECONDS", 0.4)
+    monkeypatch.setattr(server, "failures", [failure] * 10)
+    assert_refused(typed(SERVED + "SERVER --target-tokenizer tok", SERVER=server.url), message, folder)
