@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from harness import gpus
 from harness.engine import Role
@@ -16,6 +17,8 @@ from harness.plural import counted
 
 Placement = Mapping[Role, tuple[int, ...] | None]
 """Numbers of each engine's cards; None: any of the worker's."""
+
+_Name = TypeVar("_Name", bound=str)
 
 ALL = "all"
 """What a flag says instead of numbers where an engine may use any of the worker's cards."""
@@ -74,6 +77,13 @@ def shares_a_card(role: Role, placement: Placement) -> bool:
     own = placement.get(role)
     others = [numbers for other, numbers in placement.items() if other != role]
     return any(own is None or numbers is None or not set(own).isdisjoint(numbers) for numbers in others)
+
+
+def on_each_card(placed: Mapping[_Name, tuple[int, ...] | None]) -> list[list[_Name]]:
+    """Return the engines that may be on each card that any of them names; all of them where none names one."""
+    cards = sorted({number for numbers in placed.values() for number in numbers or ()})
+    found = [[name for name, numbers in placed.items() if numbers is None or card in numbers] for card in cards]
+    return found or [list(placed)]
 
 
 def devices(placement: Placement) -> dict[Role, tuple[str, ...] | None]:

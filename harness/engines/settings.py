@@ -118,8 +118,10 @@ def pair_settings(
     shares: dict[Role, float] = {
         role: (memory or {}).get(role) or _default_share(device, role, placed) for role in roles
     }
-    if sum(shares.values()) > 1 and any(placement.shares_a_card(role, placed) for role in roles):
-        raise ValueError(f"the engines' memory shares add up to more than 1: {shares}")
+    for together in placement.on_each_card(placed):
+        if sum(shares[role] for role in together) > 1 + 1e-9:
+            found = {role: shares[role] for role in together}
+            raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
     cores = core_lists(roles, ranks, 1 if take_turns else concurrency) if device == "cpu" else {}
     if kv_bytes is None:
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0

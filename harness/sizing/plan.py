@@ -157,13 +157,9 @@ def check_shares(shares: Mapping[str, float | None], cards: Mapping[str, tuple[i
 
     `cards` are the positions that an engine may use, by its name as in `shares`; None or no entry: all.
     """
-    for name in shares:
-        together = {
-            other: share
-            for other, share in shares.items()
-            if share is not None and _may_meet(cards.get(name), cards.get(other))
-        }
-        if sum(together.values()) > 1:
+    for names in placement.on_each_card({name: cards.get(name) for name in shares}):
+        together = {name: share for name in names if (share := shares[name]) is not None}
+        if sum(together.values()) > 1 + 1e-9:
             flags = " and ".join(f"--{other}-memory {share:g}" for other, share in together.items())
             raise ValueError(f"{flags} add up to more than 1, the whole memory of a GPU")
 
@@ -193,10 +189,6 @@ def _as_the_smallest(cards: Sequence[Card]) -> list[Card]:
 def _worth(demands: Sequence[Demand], candidate: Plan) -> tuple[bool, int, int]:
     width = sum(engine.width for engine in candidate.engines.values())
     return not lacking(demands, candidate), candidate.kv_tokens, -width
-
-
-def _may_meet(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> bool:
-    return first is None or second is None or bool(set(first) & set(second))
 
 
 def _placements(demand: Demand, num_cards: int) -> Iterator[tuple[int, ...]]:

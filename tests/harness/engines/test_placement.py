@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from harness import gpus
+from harness.engine import Role
 from harness.engines import placement
 from harness.engines.settings import EngineSettings, pair_settings
 from harness.engines.sharing import EngineNeed, may_share
 from harness.engines.variables import variables
 from harness.launch_options import BadLaunch, Launch
+from harness.sizing.plan import check_shares
 from tests.harness.cards import card, put_nvidia_smi, put_tool
 
 ONE_AND_FOUR = {"draft": (0,), "target": (1, 2, 3, 4)}
@@ -162,3 +164,29 @@ def test_the_cards_of_a_worker_are_counted_over_its_engines(
     cards: placement.Placement, widths: dict[str, int], number: int
 ) -> None:
     assert placement.num_cards(cards, widths) == number  # type: ignore[arg-type]
+
+
+ROLES: tuple[Role, ...] = ("draft", "target", "reward")
+
+
+@pytest.mark.parametrize(
+    ("cards", "shares"),
+    [
+        (((0,), (1,), (0,)), (0.12, 0.9, 0.2)),
+        (((0,), (0, 1), (1,)), (0.12, 0.58, 0.2)),
+    ],
+)
+def test_shares_of_three_engines_are_added_up_for_each_card(
+    cards: tuple[tuple[int, ...], ...], shares: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "visible_names", lambda: ("a", "b"))
+    placed = dict(zip(ROLES, cards, strict=True))
+    settings = pair_settings("vllm", ROLES, device="gpu", cards=placed)
+    assert tuple(settings[role].memory_fraction for role in ROLES) == shares
+    halves = dict.fromkeys(ROLES, 0.5)
+    assert pair_settings("vllm", ROLES, device="gpu", cards=placed, memory=halves)
+    check_shares({str(role): share for role, share in halves.items()}, {str(r): own for r, own in placed.items()})
+    with pytest.raises(ValueError, match="add up to more than 1"):
+        pair_settings("vllm", ROLES, device="gpu", memory=halves)
+    with pytest.raises(ValueError, match=r"--draft-memory 0.5 and --target-memory 0.5 and --reward-memory 0.5 add up"):
+        check_shares({str(role): share for role, share in halves.items()}, {})
