@@ -28,10 +28,12 @@ from rich.console import Console
 from harness.cli import options
 from harness.cli.toml_file import read_toml
 from harness.launch_options import BadLaunch, Launch
+from harness.plural import counted
 from jobs import launching, launching_several
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
+from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
@@ -118,6 +120,21 @@ def prepare(
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
     return [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
+
+
+def preview(suite: Suite, tag: str | None, console: Console, *, accept_code_change: bool = False) -> None:
+    """Print what each run of a suite would do, and how many samples are left. Writes nothing.
+
+    Raises what planning a launch raises.
+    """
+    num_left = num_samples = 0
+    for prepared in prepare(suite, tag, accept_code_change=accept_code_change):
+        launching.print_plan(prepared, console)
+        run, planned = prepared.run, prepared.plan.spec.num_samples
+        left = num_unfinished(run) if run.exists() else planned
+        console.print(f"  {left} of {counted(planned, 'sample')} left", highlight=False)
+        num_left, num_samples = num_left + left, num_samples + planned
+    console.print(f"{counted(len(suite.launches), 'run')}: {num_left} of {counted(num_samples, 'sample')} left")
 
 
 def launch(

@@ -20,13 +20,16 @@ from jobs.cli.examples import suite_file
 @click.command("suite", cls=RunCommand, short_help="Launch the runs of a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @ACCEPT_CODE_CHANGE
-def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
+def launch_suite(file: Path, tag: str | None, dry_run: bool, accept: bool) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
     has four methods with the bundled toy models, demo-methods has five others.
     """
+    from rich.console import Console
+
     from jobs import suite as suites
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
@@ -39,6 +42,9 @@ def launch_suite(file: Path, tag: str | None, accept: bool) -> None:
         )
     with launch_errors_in_one_line():
         chosen = suites.begun_earlier(suites.read(suite_file(file)), tag)
+        if dry_run:
+            suites.preview(chosen, tag, Console(highlight=False), accept_code_change=accept)
+            return
         runs = suites.launch(chosen, tag, accept_code_change=accept)
     page = chosen.output / f"{chosen.name}.html"
     if any(submissions.read(run) for run in runs):

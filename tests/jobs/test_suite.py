@@ -60,6 +60,27 @@ def test_the_runs_of_a_file_are_launched_compared_and_reported(
     assert "speccot" in page.read_text(encoding="utf-8")
 
 
+def test_a_dry_run_says_what_is_left_of_each_run_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jobs.__main__ import main
+
+    file = written(tmp_path)
+    main.main(["suite", str(file), "--dry-run"], standalone_mode=False)
+    printed = capsys.readouterr().out
+    assert "run folder" in printed
+    assert not (tmp_path / "runs").exists()
+    suite.launch(suite.read(file), None, only=[0])
+    before = sorted((tmp_path / "runs").rglob("*"))
+    capsys.readouterr()
+    main.main(["suite", str(file), "--dry-run"], standalone_mode=False)
+    assert sorted((tmp_path / "runs").rglob("*")) == before
+    left = [line for line in capsys.readouterr().out.splitlines() if line.endswith("left")]
+    assert left[0].startswith("  0 of ")
+    assert left[-1].startswith("2 runs: ")
+    assert left[1].split()[0] == left[-1].split()[2] != "0"
+
+
 def test_some_of_a_suite(tmp_path: Path) -> None:
     [run] = suite.launch(suite.read(written(tmp_path)), "x", [1])
     assert run.spec().method == "speccot"
