@@ -19,7 +19,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.problems.problem import Kind
 from harness.prompt_file import Prompts
 
-Piece = Literal["opening.math", "opening.choice", "steps", "score", "separate_score", "step_choice", "chain_choice"]
+Piece = Literal[
+    "opening.math",
+    "opening.choice",
+    "steps",
+    "score",
+    "separate_score",
+    "step_choice",
+    "chain_choice",
+    "reward",
+    "equivalence",
+]
 """Texts that a method uses together."""
 _BY_METHOD: Mapping[str, tuple[Piece, ...]] = {
     "scot": ("chain_choice",),
@@ -64,6 +74,8 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
         "separate_score": wording.separate_score.model_dump(),
         "step_choice": wording.step_choice.model_dump(),
         "chain_choice": wording.chain_choice.model_dump(),
+        "reward": wording.reward.model_dump(),
+        "equivalence": wording.equivalence.model_dump(),
     }
     return {piece: _digest([piece, value]) for piece, value in texts.items()}
 

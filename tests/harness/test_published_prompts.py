@@ -22,6 +22,8 @@ from harness.published_prompts import Piece, Published, piece_hashes, published,
         ("[separate_score]\nrubric = 'x'", {"separate_score"}),
         ("[step_choice]\nblank = 'x'", {"step_choice"}),
         ("[chain_choice]\nbefore = ''\nafter = ''", {"chain_choice"}),
+        ("[reward]\nquestion = 'x'", {"reward"}),
+        ("[equivalence]\nclosing = 'x'", {"equivalence"}),
     ],
 )
 def test_a_piece_changes_with_its_own_texts_alone(text: str, pieces: set[Piece]) -> None:

@@ -47,7 +47,7 @@ function facts(row, trace) {
     el('b', { class: `badge verdict-${row.verdict}` }, `${VERDICT_MARKS[row.verdict] ?? ''} ${row.verdict}`),
     trace ? el('span', {}, 'answer ', el('code', {}, trace.extracted === null ? 'none' : harmless(trace.extracted))) : null,
     el('span', {}, `ended: ${row.stop_reason ?? 'not run'}`),
-    el('span', {}, `${row.num_steps} steps`), el('span', {}, rejected),
+    el('span', {}, `${row.num_steps} ${row.num_steps === 1 ? 'step' : 'steps'}`), el('span', {}, rejected),
     el('span', {}, `${count(row.emitted_tokens)} tokens emitted, ${count(row.spent_tokens)} spent`),
     el('span', {}, seconds(row.latency_seconds)),
     trace && trace.num_attempts > 1 ? el('span', {}, `${trace.num_attempts} attempts: time not comparable`) : null,
