@@ -125,10 +125,16 @@ def _text_kind(answer: str) -> Kind:
     type=click.Path(exists=True, path_type=Path),
     help="Folder of <dataset>.jsonl files; also HARNESS_DATA_DIR.",
 )
+@click.option("--split", help="Split of a dataset of the hub (hf:).  [default: test]")
+@click.option(
+    "--columns", multiple=True, metavar="FIELD=COLUMN", help="Columns of an own dataset, as in harness.launch."
+)
 @click.option(
     "--workers", type=click.IntRange(1), help="Number of grader processes.  [default: one per processor, at most 16]"
 )
-def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> int:
+def main(
+    names: Sequence[str], data_dir: Path | None, split: str | None, columns: Sequence[str], workers: int | None
+) -> int:
     """List the gold answers that their own grader rejects, and those that it only compares as text.
 
     The exit code is 0 if every gold accepts itself, 1 if some do not, and 2 if an option is wrong or no dataset can be
@@ -137,11 +143,13 @@ def main(names: Sequence[str], data_dir: Path | None, workers: int | None) -> in
     from harness.problems import benchmarks, sources
     from jobs.after.grading import gold_of
 
+    if not names and (split or columns):
+        raise click.UsageError("--split and --columns are for --dataset with a file or a dataset of the hub")
     golds: dict[str, list[tuple[str, Gold]]] = {}
     for name in dict.fromkeys(names or benchmarks.DATASETS):
         try:
-            sources.check(name)
-            problems = sources.load(name, data_dir).problems
+            sources.check(name, split, columns)
+            problems = sources.load(name, data_dir, split=split, columns=columns).problems
         except (benchmarks.DatasetNotFound, ValueError) as error:
             if names:
                 raise click.UsageError(str(error)) from error

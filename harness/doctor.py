@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,7 +62,9 @@ def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, *
     own_names = {"on_node", "wait", "as_json"}
     flags = {name: value for name, value in options.typed_flags(context).items() if name not in own_names}
     try:
-        question = question_of(PartialLaunch.from_flags(options.merged_flags(flags)), on_node=on_node)
+        launch = PartialLaunch.from_flags(options.merged_flags(flags))
+        _check_used(launch, flags)
+        question = question_of(launch, on_node=on_node)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     here = _look(question)
@@ -73,6 +75,18 @@ def main(context: click.Context, /, on_node: bool, wait: float, as_json: bool, *
         _print(here, node)
     every_check = [*here, *(node.checks if node else ())]
     sys.exit(any(check.status == "failure" for check in every_check))
+
+
+def _check_used(launch: PartialLaunch, typed: Collection[str]) -> None:
+    """Raise ValueError, as a launch does, where a flag is for a model that the method does not use."""
+    from jobs.run import launch_checks, model_settings, reward_model
+
+    if launch.method is None:
+        return
+    roles = build(launch.method, dict(launch.parameters)).roles
+    model_settings.check_used(launch, roles)
+    reward_model.check_flags(launch, roles)
+    launch_checks.check_typed(launch, typed)
 
 
 def question_of(launch: PartialLaunch, *, on_node: bool) -> Question:
@@ -144,8 +158,7 @@ def _given(values: Mapping[Role, _T | None]) -> dict[Role, _T]:
 def _roles(launch: PartialLaunch) -> tuple[Role, ...]:
     """Return the models that a launch needs; without a method, those that it names."""
     if launch.method is None:
-        named: dict[Role, str | None] = {"draft": launch.draft, "target": launch.target}
-        return tuple(role for role, name in named.items() if name is not None)
+        return tuple(role for role, name in launch.models.items() if name is not None)
     roles = build(launch.method, dict(launch.parameters)).roles
     return (*roles, *proposing_roles(_proposer(launch), launch.spec_model))
 

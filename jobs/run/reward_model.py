@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from harness.engine import Role
-from harness.launch_options import Launch
+from harness.launch_options import PartialLaunch
 from harness.methods.ranges import flag
 from harness.prompt_file import Prompts
 from harness.prompts import equivalence_question, reward_question
@@ -17,7 +17,7 @@ from jobs.run.spec import ModelSpec
 _FLAGS = ("reward", "reward_gpus", "reward_memory", "reward_tensor_parallel")
 
 
-def check_flags(launch: Launch, roles: Collection[Role]) -> None:
+def check_flags(launch: PartialLaunch, roles: Collection[Role]) -> None:
     """Raise ValueError where the method has no use for a flag of a reward model."""
     for name in _FLAGS if "reward" not in roles else ():
         if getattr(launch, name) is not None:

@@ -66,6 +66,13 @@ def test_a_dataset_whose_golds_accept_themselves_is_exit_code_0(tmp_path: Path) 
     assert result.output.splitlines()[-1].split() == ["aime24", "30", "30", "0", "1", "0"]
 
 
+def test_golds_of_a_file_with_other_columns_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("question,final\nWhat is 1 + 1?,2\nWhat is 1 + 2?,3\n")
+    result = command(tmp_path, "--dataset", str(tmp_path / "my.csv"), "--columns", "problem=question,answer=final")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1].split()[-5:] == ["2", "2", "0", "0", "0"]
+
+
 def test_a_rejected_gold_is_listed_and_exit_code_1(tmp_path: Path) -> None:
     write(tmp_path, [str(number) for number in range(28)] + ["\\frac{1}{2\x1b[2J[red]", "1,2,\\ldots,n"])
     result = command(tmp_path, "--dataset", "aime24", "--dataset", "demo")
@@ -83,6 +90,8 @@ def test_a_rejected_gold_is_listed_and_exit_code_1(tmp_path: Path) -> None:
         (["--dataset", "nothing"], "unknown; valid: gsm8k"),
         (["--dataset", "aime24"], "29 problems, aime24 should have 30"),
         (["--nothing"], "No such option"),
+        (["--columns", "answer=final"], "--split and --columns are for --dataset"),
+        (["--dataset", "demo", "--columns", "answer=final"], "--columns: demo has its own"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
