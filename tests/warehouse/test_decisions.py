@@ -265,6 +265,19 @@ def test_numbers_of_any_size_are_kept_apart(tmp_path: Path) -> None:
     assert not any(row["is_own"] for row in replay), "the method compared with nothing"
 
 
+def test_what_was_refused_without_a_number_is_counted_and_leaves_the_threshold_of_the_others(tmp_path: Path) -> None:
+    uncompared = Decision("agreement", None, None, accepted=False)
+    chains = [[Decision.at_least("agreement", value, 0.5), uncompared] for value in (0.9, 0.2)] * 3
+    folder = loaded_run(tmp_path, chains, ["correct", "wrong"] * 3)
+    with reader(tmp_path / "w.duckdb") as connection:
+        ask = Ask(connection)
+        [kind] = ask("decision_kinds", folder)
+        replay = {row["threshold"]: row for row in ask("threshold_replay", folder)}
+    assert (kind["num_decisions"], kind["num_refused"], kind["num_values"]) == (12, 9, 6)
+    assert {threshold for threshold, row in replay.items() if row["is_own"]} == {0.5}
+    assert [replay[threshold]["num_changed_samples"] for threshold in (0.2, 0.5, 0.9)] == [3, 0, 0]
+
+
 def test_a_decision_beside_a_verdict_decides(tmp_path: Path) -> None:
     folder = runs.create(tmp_path)
     traces = [runs.speculative(unit) for unit in runs.planned(folder)]

@@ -294,7 +294,7 @@ SELECT problem_replay.run_id, grader_version, score, threshold,
         AS accuracy_at_most,
     exact_sum(num_correct / num_graded) / nullif(count(num_graded), 0) AS accuracy_of_run
 FROM problem_replay JOIN run USING (run_id) LEFT JOIN (
-    SELECT kind AS score, min(threshold) AS own_threshold FROM judged WHERE NOT is_verdict GROUP BY kind
+    SELECT kind AS score, min(threshold) AS own_threshold FROM judged WHERE NOT is_verdict AND value IS NOT NULL GROUP BY kind
     HAVING min(threshold) = max(threshold) AND count(threshold) = count(*)
 ) AS single USING (score)
 GROUP BY ALL;
