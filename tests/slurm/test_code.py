@@ -16,7 +16,8 @@ from harness.code_hash import read
 from harness.engines.factory import SCRIPTED_SECONDS
 from jobs.run import codes, trace_files
 from jobs.run.folder import RunFolder
-from tests.slurm.conftest import ROOT, Launched, wait_for
+from tests.own_methods import write_method
+from tests.slurm.conftest import ROOT, Launched, wait_for, warehouse
 
 pytestmark = pytest.mark.slurm
 _EDIT = "raise SystemExit('the edited code runs')\n"
@@ -72,3 +73,23 @@ def test_a_job_whose_checkout_is_edited_while_it_waits_runs_what_was_submitted(
     assert attempt["code_archive"] == hashlib.sha256(archive.read_bytes()).hexdigest()
     assert [record.code_hash for record in codes.read(launched.run)] == [as_submitted.hash]
     assert list(disk.iterdir()) == [], "the unpacked code is removed"
+
+
+def test_a_method_and_problems_of_ones_own_that_are_edited_while_the_job_waits_are_those_submitted(
+    tmp_path: Path,
+) -> None:
+    method, problems = write_method(tmp_path), tmp_path / "doubles.jsonl"
+    problems.write_text("".join(f'{{"problem": "{n} + {n}?", "answer": "{2 * n}"}}\n' for n in range(4)))
+    arguments = ["--method", f"{method.name}:Confident", "--dataset", problems.name, "--engine", "scripted"]
+    arguments += ["--samples", "2", "--shards", "2", "--cluster", "slurm", "--mem", "1G", "--slurm", "begin=now+8"]
+    environment = {**os.environ, SCRIPTED_SECONDS: "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "harness.launch", *arguments]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    method.write_text(_EDIT)
+    problems.write_text('{"problem": "edited", "answer": "1"}\n')
+    [path] = (tmp_path / "runs").glob("doubles-confident-*")
+    launched = Launched(RunFolder(path), arguments, environment)
+    wait_for(launched.has_ended, "the end", 180)
+    assert launched.status().finished == launched.status().planned == 8
+    assert warehouse(launched.run, "SELECT count(*), count(DISTINCT problem_id) FROM sample_grade") == [(8, 4)]
+    assert warehouse(launched.run, "SELECT DISTINCT method FROM run") == [("confident",)]
