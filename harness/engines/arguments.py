@@ -8,9 +8,11 @@ checks the rest on its node.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -77,6 +79,15 @@ UNPLANNED = ("quantization", "quantization_config", "kv_cache_dtype", "cpu_offlo
 """Arguments that change the memory of an engine, which its plan (harness.sizing) does not count."""
 
 
+_COMPARISONS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "ge": (operator.ge, "at least"),
+    "gt": (operator.gt, "above"),
+    "le": (operator.le, "at most"),
+    "lt": (operator.lt, "below"),
+}
+"""How a configuration of vLLM limits a number."""
+
+
 @dataclass(frozen=True)
 class _Kind:
     """What an argument may be, as far as its declaration tells."""
@@ -108,7 +119,7 @@ def check(role: str, arguments: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(name, sorted(set(declared) - set(_RESERVED)), 3, 0.5)
             meant = f"; did you mean {' or '.join(near)}?" if near else ", whose list is: vllm serve --help=all"
             raise ValueError(f"{given}: not an argument of this vLLM's engine{meant}")
-        if (wrong := _wrong(value, _kind(declared[name]))) is not None:
+        if (wrong := _wrong(value, _kind(declared[name])) or _out_of_range(name, value)) is not None:
             raise ValueError(f"{given}: {wrong}")
 
 
@@ -121,6 +132,37 @@ def _wrong(value: Any, kind: _Kind) -> str | None:
     if kind.is_open or not kind.types or type(value) in kind.types:
         return None
     return f"valid: {' or '.join(_WORDS[accepted] for accepted in _WORDS if accepted in kind.types)}"
+
+
+def _out_of_range(name: str, value: Any) -> str | None:
+    """Return which numbers are valid instead of the value; None where it is none, or may be valid."""
+    limits = _limits().get(name, {}) if isinstance(value, int | float) and not isinstance(value, bool) else {}
+    if all(_COMPARISONS[word][0](value, limit) for word, limit in limits.items()):
+        return None
+    return f"valid: {' and '.join(f'{_COMPARISONS[word][1]} {limit:g}' for word, limit in limits.items())}"
+
+
+@cache
+def _limits() -> Mapping[str, Mapping[str, float]]:
+    """Return the range of each number that the installed vLLM declares in exactly one of its configurations."""
+    found: dict[str, list[dict[str, float]]] = {}
+    spec = find_spec("vllm")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        for file in sorted(Path(folder).glob("config/*.py")):
+            for name, limits in _fields_with_limits(ast.parse(file.read_text(encoding="utf-8"))):
+                found.setdefault(name, []).append(limits)
+    return {name: declared[0] for name, declared in found.items() if len(declared) == 1}
+
+
+def _fields_with_limits(tree: ast.Module) -> Iterator[tuple[str, dict[str, float]]]:
+    fields = (field for node in tree.body if isinstance(node, ast.ClassDef) for field in node.body)
+    for field in fields:
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        keywords = field.value.keywords if isinstance(field.value, ast.Call) else []
+        limits = {word.arg: word.value for word in keywords if word.arg in _COMPARISONS}
+        with contextlib.suppress(ValueError):  # a limit that is no number, but a name
+            yield field.target.id, {word: float(ast.literal_eval(value)) for word, value in limits.items() if word}
 
 
 @cache

@@ -23,6 +23,7 @@ class EngineArgs:
     max_num_seqs: int | None = None
     cpu_offload_gb: float = 0
     enforce_eager: bool = False
+    twice: int = 0
     generation_config: str = "auto"
     backend: Literal["one", "two"] | None = None
     attention_config: AttentionConfig = None
@@ -30,6 +31,16 @@ class EngineArgs:
 
 class AsyncEngineArgs(EngineArgs):
     enable_log_requests: bool = False
+"""
+
+_LIMITS = """
+class SchedulerConfig:
+    max_num_seqs: int = Field(default=DEFAULT, ge=1)
+    cpu_offload_gb: float = Field(default=0, ge=0.5, lt=8)
+    twice: int = Field(default=0, ge=0)
+
+class OtherConfig:
+    twice: int = Field(default=0, ge=9)
 """
 
 
@@ -42,6 +53,7 @@ def an_installed_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         (folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
     (package / "engine" / "arg_utils.py").write_text(_DECLARATIONS)
     (package / "config" / "cache.py").write_text("from typing import Literal\nCacheDType = Literal['auto', 'fp8']\n")
+    (package / "config" / "scheduler.py").write_text(_LIMITS)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     _forget()
@@ -50,7 +62,7 @@ def an_installed_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def _forget() -> None:
-    for cached in (arguments._declared, arguments._source, arguments._choices_of):
+    for cached in (arguments._declared, arguments._source, arguments._choices_of, arguments._limits):
         cached.cache_clear()
 
 
@@ -67,6 +79,8 @@ def _forget() -> None:
         ("generation_config", 3, "valid: text"),
         ("backend", "three", "valid: one, two"),
         ("overrides", "x", "valid: a JSON object"),
+        ("max_num_seqs", -5, "valid: at least 1"),
+        ("cpu_offload_gb", 8, "valid: at least 0.5 and below 8"),
         ("max_num_seq", 8, "not an argument of this vLLM's engine; did you mean max_num_seqs?"),
     ],
 )
@@ -80,7 +94,7 @@ def test_names_and_types_are_those_that_the_installed_vllm_declares(name: str, v
 def test_what_fits_its_declaration_is_accepted() -> None:
     values = {"kv_cache_dtype": "fp8", "max_num_seqs": 8, "cpu_offload_gb": 2, "enforce_eager": True, "backend": "two"}
     arguments.check("draft", values | {"attention_config": {"backend": "x"}, "overrides": {"a": 1}})
-    arguments.check("draft", {"enable_log_requests": True, "generation_config": "vllm"})
+    arguments.check("draft", {"twice": 1, "enable_log_requests": True, "generation_config": "vllm"})
 
 
 def test_without_vllm_only_what_the_harness_sets_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +117,8 @@ def test_everything_that_the_harness_sets_is_refused_or_may_be_overridden() -> N
         arguments.check("target", {"kv_cache_dtype": value})
     with pytest.raises(ValueError, match="valid: auto, float16, bfloat16, fp8"):
         arguments.check("target", {"kv_cache_dtype": "int3"})
+    with pytest.raises(ValueError, match="--target-engine max_num_seqs=-5: valid: at least 1"):
+        arguments.check("target", {"max_num_seqs": -5})
     with pytest.raises(ValueError, match="valid: awq, "):
         arguments.check("target", {"quantization": "nosuch"})
 
