@@ -18,7 +18,8 @@ each pair, which like the program's question holds the two steps alone. The pape
 has a stand-in, the words, numbers and signs that two steps share (`verifier`); the program keeps steps whose embeddings
 (all-mpnet-base-v2) have a cosine above 0.95, a threshold that says nothing about the stand-in. The wording of the
 question is this project's own; the published one, which shows the target's step first, can be set with --prompts
-(table equivalence: {first} is the draft's step, {second} the target's).
+(table equivalence: {first} is the draft's step, {second} the target's). Where a draft's step is kept, the trace has the
+tokens of the target's own, and not its text.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ log-probabilities are read (the draft's own, at temperature 1); the sentence enc
 is over shared words, numbers and signs); between which bounds log-probabilities are scaled to a confidence (l_min
 and 0); how long a step may be (512 tokens). Steps end at a blank line, as in the paper. It samples at temperature 0.7
 and top-p 0.8; here the sampling is the run's. Its variant "greedy" is k = 1 at temperature 0.
+Of the target's samples the trace has the selected one, and the tokens of all.
 """
 
 from __future__ import annotations
