@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from harness.training.questions import Checked
     from harness.training.tuning import Base
     from jobs.run.folder import RunFolder
-    from jobs.run.spec import ModelSpec, RunSpec
+    from jobs.run.model_spec import ModelSpec
+    from jobs.run.spec import RunSpec
 
 
 @click.group(cls=OneLineGroup)

@@ -26,7 +26,8 @@ from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
-from jobs.run.spec import ModelSpec, RunSpec, units
+from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs

@@ -22,7 +22,8 @@ from harness.sizing.model_files import shape_of
 from harness.weights.models import MODELS, PAIR, hub_cache
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run.model_settings import conventions_of, local_folder, unused
-from jobs.run.spec import ModelSpec, RunSpec
+from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import RunSpec
 
 _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")

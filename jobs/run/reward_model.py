@@ -12,7 +12,7 @@ from harness.prompt_file import Prompts
 from harness.prompts import equivalence_question, reward_question
 from harness.weights.models import read_config
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.spec import ModelSpec
+from jobs.run.model_spec import ModelSpec
 
 _FLAGS = ("reward", "reward_gpus", "reward_memory", "reward_tensor_parallel")
 

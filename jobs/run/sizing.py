@@ -26,7 +26,8 @@ from harness.sizing.run_sizing import (
     planned,
     short_contexts,
 )
-from jobs.run.spec import ModelSpec, RunSpec
+from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import RunSpec
 
 
 def sizing_of(spec: RunSpec, method: Method, problems: Iterable[Problem]) -> RunSizing:

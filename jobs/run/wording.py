@@ -10,7 +10,8 @@ from harness.methods import build
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
-from jobs.run.spec import ModelSpec, RunSpec
+from jobs.run.model_spec import ModelSpec
+from jobs.run.spec import RunSpec
 
 
 class OtherPrompts(ValueError):

@@ -20,8 +20,9 @@ from harness.launch_options import Launch
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
 from jobs import suite
+from jobs.run.model_spec import AdapterSpec, ModelSpec
 from jobs.run.plan import plan
-from jobs.run.spec import AdapterSpec, ModelSpec, RunSpec, units
+from jobs.run.spec import RunSpec, units
 from tests.golden import digests
 from warehouse.papers import suite as papers
 from warehouse.papers.reproduction import suite_run

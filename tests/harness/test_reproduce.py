@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from harness import reproduce
 from harness.methods import defaults
-from jobs.run.spec import EngineSpec, ModelSpec
+from jobs.run.model_spec import EngineSpec, ModelSpec
 from tests.warehouse import runs
 from warehouse.load import load_run
 from warehouse.papers import suite

@@ -18,9 +18,10 @@ from harness.launch_options import Launch
 from harness.prompt_file import BUILT_IN, load
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.model_spec import ModelSpec
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
-from jobs.run.spec import ModelSpec, RunSpec, units
+from jobs.run.spec import RunSpec, units
 from jobs.run.state import compact, read_state
 from jobs.run.wording import check_system_prompt
 from jobs.work.worker import run_shard

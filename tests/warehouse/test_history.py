@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from harness.problems.problem import Problem
 from jobs.run.expected import Recorded
-from jobs.run.spec import EngineSpec, RunSpec
+from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import RunSpec
 from tests.warehouse import runs
 from warehouse.bench import makespan
 from warehouse.database import writer

@@ -18,7 +18,8 @@ from pathlib import Path
 from harness.problems.problem import Problem, dataset_hash
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder
-from jobs.run.spec import Attempt, EngineSpec, ModelSpec, RunSpec, Unit
+from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import Attempt, RunSpec, Unit
 from warehouse.database import Connection, scratch
 
 SAMPLES = 16

@@ -16,7 +16,8 @@ from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
-from jobs.run.spec import AdapterSpec, Attempt, EngineSpec, ModelSpec, RunSpec
+from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
+from jobs.run.spec import Attempt, RunSpec
 from warehouse.loading.run_files import LoadedFile
 
 Row = dict[str, object]

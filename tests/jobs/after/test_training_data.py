@@ -12,7 +12,8 @@ from grading import grader_version
 from harness.methods.scot import SCoT
 from jobs.after.training_data import NotReady, check, graded_drafts, target_chains
 from jobs.run.folder import RunFolder
-from jobs.run.spec import AdapterSpec, units
+from jobs.run.model_spec import AdapterSpec
+from jobs.run.spec import units
 from jobs.work.shard_run import ShardRun
 from tests.harness.conftest import save_tiny_model
 from tests.harness.training import folders

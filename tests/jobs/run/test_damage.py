@@ -19,7 +19,7 @@ from jobs.run import submissions, trace_files
 from jobs.run.digest import FileDamaged, with_checksum
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
-from jobs.run.spec import EngineSpec
+from jobs.run.model_spec import EngineSpec
 from jobs.run.state import read_state
 from jobs.run.submissions import Submission
 from jobs.work.worker import run_shard

@@ -10,8 +10,9 @@ import pytest
 
 from harness.launch_options import Launch
 from jobs import launching
+from jobs.run.model_spec import EngineSpec
 from jobs.run.plan import plan
-from jobs.run.spec import EngineSpec, RunSpec
+from jobs.run.spec import RunSpec
 from tests.jobs.runs import plan as planned_run
 
 

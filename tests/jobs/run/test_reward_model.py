@@ -21,8 +21,9 @@ from harness.recording import Model
 from harness.trace import Decision
 from harness.weights import models
 from jobs import launching
+from jobs.run.model_spec import ModelSpec
 from jobs.run.plan import plan
-from jobs.run.spec import ModelSpec, RunSpec
+from jobs.run.spec import RunSpec
 from tests.harness.conftest import save_tiny_model
 from warehouse.database import reader, rows
 from warehouse.render import lines

@@ -18,7 +18,8 @@ from harness.methods import build
 from harness.problems import benchmarks
 from harness.sizing.job_cards import cards_here
 from harness.sizing.plan import DoesNotFit
-from jobs.run.spec import EngineSpec, ModelSpec, RunSpec
+from jobs.run.model_spec import EngineSpec, ModelSpec
+from jobs.run.spec import RunSpec
 from jobs.work.engine_settings import engine_settings
 from tests.harness.cards import card, put_nvidia_smi
 from tests.jobs.runs import plan

@@ -11,8 +11,9 @@ import pytest
 
 from harness import environment
 from harness.launch_options import Launch
+from jobs.run.model_spec import EngineSpec
 from jobs.run.plan import RunPlan, plan
-from jobs.run.spec import EngineSpec, RunSpec
+from jobs.run.spec import RunSpec
 from tests.harness.engines.heads import EAGLE3_CONFIG, save_config, target_config
 from tests.warehouse.runs import PROBLEMS, SPEC
 

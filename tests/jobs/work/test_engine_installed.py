@@ -13,7 +13,7 @@ from harness.checks import every
 from harness.engines import adapter, speculation
 from harness.launch_options import Launch
 from jobs.run import plan as planning
-from jobs.run.spec import EngineSpec
+from jobs.run.model_spec import EngineSpec
 from jobs.work import engine_settings
 from jobs.work.run_part import RunPart
 from tests.harness.checks.question import QUESTION
