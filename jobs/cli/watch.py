@@ -91,9 +91,12 @@ def _run_folders(paths: tuple[Path, ...]) -> list[RunFolder]:
 @click.argument("shard", type=int, required=False)
 @click.option("--lines", type=click.IntRange(1), default=40, show_default=True, help="Number of lines of each log.")
 def logs(run: Path, shard: int | None, lines: int) -> None:
-    """Print the end of the log of a shard's latest worker, or of every shard that has stopped."""
+    """Print the end of the log of a shard's latest worker, or of every shard that has stopped.
+
+    Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
+    """
     from jobs.submission import old_logs
-    from jobs.watch.reasons import log_path
+    from jobs.watch.reasons import local_logs, log_path
     from jobs.watch.status import status as read_status
 
     folder = run_folder(run)
@@ -102,6 +105,13 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     chosen = [s for s in read_status(folder).shards if (s.state == "stopped" if shard is None else s.shard == shard)]
     if not chosen:
         click.echo("No shard has stopped; name a shard to see its log.")
+    if chosen and not any(shard_status.task for shard_status in chosen):
+        of_workers_here = local_logs(folder)
+        for log in of_workers_here:
+            click.echo(f"== worker on this machine: {log}")
+            click.echo("\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:]))
+        if of_workers_here:
+            return
     for shard_status in chosen:
         path = log_path(folder, shard_status.task) if shard_status.task else None
         text = (

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+LOG_NAME = "in-process.log"
+"""Name of the log of a worker in the launcher's process."""
+
 
 class WorkerFailed(RuntimeError):
     """The job raised an exception; the message is its traceback."""
@@ -20,7 +23,7 @@ class InProcessJob:
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     log: Path
-    """Where the traceback of a failure is appended."""
+    """Where the traceback of a failure is written; that of an earlier start is removed."""
     job_id: str = "in-process"
     _failure: WorkerFailed | None = field(default=None, init=False)
     _result: Any = field(default=None, init=False)
@@ -30,14 +33,14 @@ class InProcessJob:
         """Run the job unless it has run; always returns True."""
         if not self._has_ended:
             self._has_ended = True
+            self.log.unlink(missing_ok=True)
             try:
                 self._result = self.function(*self.arguments)
             except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
                 self._failure = WorkerFailed(traceback.format_exc())
                 self._failure.__cause__ = error
                 self.log.parent.mkdir(parents=True, exist_ok=True)
-                with self.log.open("a", encoding="utf-8") as out:
-                    out.write(str(self._failure))
+                self.log.write_text(str(self._failure), encoding="utf-8")
         return True
 
     def result(self) -> Any:

@@ -26,7 +26,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 from jobs.run.submissions import Submission
 from jobs.slurm import client
-from jobs.submission import old_logs, snapshot
+from jobs.submission import in_process, old_logs, snapshot
 from jobs.submission.in_process import InProcessJob
 from jobs.work.side_by_side import run_share, run_side_by_side
 from jobs.work.worker import LAUNCHER_PID, run_parts, run_shards
@@ -108,8 +108,8 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
 
 
 def in_process_log(run: RunFolder) -> Path:
-    """Return the path that tracebacks of a worker in the launcher's process are appended to."""
-    return run.logs_dir / "jobs" / "in-process.log"
+    """Return the path that the traceback of a worker in the launcher's process is written to."""
+    return run.logs_dir / "jobs" / in_process.LOG_NAME
 
 
 def _workers_here(workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[list[tuple[RunFolder, list[int]]]]:

@@ -11,6 +11,7 @@ from harness.cli import permissions
 from jobs.run import shared_jobs
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
+from jobs.submission.in_process import LOG_NAME as IN_PROCESS_LOG
 
 _LOG_TAIL_BYTES = 256 << 10
 _MAX_CHARACTERS = 300
@@ -68,6 +69,23 @@ def reason(run: RunFolder, task: Task) -> str:
     if not log_path(run, task).exists():
         return f"{state}, without a log: the node may not have started it (slurmd's log on {task.node} says why)"
     return last_error(run, task) or state
+
+
+def local_logs(run: RunFolder) -> list[Path]:
+    """Return the logs of what went wrong in workers on this machine when they last started, the newest last."""
+    folder = run.logs_dir / "jobs"
+    found = {path: path.stat() for path in (*folder.glob("*_0_log.err"), *folder.glob(IN_PROCESS_LOG))}
+    return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: found[path].st_mtime)
+
+
+def local_error(run: RunFolder) -> str:
+    """Return the exception that ended a worker on this machine, in one line; empty where no log names one."""
+    try:
+        found = [last_exception(_tail(path)) for path in local_logs(run)]
+    except PermissionError as error:
+        return permissions.explained(error)[:_MAX_CHARACTERS]
+    named = [str(exception) for exception in found if exception is not None]
+    return named[-1][:_MAX_CHARACTERS] if named else ""
 
 
 def last_error(run: RunFolder, task: Task) -> str:

@@ -164,8 +164,11 @@ class Watch:
         names = [name for number, earlier in submitted.items() for name in _names(self._runs[number], earlier)]
         times = [submission.submitted_at for earlier in submitted.values() for submission in earlier]
         answers = self._slurm.ask(list(dict.fromkeys(names)), min(times, default=0.0))
-        for number, earlier in submitted.items():
-            _add_slurm(self._runs[number], earlier, answers, statuses[number])
+        for number in numbers:
+            if earlier := submitted.get(number):
+                _add_slurm(self._runs[number], earlier, answers, statuses[number])
+            else:
+                _add_local_error(self._runs[number], statuses[number])
         return list(statuses.values())
 
 
@@ -253,6 +256,14 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     several = {submission.name for submission in earlier if submission.has_several_workers}
     _note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
     _note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
+
+
+def _add_local_error(run: RunFolder, result: RunStatus) -> None:
+    """Add what ended the workers on this machine; which worker had which shard is not recorded."""
+    stopped = [shard for shard in result.shards if shard.state == "stopped"]
+    error = reasons.local_error(run) if stopped else ""
+    for shard in stopped:
+        shard.last_error = error
 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:

@@ -145,6 +145,17 @@ def test_logs_say_why_there_is_nothing_to_show(tmp_path: Path, submitted: RunFol
     assert jobs("logs", local.path).output == expected
 
 
+def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    log = run.logs_dir / "jobs" / "in-process.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("Traceback (most recent call last):\n  File x\njobs.launching.LaunchFailed: no more disk\n")
+    assert "LaunchFailed: no more disk" in jobs("status", run.path).output
+    shown = jobs("logs", run.path).output.splitlines()
+    assert shown == [f"== worker on this machine: {log}", *log.read_text().splitlines()]
+    assert jobs("logs", run.path, "0", "--lines", "1").output.splitlines()[1:] == log.read_text().splitlines()[-1:]
+
+
 @pytest.mark.parametrize("name", ["shards.parquet", "problems.parquet", "spec.json"])
 def test_a_damaged_plan_is_one_line(tmp_path: Path, name: str) -> None:
     run = plan(tmp_path)

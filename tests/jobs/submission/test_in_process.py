@@ -38,7 +38,10 @@ def test_a_failure_is_kept_with_its_traceback(tmp_path: Path) -> None:
     assert isinstance(job.exception(), WorkerFailed)
     with pytest.raises(WorkerFailed, match="libnuma"):
         job.result()
-    assert "in broken" in (tmp_path / "logs" / "in-process.log").read_text()
+    log = tmp_path / "logs" / "in-process.log"
+    assert "in broken" in log.read_text()
+    assert InProcessJob(lambda: 0, (), log).done()
+    assert not log.exists(), "the log is that of the last start"
 
 
 def test_a_cancelled_job_does_not_run(tmp_path: Path) -> None:

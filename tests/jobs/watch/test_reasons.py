@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from jobs.run.folder import RunFolder
 from jobs.slurm.client import Task
-from jobs.watch.reasons import log_path, reason
+from jobs.watch.reasons import local_error, local_logs, log_path, reason
 from tests.jobs.runs import plan
 
 BEGIN = "submitit INFO (2026-11-23 12:52:14,759) - Starting with JobEnvironment(job_id=7, hostname=n1)\n"
@@ -112,3 +115,19 @@ def test_a_task_that_its_node_did_not_start_is_named_though_slurm_calls_it_compl
     assert explained(run, None, "COMPLETED", 0) == (
         "Slurm: COMPLETED, without a log: the node may not have started it (slurmd's log on n1 says why)"
     )
+
+
+def test_the_exception_of_the_newest_log_ended_the_workers_on_this_machine(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    assert (local_logs(run), local_error(run)) == ([], "")
+    logs = run.logs_dir / "jobs"
+    logs.mkdir(parents=True)
+    older, newer, quiet = logs / "12_0_log.err", logs / "in-process.log", logs / "13_0_log.err"
+    older.write_text(f"{TRACEBACK}ValueError: too long\n")
+    newer.write_text(DIED_TWICE)
+    quiet.write_text("")
+    os.utime(older, (100, 100))
+    assert local_logs(run) == [older, newer]
+    assert local_error(run).startswith("EngineDied: the target engine died for the second time.")
+    newer.write_text("a warning\n")
+    assert local_error(run) == "ValueError: too long"
