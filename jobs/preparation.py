@@ -73,6 +73,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if not run.exists():
         launch_checks.check_typed(launch, typed)
         planned.notices.extend(launch_checks.check_contexts(launch, planned.spec, planned.problems))
+        launch_checks.check_folders(planned.spec)
         planned.notices.extend(launch_checks.check_wording(launch, planned.spec))
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         launch_checks.check_hub_ids(planned.spec)

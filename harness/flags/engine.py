@@ -20,7 +20,7 @@ class EngineFlags(BaseModel):
         ),
     ] = "auto"
     concurrency: Annotated[
-        int, Flag("engine", "Samples in flight per worker; use 1 to measure latency."), Field(ge=1)
+        int, Flag("engine", "Samples in flight per worker; use 1 to measure latency."), Field(ge=1, le=100_000)
     ] = 64
     draft_engine: Annotated[
         tuple[Annotated[str, AfterValidator(pair_of)], ...],

@@ -29,6 +29,9 @@ _ROLES: tuple[Role, ...] = ("draft", "target")
 _OF_A_MODEL = ("{}", "{}_gpus", "{}_memory", "{}_tensor_parallel")
 """Flags of one model that presets, files and suites give to every method alike; typed, they are meant."""
 _HUB_SECONDS = 5.0
+_OF_A_TOKENIZER = ("tokenizer.", "vocab.", "tekken.json", "spiece.model", ".tiktoken")
+_OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+"""How the names of a model's files begin or end."""
 
 
 def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
@@ -87,7 +90,10 @@ def check_wording(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
         folder = None if model is None else local_folder(model)
         if model is None or folder is None:
             continue
-        tokenizer = HFTokenizer(str(folder), None, conventions_of(launch, role))
+        try:
+            tokenizer = HFTokenizer(str(folder), None, conventions_of(launch, role))
+        except (OSError, ValueError):  # a copy without all of its files: the doctor and the workers name them
+            continue
         try:
             verdict_labels(tokenizer, role, spec.method, spec.params, spec.prompts)
         except ValueError as error:
@@ -113,6 +119,20 @@ def check_taught(spec: RunSpec) -> Iterator[str]:
 def _longest(model: ModelSpec) -> int | None:
     known = shape_of(model.name, model.path, model.revision)
     return None if known is None else known.shape.max_positions
+
+
+def check_folders(spec: RunSpec) -> None:
+    """Raise ValueError where the folder of a model that the worker starts has no tokenizer or no weights."""
+    for role, model in spec.models.items() if spec.engine.kind != "scripted" else ():
+        if model is None or model.server is not None or not (folder := Path(model.path)).is_dir():
+            continue
+        names = [path.name for path in folder.iterdir()]
+        for part, endings in (("tokenizer", _OF_A_TOKENIZER), ("weights", _OF_WEIGHTS)):
+            if not any(name.startswith(endings) or name.endswith(endings) for name in names):
+                raise ValueError(
+                    f"--{role} {model.name}: {folder} has no {part}; valid: a folder with config.json, tokenizer.json "
+                    "and weights (*.safetensors)"
+                )
 
 
 def check_hub_ids(spec: RunSpec) -> None:

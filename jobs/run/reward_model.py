@@ -51,7 +51,11 @@ def _check_architecture(reward: ModelSpec, folder: Path) -> None:
 
 
 def _check_answers(reward: ModelSpec, wording: Prompts, *, asks_equivalence: bool) -> None:
-    tokenizer = HFTokenizer(reward.path)
+    try:
+        tokenizer = HFTokenizer(reward.path)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"--reward {reward.name}: its tokenizer cannot be loaded: {reason}") from error
     try:
         if asks_equivalence:
             equivalence_question(tokenizer, "1", "2", wording)

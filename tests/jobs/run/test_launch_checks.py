@@ -111,6 +111,15 @@ def test_a_model_that_does_not_read_the_own_instruction_is_named(tmp_path: Path)
     assert not [n for n in prepared(**flags, target_thinking_tags="none").plan.notices if n.startswith("OWN PROMPTS")]
 
 
+@pytest.mark.parametrize(("missing", "part"), [("tokenizer*", "tokenizer"), ("*.safetensors", "weights")])
+def test_a_folder_without_all_that_a_model_has_is_refused(missing: str, part: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(pair_folder("demo-draft"), tmp_path / "own")
+    for file in folder.glob(missing):
+        file.unlink()
+    with pytest.raises(ValueError, match=f"--draft own: {folder} has no {part}; valid: a folder with config.json"):
+        prepared(draft=str(folder))
+
+
 def test_tokens_at_a_time_need_a_proposer() -> None:
     with pytest.raises(ValueError, match="--spec-tokens 3: needs --spec-decode draft, ngram, suffix, eagle3, mtp"):
         prepared(spec_tokens=3)
