@@ -76,7 +76,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         launch_checks.check_folders(planned.spec)
         planned.notices.extend(launch_checks.check_wording(launch, planned.spec))
         planned.notices.extend(launch_checks.check_taught(planned.spec))
-        launch_checks.check_hub_ids(planned.spec)
+        planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
     notice = codes.check(run, accept=launch.accept_code_change)
     prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)

@@ -53,6 +53,7 @@ def _places(token: str, places: Mapping[str, int]) -> Iterator[int]:
     for name in names:
         if name not in places:
             raise ValueError(
-                f"unknown problem {name[:100]!r} of {len(set(places.values()))}; {_FORMS}, such as {next(iter(places))}"
+                f"unknown problem {name[:100]!r} of {len(set(places.values()))}; {_FORMS}, such as "
+                + " or ".join(dict.fromkeys([next(iter(places)), [*places][-1]]))
             )
         yield places[name]

@@ -180,12 +180,18 @@ def default_pair(method_name: str, device: Literal["gpu", "cpu"]) -> Pair:
     """
     if device == "cpu":
         draft, target = PAIR
-        notice = (
-            f"NO GPU: draft and target are the bundled {draft} and {target}, toy models that know stories like those "
-            "of the dataset demo and nothing else. They show the mechanism; give --draft and --target for real models."
-        )
-        return Pair(draft, target, notice)
+        return Pair(draft, target, _no_gpu({"draft": draft, "target": target}))
     return Pair("r1-distill-qwen-1.5b", "r1-distill-qwen-32b" if method_name == "scot" else "qwq-32b")
+
+
+def _no_gpu(names: Mapping[Role, str]) -> str:
+    """Return the notice for the roles in which the bundled models stand in for others."""
+    roles, stand_ins, flags = (" and ".join(found) for found in (names, names.values(), (f"--{r}" for r in names)))
+    are, toys = ("are", "toy models that know") if len(names) > 1 else ("is", "a toy model that knows")
+    return (
+        f"NO GPU: {roles} {are} the bundled {stand_ins}, {toys} stories like those of the dataset demo and nothing "
+        f"else. This shows the mechanism; for real models give {flags}."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +220,9 @@ def by_role(
     if {"draft", "target"} & set(roles) - set(named):
         pair = default_pair(method, device)
         defaults: dict[Role, str] = {"draft": pair.draft, "target": pair.target}
-        names |= {role: name for role, name in defaults.items() if role in roles and role not in named}
-        notice = pair.notice
+        assumed = {role: name for role, name in defaults.items() if role in roles and role not in named}
+        names |= assumed
+        notice = _no_gpu(assumed) if pair.notice else None
     if "reward" in roles and "reward" not in named:
         names["reward"] = _default_reward(method, {} if compares else names)
     return ModelNames(names, notice)

@@ -56,7 +56,7 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     with console.status("Grading …"):
         finish(run)
     warehouse.load_and_print(run, database, console, wait_seconds)
-    console.print(f"Run folder: {run.path}    Warehouse: {database}")
+    console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
     console.print("Next:", style="bold")
     at = quote(str(database))
     console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)

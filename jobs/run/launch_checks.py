@@ -34,6 +34,10 @@ _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 """How the names of a model's files begin or end."""
 
 
+_QUESTIONS = {"score", "separate_score", "step_choice", "chain_choice", "reward", "equivalence"}
+"""Tables of a prompt file that no model alone is asked."""
+
+
 def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
     """Raise ValueError where a flag on the command line is for a model that the run does not use."""
     if launch.method is None:
@@ -107,12 +111,15 @@ def check_wording(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
 
 
 def check_taught(spec: RunSpec) -> Iterator[str]:
-    """Yield a warning where the bundled pair, which was taught with the built-in prompts alone, is given others."""
+    """Yield a warning where the bundled pair, which was taught with the built-in prompts alone, reads others."""
     taught = [model.name for model in spec.models.values() if model is not None and model.name in PAIR]
-    if taught and spec.wording.changes and spec.engine.kind != "scripted":
+    is_alone = spec.draft is None or spec.target is None
+    read = [key for key in spec.wording.changes if not is_alone or key.split(".")[0] not in _QUESTIONS]
+    if taught and read and spec.engine.kind != "scripted":
         yield (
-            f"OWN PROMPTS: the toy models {' and '.join(taught)} were taught with the built-in wording alone and "
-            "answer another one mostly at random. This shows that the prompts arrive, not how good they are."
+            f"OWN PROMPTS: the toy model{'s' * (len(taught) > 1)} {' and '.join(taught)} learned from the built-in "
+            "wording alone, and the answer to another one is mostly chance. This shows that the prompts arrive, not "
+            "how good they are."
         )
 
 
@@ -135,27 +142,35 @@ def check_folders(spec: RunSpec) -> None:
                 )
 
 
-def check_hub_ids(spec: RunSpec) -> None:
-    """Raise ValueError where the hub says that it has no such model. Where it does not answer, nothing is said."""
+def check_hub_ids(spec: RunSpec) -> Iterator[str]:
+    """Yield a warning for each model that is not on this machine where the hub does not answer.
+
+    Raises ValueError where it says that it has no such model.
+    """
     pinned = {known.hub_id for known in MODELS.values()}
     named = [*spec.models.items(), ("spec-model", spec.speculator)]
     for name, model in named if spec.engine.kind != "scripted" else ():
         if model is None or model.server is not None or model.path in pinned or "/" not in model.path:
             continue
-        if not Path(model.path).is_absolute() and not hub_cache(model.path).is_dir():
-            _check_at_hub(f"--{name} {model.name}", model)
+        is_here = Path(model.path).is_absolute() or hub_cache(model.path).is_dir()
+        if not is_here and not _is_at_hub(f"--{name} {model.name}", model):
+            yield (
+                f"NOT CHECKED: --{name} {model.name} is not in this machine's cache, and the hub does not answer. The "
+                "workers need the model in theirs."
+            )
 
 
-def _check_at_hub(given: str, model: ModelSpec) -> None:
+def _is_at_hub(given: str, model: ModelSpec) -> bool:
+    """Return False where the hub does not say. Raises ValueError where it has no such model."""
     if hub.is_offline() or not hub.is_reachable(_HUB_SECONDS):
-        return
+        return False
     from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
         HfApi().model_info(model.path, revision=model.revision, timeout=_HUB_SECONDS)
     except GatedRepoError:  # it exists, and whoever may not read it is told so when it is loaded
-        return
+        return True
     except RevisionNotFoundError as error:
         raise ValueError(f"{given}: the hub has no revision {model.revision} of this model") from error
     except HfHubHTTPError as error:
@@ -163,5 +178,7 @@ def _check_at_hub(given: str, model: ModelSpec) -> None:
             raise ValueError(
                 f"{given}: the hub has no such model, or it is private: give HF_TOKEN for it in the environment"
             ) from error
+        return False
     except Exception:  # noqa: BLE001 whatever keeps the hub from answering is met by the worker, as without this check
-        return
+        return False
+    return True

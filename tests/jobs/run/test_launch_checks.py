@@ -88,13 +88,20 @@ def test_prompts_that_the_toy_pair_was_not_taught_are_named(tmp_path: Path, caps
     file.write_text('[instruction.thinking]\nmath = "Think."\n[score]\nquestion = "Right?"\n')
     launch = prepared(prompts=str(file))
     [notice] = [line for line in launch.plan.notices if line.startswith("OWN PROMPTS")]
-    assert "demo-draft and demo-target were taught with the built-in wording alone" in notice
+    assert "the toy models demo-draft and demo-target learned from the built-in wording alone" in notice
     print_plan(launch, Console(file=sys.stdout, width=200))
     shown = capsys.readouterr().out
     assert f"own prompts: instruction.thinking.math, score.question; hash {launch.plan.spec.prompt_hash}" in shown
     folder = str(shutil.copytree(pair_folder("demo-draft"), tmp_path / "own"))
     for other in (prepared(), prepared(prompts=str(file), draft=folder, target=folder)):
         assert not [line for line in other.plan.notices if line.startswith("OWN PROMPTS")]
+    asked = tmp_path / "asked.toml"
+    asked.write_text('[score]\nquestion = "Right?"\n')
+    for given, number in ((file, 1), (asked, 0)):  # a model alone is asked no question
+        alone = prepared(method="vanilla", draft=None, prompts=str(given))
+        assert [
+            n.startswith("OWN PROMPTS: the toy model demo-target learned") for n in alone.plan.notices
+        ] == number * [True]
     print_plan(prepared(), Console(file=sys.stdout, width=200))
     assert "own prompts" not in capsys.readouterr().out
 
@@ -118,6 +125,13 @@ def test_a_folder_without_all_that_a_model_has_is_refused(missing: str, part: st
         file.unlink()
     with pytest.raises(ValueError, match=f"--draft own: {folder} has no {part}; valid: a folder with config.json"):
         prepared(draft=str(folder))
+
+
+def test_an_id_that_nobody_could_ask_the_hub_about_is_named() -> None:
+    assert (
+        "NOT CHECKED: --draft org/unseen is not in this machine's cache" in prepared(draft="org/unseen").plan.notices[0]
+    )
+    assert prepared().plan.notices == []
 
 
 def test_tokens_at_a_time_need_a_proposer() -> None:
