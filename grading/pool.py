@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import multiprocessing
 import os
 import resource
 import signal
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from grading.grade import Gold, Grade, Submission, grade
+from grading.kept_locks import KeptLocks
 
 TASKS_PER_WORKER = 100
 """Batches after which a worker is replaced, because the caches of the symbolic libraries grow."""
@@ -110,6 +110,7 @@ class _Grader:
         self._grades: OrderedDict[Key, Grade] = OrderedDict()
         self._generation = 0
         self._pool: Any = None
+        self._context: KeptLocks | None = None
         self._open = _Batch()
 
     def submit(self, item: Item) -> _Pending | Grade:
@@ -142,7 +143,7 @@ class _Grader:
         if self._pool is not None:
             self._pool.stop()
             self._pool.join()
-            self._pool = None
+            self._pool = self._context = None
 
     def _send(self, batch: _Batch) -> None:
         items = [pending.item for pending in batch.pendings]
@@ -175,7 +176,8 @@ class _Grader:
 
     def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...], wall_seconds: float) -> Future[Any]:
         if self._pool is None:
-            self._pool = _start_pool(self._workers, self._memory_limit_bytes)
+            self._context = KeptLocks()
+            self._pool = _start_pool(self._context, self._workers, self._memory_limit_bytes)
             self._generation += 1
         try:
             future: Future[Any] = self._pool.schedule(function, args=arguments, timeout=wall_seconds)
@@ -222,12 +224,11 @@ def _failed_grade(detail: str, seconds: float = 0.0) -> Grade:
     return Grade("grader_timeout", None, None, detail, seconds)
 
 
-def _start_pool(workers: int, memory_limit_bytes: int) -> Any:
+def _start_pool(context: KeptLocks, workers: int, memory_limit_bytes: int) -> Any:
     from pebble import ProcessPool
 
     # Workers are forked in milliseconds from a clean parent process that has the libraries loaded. This process, which
     # may have threads or a GPU, is never forked.
-    context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["grading.warm"])
     return ProcessPool(
         max_workers=workers,

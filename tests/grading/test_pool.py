@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -105,3 +107,44 @@ def test_failed_machinery_is_no_verdict_on_the_model_and_a_crash_is_retried_once
     (result,) = grade_many([item], workers=1, time_limit_seconds=5, grade_one=grade_one)
     assert result.verdict == verdict
     assert detail in result.detail
+
+
+STOPPED_WHILE_STARTING = """
+import os, signal, sys, time
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+
+def is_first():
+    try:
+        (folder / "first").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+if __name__ == "__mp_main__" and not is_first():  # a worker that is still at its imports when the pool is stopped
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (folder / "late").touch()
+    while not (folder / "stopping").exists():
+        time.sleep(0.01)
+    time.sleep(0.5)  # the pool waits three seconds before it kills a worker
+
+if __name__ == "__main__":
+    from grading import Gold, Submission, grade_many
+
+    grades = grade_many([(Submission("42", "answered", thinks=False), Gold("42"))] * 2, workers=2)
+    print(next(grades).verdict)
+    while not (folder / "late").exists():
+        time.sleep(0.01)
+    (folder / "stopping").touch()
+    grades.close()
+"""
+
+
+def test_a_worker_that_still_starts_when_the_grading_ends_prints_no_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    script.write_text(STOPPED_WHILE_STARTING)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, str(script), str(tmp_path)]
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "correct\n", "")
