@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.cli.program import typed
 from harness.plural import counted
-from jobs.after import warehouse
+from jobs.after import results, warehouse
 from jobs.after.grading import finish
 from jobs.run import endings, lag
 from jobs.run.folder import RunFolder
@@ -48,7 +48,9 @@ def _how_to_resume(run: RunFolder) -> str:
 
 
 def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
-    """Grade and load what is finished and print the result. Raises WarehouseFailed, with traces and grades safe.
+    """Grade and load what is finished, print the result, and write `results.json` once all is.
+
+    Raises WarehouseFailed, with traces and grades safe.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
     """
@@ -56,6 +58,8 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     with console.status("Grading …"):
         finish(run)
     warehouse.load_and_print(run, database, console, wait_seconds)
+    if problem := results.write(run, database):
+        console.print(problem, style="bold yellow", markup=False, soft_wrap=True)
     console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
     console.print("Next:", style="bold")
     at = quote(str(database))

@@ -20,6 +20,7 @@ from jobs.run.spec import RunSpec
 if TYPE_CHECKING:
     from jobs.run.expected import Recorded
     from warehouse.nightly.judge import NightVerdict
+    from warehouse.results import RunResults
 
 
 PRUNED = "pruned"
@@ -97,6 +98,14 @@ def load_and_print(run: RunFolder, database: Path, console: Console, wait_second
     with _warehouse_errors():
         load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
         render(summary(database, [run.path.name]), console)
+
+
+def results_of(run: RunFolder, database: Path) -> RunResults:
+    """Return the result of a run that is loaded, for programs. Raises WarehouseFailed."""
+    from warehouse.results import results
+
+    with _warehouse_errors():
+        return results(database, run.path.name)
 
 
 def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:

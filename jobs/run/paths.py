@@ -12,6 +12,7 @@
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
+    runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after.results)
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
     runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted
@@ -20,6 +21,7 @@
 Journals and the .jsonl files are appended to. All other files are written under a temporary name and then renamed,
 so that they are complete or absent. Each has a digest, those of spec.json and problems.parquet stand in shards.parquet,
 and each line of the others has a checksum: what is damaged, edited or put into the wrong place is named (digest.py).
+Only results.json has none: nothing here reads it, and `jobs finalize` writes it again.
 """
 
 from __future__ import annotations
@@ -106,6 +108,11 @@ class RunPaths:
     def codes_path(self) -> Path:
         """The list of codes that may work on the run."""
         return self.path / "codes.jsonl"
+
+    @property
+    def results_path(self) -> Path:
+        """The result of the finished run, for programs."""
+        return self.path / "results.json"
 
     @property
     def servers_path(self) -> Path:

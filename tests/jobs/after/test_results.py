@@ -1,0 +1,71 @@
+"""`results.json` in the folder of a finished run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import main
+from jobs.after.conclude import conclude
+from jobs.after.missing import missing_after
+from jobs.run.endings import read_endings
+from jobs.run.folder import RunFolder
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from warehouse.results import results
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> RunFolder:
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    return run
+
+
+def test_whatever_concludes_a_run_writes_its_results(finished: RunFolder) -> None:
+    assert conclude(str(finished.path))
+    first = finished.results_path.read_bytes()
+    found = json.loads(first)
+    assert (found["run_id"], found["state"], found["finished"]) == (finished.path.name, "finished", 8)
+    assert first == results(finished.path.parent / "warehouse.duckdb", finished.path.name).to_json()
+    finished.results_path.unlink()  # as an earlier version left the run
+    assert missing_after(finished, read_endings(finished)) == ""
+    assert CliRunner().invoke(main, ["finalize", str(finished.path)]).exit_code == 0
+    assert finished.results_path.read_bytes() == first
+
+
+def test_results_that_are_as_they_were_are_not_written_again(finished: RunFolder) -> None:
+    conclude(str(finished.path))
+    before = finished.results_path.stat()
+    conclude(str(finished.path))
+    assert finished.results_path.stat() == before
+
+
+def test_a_run_that_is_under_way_has_none(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    run_shard(str(run.path), 0)
+    assert not conclude(str(run.path))
+    assert not run.results_path.exists()
+
+
+def test_results_go_where_failed_samples_are_to_be_retried(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conclude(str(finished.path))
+    monkeypatch.setattr("warehouse.summary.RunSummary.is_unfinished", property(lambda _: True))
+    conclude(str(finished.path))
+    assert not finished.results_path.exists()
+
+
+def test_a_folder_that_cannot_be_written_costs_one_line_and_not_the_conclusion(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "results.json")
+
+    monkeypatch.setattr("jobs.after.results.write_atomically", refuse)
+    assert conclude(str(finished.path))
+    assert f"{finished.results_path} was not written: Permission denied\n" in capsys.readouterr().out
