@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from harness.engines import caches, guard, parent_watch
+from harness.engines import caches, guard, parent_watch, start_log
 
 MARK = "HARNESS_ENGINE"
 """Environment variable: names the start of an engine that a process belongs to."""
@@ -27,7 +27,6 @@ _WORKER_MARK = secrets.token_hex(8)
 _STARTS = itertools.count()
 _MAX_ROUNDS = 5
 _STARTING = threading.Lock()
-_TAIL_BYTES = 64 << 10
 
 
 @contextlib.contextmanager
@@ -101,14 +100,14 @@ class EngineProcesses:
 
 
 def last_lines(log_path: Path, lines: int = 20) -> str:
-    """Return the last non-empty lines of an engine's output, for an error message."""
-    tail = [line for line in _tail(log_path).splitlines() if line.strip()][-lines:]
-    return "\n".join(tail) or "(no output)"
+    """Return the last non-empty lines of what an engine wrote since its last start, for an error message."""
+    written = start_log.without_marks(start_log.tail(log_path))
+    return "\n".join([line for line in written.splitlines() if line.strip()][-lines:]) or "(no output)"
 
 
 def root_cause(log_path: Path) -> str | None:
-    """Return the first exception in an engine's output: later ones only report that a child process failed."""
-    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", _tail(log_path), re.MULTILINE)
+    """Return the first exception since an engine's last start: later ones only report that a child process failed."""
+    exception = re.search(r"(?:^|\] )((?:\w+\.)*\w+(?:Error|Exception): .+)$", start_log.tail(log_path), re.MULTILINE)
     return exception[1].strip() if exception else None
 
 
@@ -151,15 +150,6 @@ def _is_watching(process: psutil.Process) -> bool:
         names = Path(f"/proc/{process.pid}/task").glob("*/comm")
         return any(name.read_text().strip() == parent_watch.THREAD for name in names)
     return False
-
-
-def _tail(log_path: Path) -> str:
-    try:
-        with log_path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 @contextlib.contextmanager

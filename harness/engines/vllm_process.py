@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.engine import EngineDied, Role
-from harness.engines import front_end, processes, stall
+from harness.engines import front_end, processes, stall, start_log
 from harness.engines.settings import EngineSettings
 from harness.engines.speculation import SAMPLING_FIELD
 from harness.engines.variables import START_SECONDS, variables
@@ -74,6 +74,39 @@ class VLLMProcess:
 
     async def start(self) -> None:
         """Start the engine and warm it up. Raises EngineDied with the end of its output."""
+        is_ready = False
+        try:
+            await self._start()
+            is_ready = True
+        finally:
+            start_log.end(self._log_path, self._role, is_ready=is_ready)
+
+    async def replace(self, dead: Any) -> None:
+        """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
+
+        Raises EngineDied when the engine was closed, has died for the second time, or does not start.
+        """
+        if self._closing is not None:
+            raise EngineDied(f"the {self._role} engine was closed")
+        if self.llm is not dead:
+            return
+        if self._replacement is None:
+            how = f"stopped working ({self._stall})" if self._stall else "died"
+            _logger.warning("the %s engine %s and is started again; its output: %s", self._role, how, self._log_path)
+            self._replacement = asyncio.create_task(self._restart())
+        elif self._replacement.done():
+            lines = processes.last_lines(self._log_path)
+            how = f": {self._stall}\nIts" if self._stall else ". Its"
+            raise EngineDied(f"the {self._role} engine died for the second time{how} last output:\n{lines}")
+        await asyncio.shield(self._replacement)
+
+    async def close(self) -> None:
+        """End the engine and all of its processes. May be called more than once."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _start(self) -> None:
         self._stall_clock = self._stall = None
         thread = asyncio.ensure_future(asyncio.to_thread(self._build))
         try:
@@ -103,35 +136,11 @@ class VLLMProcess:
         self._stall_clock = clock = stall.StallClock(self._stall_limit_seconds)
         front_end.report_work(llm, clock.note_work)
 
-    async def replace(self, dead: Any) -> None:
-        """Start another engine in place of the dead AsyncLLM; concurrent callers wait for the same start.
-
-        Raises EngineDied when the engine was closed, has died for the second time, or does not start.
-        """
-        if self._closing is not None:
-            raise EngineDied(f"the {self._role} engine was closed")
-        if self.llm is not dead:
-            return
-        if self._replacement is None:
-            how = f"stopped working ({self._stall})" if self._stall else "died"
-            _logger.warning("the %s engine %s and is started again; its output: %s", self._role, how, self._log_path)
-            self._replacement = asyncio.create_task(self._restart())
-        elif self._replacement.done():
-            lines = processes.last_lines(self._log_path)
-            how = f": {self._stall}\nIts" if self._stall else ". Its"
-            raise EngineDied(f"the {self._role} engine died for the second time{how} last output:\n{lines}")
-        await asyncio.shield(self._replacement)
-
-    async def close(self) -> None:
-        """End the engine and all of its processes. May be called more than once."""
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close())
-        await asyncio.shield(self._closing)
-
     def _build(self) -> Any:
         """Return a started AsyncLLM. Blocks for as long as the start takes."""
         with processes.starting(self._log_path, variables(self._settings)) as engine_processes:
             self.processes = engine_processes
+            start_log.begin(self._log_path, self._role)
             try:
                 from vllm.v1.engine import core_client
                 from vllm.v1.engine.async_llm import AsyncLLM

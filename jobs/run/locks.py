@@ -7,13 +7,16 @@ could tell then whether its node is still at work, and the shard would stay lock
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 from filelock import FileLock, SoftFileLock
 
 _REFUSALS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+_HELD, _FIELDS = Path("/proc/locks"), 8
 REMEDY = "mount it with locks (Lustre: -o flock; NFS: without nolock), or choose another folder"
 
 
@@ -44,6 +47,24 @@ class Lock(FileLock):
     def _fallback_to_soft_lock(self) -> None:
         """Refuse what filelock would do here: an existing file would be somebody's lock, however old it is."""
         raise NotImplementedError
+
+
+def held_here(locks: Iterable[Path]) -> set[Path]:
+    """Return which of these lock files a process on this machine holds, without taking any of them.
+
+    None are returned where the system does not say (`/proc/locks`).
+    """
+    try:
+        lines = _HELD.read_text().splitlines()
+    except OSError:
+        return set()
+    inodes = {fields[-3].rpartition(":")[2] for line in lines if len(fields := line.split()) >= _FIELDS}
+    held = set()
+    for lock in locks:
+        with contextlib.suppress(FileNotFoundError):
+            if str(lock.stat().st_ino) in inodes:
+                held.add(lock)
+    return held
 
 
 def _refused(lock: str, reason: str) -> LocksRefused:

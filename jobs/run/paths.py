@@ -131,7 +131,11 @@ class RunPaths:
 
         Acquiring it raises filelock.Timeout where another process holds it for longer than `wait_seconds`.
         """
-        return Lock(self.locks_dir / f"shard-{shard}.lock", timeout=wait_seconds)
+        return Lock(self.shard_lock_path(shard), timeout=wait_seconds)
+
+    def shard_lock_path(self, shard: int) -> Path:
+        """Return the file that `shard_lock` locks; it stays when the lock is released."""
+        return self.locks_dir / f"shard-{shard}.lock"
 
     def compaction_lock(self) -> Lock:
         """Return the lock that is held while journals are compacted or grades are written; acquiring it waits."""

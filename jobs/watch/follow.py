@@ -41,7 +41,7 @@ def follow_several(runs: Sequence[RunFolder], jobs: Sequence[Job], console: Cons
 
 
 class _Several:
-    """The progress of several runs as one line: that of the run which went on last."""
+    """The progress of several runs as one line: that of the run which went on last, or starts engines."""
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:
         self._followers = {run.path.name: Follower(run) for run in runs}
@@ -53,7 +53,7 @@ class _Several:
         polled = {name: follower.poll() for name, follower in self._followers.items()}
         for name, progress in polled.items():
             counts = progress.steps, len(progress.ended)
-            if counts != self._seen.setdefault(name, counts):
+            if counts != self._seen.setdefault(name, counts) or progress.starting:
                 self._seen[name], self._current = counts, name
         num_finished = sum(len(progress.ended) == progress.total for progress in polled.values())
         finished = f"{num_finished} of {counted(len(polled), 'run')} finished"

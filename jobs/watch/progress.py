@@ -14,8 +14,11 @@ import orjson
 from jobs.run import own_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
+from jobs.watch import starts
 
 _WINDOW_SECONDS = 60.0
+_CLOCK_SECONDS = 5.0
+"""How far the clock of the file server may be behind, and how long ago the workers may have been started."""
 
 
 @dataclass
@@ -38,6 +41,10 @@ class Progress:
     tokens_per_second: dict[str, float] = field(default_factory=lambda: {"draft": 0.0, "target": 0.0})
     """Output tokens per second over the last minute, by model."""
     eta_seconds: float | None = None
+    steps_before: int = 0
+    """Number of steps that were there when this follower began."""
+    starting: dict[int, str] = field(default_factory=dict)
+    """What the workers are at whose engines start, by the first shard of each."""
 
     @property
     def acceptance(self) -> float | None:
@@ -52,11 +59,12 @@ class Follower:
         self._run, self._ids = run, own_files.run_ids(run)
         self._offsets: dict[Path, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
-        self._started = time.monotonic()
+        self._started, self._since = time.monotonic(), time.time() - _CLOCK_SECONDS
         self.progress = Progress(total=run.units_by_shard().num_rows)
         for path in run.journals():
             self._read(path)
         self.progress.ended = set(read_endings(run, whole=False).finished.to_pylist())  # a failed sample may be retried
+        self.progress.steps_before = self.progress.steps
         self._done_before = len(self.progress.ended)
         self.progress.in_flight.clear()  # their workers have ended
 
@@ -71,6 +79,7 @@ class Follower:
         if not journals:
             self.progress.ended |= set(read_endings(self._run, whole=False).finished.to_pylist())
         self.progress.in_flight -= self.progress.ended
+        self.progress.starting = starts.starting(self._run, self._since)
         self._update_rates(time.monotonic())
         return self.progress
 

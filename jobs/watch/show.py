@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.plural import counted
+from jobs.watch import starts
 from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
 
@@ -67,7 +68,7 @@ def _row(shard: ShardStatus) -> list[str]:
         task.job_id if task else "",
         task.node if task else "",
         duration(task.elapsed_seconds) if task and task.elapsed_seconds else "",
-        shard.last_error or _silence(shard) or _why_queued(shard),
+        shard.last_error or "; ".join(filter(None, (_silence(shard), shard.starting))) or _why_queued(shard),
     ]
 
 
@@ -82,7 +83,10 @@ def _silence(shard: ShardStatus) -> str:
 
 
 def progress_line(progress: Progress) -> str:
-    """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`."""
+    """Format progress as `12/80 samples · draft 41 tok/s, target 9 tok/s · accepted 71% · ETA 3 min`.
+
+    While engines start, it ends with what they are at.
+    """
     rates = ", ".join(f"{model} {rate:,.0f} tok/s" for model, rate in progress.tokens_per_second.items() if rate)
     shown = [f"{len(progress.ended)}/{counted(progress.total, 'sample')}"]
     shown += [counted(progress.errors, "error")] if progress.errors else []
@@ -92,11 +96,19 @@ def progress_line(progress: Progress) -> str:
     shown += [counted(progress.steps, "step")]
     shown += [rates] if rates else []
     shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
-    if progress.eta_seconds is not None:
-        shown.append(f"ETA {duration(progress.eta_seconds)}")
-    else:
-        shown.append(f"{len(progress.in_flight)} in flight" if progress.in_flight else "engines are starting")
+    shown += [f"ETA {duration(progress.eta_seconds)}"] if progress.eta_seconds is not None else []
+    if progress.starting:
+        shown.append(starts.in_words(progress.starting))
+    elif progress.eta_seconds is None:
+        shown.append(_before_the_first_end(progress))
     return " · ".join(shown)
+
+
+def _before_the_first_end(progress: Progress) -> str:
+    if not progress.in_flight:
+        return "engines are starting"
+    what = "first batch: " if progress.steps == progress.steps_before else ""
+    return f"{what}{len(progress.in_flight)} in flight"
 
 
 def duration(seconds: float) -> str:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.after.missing import missing_after
-from jobs.run import codes, own_files, shared_jobs, submissions
+from jobs.run import codes, locks, own_files, shared_jobs, submissions
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, files_of_shards, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.watch import conclusion, reasons
+from jobs.watch import conclusion, reasons, starts
 from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
 from jobs.watch.turns import begun
@@ -50,6 +50,8 @@ class ShardStatus:
     """True if its task is running and none of the task's workers has begun it yet, which take it when they are free."""
     silent_seconds: float | None = None
     """How long its worker has accepted no step, where that is long; since its start where it has accepted none."""
+    starting: str = ""
+    """What its worker is at while engines start, such as `target: loading weights (50 %)`."""
     num_begun: int = 0
     """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
 
@@ -168,7 +170,7 @@ class Watch:
             if earlier := submitted.get(number):
                 _add_slurm(self._runs[number], earlier, answers, statuses[number])
             else:
-                _add_local_error(self._runs[number], statuses[number])
+                _add_local(self._runs[number], statuses[number])
         return list(statuses.values())
 
 
@@ -256,10 +258,16 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     several = {submission.name for submission in earlier if submission.has_several_workers}
     _note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
     _note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
+    _note_starts(run, of_run)
 
 
-def _add_local_error(run: RunFolder, result: RunStatus) -> None:
-    """Add what ended the workers on this machine; which worker had which shard is not recorded."""
+def _add_local(run: RunFolder, result: RunStatus) -> None:
+    """Add what workers on this machine have locked, and what ended others; which of them had which shard is lost."""
+    unfinished = {run.shard_lock_path(shard.shard): shard for shard in result.shards if shard.num_unfinished}
+    running = [unfinished[path] for path in locks.held_here(unfinished)]
+    logs = starts.logs(run) if running else {}
+    for shard in running:
+        shard.state, shard.starting = "running", starts.phase_of(logs.get(shard.shard, ()), 0.0)
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
     error = reasons.local_error(run) if stopped else ""
     for shard in stopped:
@@ -300,6 +308,15 @@ def _note_turns(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
             shard.state = "queued" if shard.waits_for_turn else "running"
             silent = min(elapsed, now - written.get(shard.shard, 0.0))
             shard.silent_seconds = silent if silent >= SILENT_SECONDS and not shard.waits_for_turn else None
+
+
+def _note_starts(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
+    """Note what the workers of running shards are at while their engines start."""
+    running = [shard for shard in shards if shard.state == "running" and shard.task]
+    logs, now = starts.logs(run) if running else {}, time.time()
+    for shard in running:
+        elapsed = shard.task.elapsed_seconds if shard.task else 0.0
+        shard.starting = starts.phase_of(logs.get(shard.shard, ()), now - elapsed - _CLOCK_SECONDS)
 
 
 def _note_silence(run: RunFolder, shards: Sequence[ShardStatus]) -> None:

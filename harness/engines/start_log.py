@@ -1,0 +1,96 @@
+"""The lines that begin and end an engine's start in its log, and how far vLLM's lines between them say that it is.
+
+A worker that starts engines has no journal yet, so its engines' logs are what others can know of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from harness.engine import Role
+
+_BEGIN = re.compile(
+    r"^== the (?P<role>\w+) engine starts in process (?P<pid>\d+) on (?P<host>\S+) at .*$", re.MULTILINE
+)
+_END = re.compile(r"^== the \w+ engine (?:answers|did not start)$", re.M)
+_TAIL_BYTES = 64 << 10
+_LOADED = "measuring memory"
+_PHASES = {
+    "Initializing a V1 LLM engine": "starting vLLM's processes",
+    "Starting to load model": "loading weights",
+    "Loading weights took": _LOADED,
+    "Warming up model for the compilation": _LOADED,
+    "Dynamo bytecode transform time": _LOADED,
+    "Capturing CUDA graphs": "capturing CUDA graphs",
+    "Graph capturing finished": "preparing the first requests",
+    "init engine (profile, create kv cache, warmup model) took": "first requests of the warm-up",
+}
+"""What vLLM 0.31 and 0.32 print, and what they do from then on."""
+_SHARE = re.compile(r"checkpoint shards:\s+(\d+)% Completed|Capturing CUDA graphs[^:\n]*:\s+(\d+)%")
+_EAGER = "enforce_eager=True"
+
+
+def begin(log: Path, role: Role) -> None:
+    """Write that an engine starts in this process."""
+    now = datetime.now(UTC).isoformat(" ", "seconds")
+    _write(log, f"== the {role} engine starts in process {os.getpid()} on {socket.gethostname()} at {now}")
+
+
+def end(log: Path, role: Role, *, is_ready: bool) -> None:
+    """Write that the engine has answered its first requests, or that it did not start."""
+    _write(log, f"== the {role} engine {'answers' if is_ready else 'did not start'}")
+
+
+def tail(log: Path) -> str:
+    """Return the end of a log since the last start in it; empty where there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    begins = list(_BEGIN.finditer(text))
+    return text[begins[-1].start() :] if begins else text
+
+
+def without_marks(text: str) -> str:
+    """Return what the engine itself has written."""
+    return _END.sub("", _BEGIN.sub("", text))
+
+
+def phase(log: Path) -> str | None:
+    """Return what a starting engine is at, as `target: loading weights (50 %)`.
+
+    None where no engine is starting: it answers, has failed, or its worker is no longer there, as far as this machine
+    can tell.
+    """
+    text = tail(log)
+    begun = _BEGIN.match(text)
+    if begun is None or _END.search(text) is not None:
+        return None
+    if begun["host"] == socket.gethostname() and not psutil.pid_exists(int(begun["pid"])):
+        return None
+    return f"{begun['role']}: {_phase_in(text)}"
+
+
+def _phase_in(text: str) -> str:
+    found, since = "importing vLLM", 0
+    for line, name in _PHASES.items():
+        if (place := text.rfind(line)) >= since and place >= 0:
+            found, since = name, place
+    if found == _LOADED and _EAGER not in text:
+        return "compiling and measuring memory"
+    shares = _SHARE.findall(text, since)
+    return f"{found} ({''.join(shares[-1])} %)" if shares and found != _LOADED else found
+
+
+def _write(log: Path, line: str) -> None:
+    with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as file:  # a full disk ends the run elsewhere
+        file.write(f"{line}\n")

@@ -1,0 +1,190 @@
+"""Progress and status name what a worker is at while its engines start."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from harness.engine import Role
+from harness.engines import start_log
+from harness.engines.settings import pair_settings
+from jobs.run import submissions
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
+from jobs.watch.progress import Follower
+from jobs.watch.show import print_status, progress_line
+from jobs.watch.status import status
+from tests.jobs.runs import plan
+from tests.jobs.slurm.fake import FakeSlurm
+
+INITIALIZING = (
+    "(EngineCore pid=1) INFO [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: enforce_eager={}"
+)
+LOADING = "(Worker pid=2) INFO [cpu_model_runner.py:68] Starting to load model /models/target..."
+LOADED = "(Worker pid=2) INFO [default_loader.py:501] Loading weights took 0.01 seconds"
+
+
+def log_of(run: RunFolder, shard: int, role: Role = "target") -> Path:
+    path = run.logs_dir / f"shard-{shard}" / f"{role}.log"
+    path.parent.mkdir(exist_ok=True)
+    start_log.begin(path, role)
+    return path
+
+
+def add(log: Path, *lines: str) -> None:
+    with log.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def shown(run: RunFolder) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    print_status(status(run), console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize(("eager", "loaded"), [(True, "measuring memory"), (False, "compiling and measuring memory")])
+def test_the_progress_line_follows_the_start_of_an_engine_through_its_phases(
+    tmp_path: Path, eager: bool, loaded: str
+) -> None:
+    run = plan(tmp_path)
+    follower = Follower(run)
+    log = log_of(run, 0)
+
+    def at() -> str:
+        return progress_line(follower.poll()).removeprefix("0/24 samples · 0 steps · ")
+
+    assert at() == "target: importing vLLM"
+    add(log, INITIALIZING.format(eager))
+    assert at() == "target: starting vLLM's processes"
+    add(log, LOADING)
+    assert at() == "target: loading weights"
+    add(
+        log,
+        "Loading safetensors checkpoint shards:   0% Completed | 0/4",
+        "Loading … checkpoint shards:  75% Completed",
+    )
+    assert at() == "target: loading weights (75 %)"
+    add(log, LOADED)
+    assert at() == f"target: {loaded}"
+    add(
+        log,
+        "Capturing CUDA graphs (decode, FULL):   3%|█ | 1/35\rCapturing CUDA graphs (decode, FULL):  40%|██ | 14/35",
+    )
+    assert at() == "target: capturing CUDA graphs (40 %)"
+    add(log, "INFO [core.py:402] init engine (profile, create kv cache, warmup model) took 0.77 s")
+    assert at() == "target: first requests of the warm-up"
+    start_log.end(log, "target", is_ready=True)
+    assert at() == "engines are starting"
+    log_of(run, 0, "draft")
+    assert at() == "draft: importing vLLM"
+
+
+def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=3)
+    follower = Follower(run)
+    logs = [log_of(run, shard) for shard in range(3)]
+    assert progress_line(follower.poll()).endswith(" · target: importing vLLM")
+    add(logs[1], LOADING)
+    ends = " · target: importing vLLM (shards 0, 2); target: loading weights (shard 1)"
+    assert progress_line(follower.poll()).endswith(ends)
+
+
+def test_a_start_that_failed_was_killed_or_is_of_an_earlier_launch_is_not_waited_for(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=3)
+    failed, killed, earlier = (log_of(run, shard) for shard in range(3))
+    start_log.end(failed, "target", is_ready=False)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    killed.write_text(killed.read_text().replace(f"process {os.getpid()} on", f"process {ended.pid} on"))
+    os.utime(earlier, (time.time() - 60,) * 2)
+    assert progress_line(Follower(run).poll()).endswith(" · engines are starting")
+    add(earlier, LOADING)  # it goes on after all
+    assert progress_line(Follower(run).poll()).endswith(" · target: loading weights")
+
+
+def test_status_names_the_phase_of_a_job_on_another_node(tmp_path: Path, slurm: FakeSlurm) -> None:
+    run = plan(tmp_path, shards=2)
+    submissions.record(run, Submission(0, "run.0", [[0], [1]], 0.0))
+    rows = [f"run.0|{index}|42|4{index}|RUNNING|n2|None|0|root|1:20:05" for index in range(2)]
+    slurm.prints(squeue="\n".join(rows), sacct="")
+    log = log_of(run, 1)
+    log.write_text(log.read_text().replace(socket.gethostname(), "n2").replace(f"process {os.getpid()}", "process 1"))
+    add(log, LOADING)
+    assert [shard.starting for shard in status(run).shards] == ["", "target: loading weights"]
+    assert "no step for 80 min; target: loading weights" in shown(run)
+    os.utime(log, (time.time() - 5_000,) * 2)  # that of the start before the requeue
+    assert [shard.starting for shard in status(run).shards] == ["", ""]
+
+
+def test_status_knows_the_workers_of_this_machine_by_their_locks(tmp_path: Path) -> None:
+    run = plan(tmp_path, shards=2)
+    assert [shard.state for shard in status(run).shards] == ["stopped", "stopped"]
+    log_of(run, 1)
+    with run.shard_lock(1):
+        now = status(run)
+        assert [shard.state for shard in now.shards] == ["stopped", "running"]
+        assert now.may_progress
+        assert "target: importing vLLM" in shown(run)
+    assert [shard.state for shard in status(run).shards] == ["stopped", "stopped"]
+    assert "importing" not in shown(run)
+
+
+@pytest.mark.needs_tool("vllm")
+def test_the_installed_vllm_prints_what_tells_the_phases() -> None:
+    spec = find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    sources = [
+        path.read_text()
+        for name in ("v1", "model_executor/model_loader", "compilation")
+        for path in (root / name).rglob("*.py")
+    ]
+    for line in start_log._PHASES:
+        assert any(line in source for source in sources), line
+    assert any("checkpoint shards" in source and "% Completed" in source for source in sources)
+
+
+@pytest.mark.vllm
+def test_a_real_start_goes_through_its_phases_and_ends_ready(tmp_path: Path) -> None:
+    from harness.engines.vllm import VLLMEngine
+
+    bundled = Path(__file__).parents[3] / "harness" / "data" / "models" / "target"
+    run = plan(tmp_path)
+    follower = Follower(run)
+    log = run.logs_dir / "shard-0" / "target.log"
+    seen: list[str] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            if (line := follower.poll().starting.get(0)) is not None and line not in seen:
+                seen.append(line)
+
+    async def start() -> None:
+        settings = pair_settings("vllm", ("target",), dtype="float32")["target"]
+        engine = await VLLMEngine.start(str(bundled), "target", settings, log)
+        await engine.close()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        asyncio.run(start())
+    finally:
+        ended.set()
+        watcher.join()
+    assert seen[0] == "target: importing vLLM"
+    assert {"target: starting vLLM's processes", "target: measuring memory"} <= set(seen)
+    assert seen[-1] == "target: first requests of the warm-up"
+    assert "== the target engine answers" in log.read_text()
