@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
+_OF_THE_COMMAND = {"wait", "as_json"}
+"""Options that are no flags of a launch, so that no configuration file has them."""
 _EXAMPLES = """\b
 Examples:
   python -m harness.launch --method speccot --dataset amc23
@@ -51,6 +53,21 @@ Examples:
     help="Print the methods, datasets, models, presets or speculators that there are, or the built-in prompts as a "
     "file for --prompts, and exit. With --prompts FILE, the hash of that file.",
 )
+@click.option(
+    "--wait",
+    cls=options.GroupedOption,
+    group="output",
+    is_flag=True,
+    help="On Slurm, wait until the run has ended and print its result; exit code 0 only if all samples are finished.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    cls=options.GroupedOption,
+    group="output",
+    is_flag=True,
+    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
+)
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     """Run one method on one benchmark, grade the answers, and print the result.
@@ -63,8 +80,9 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         else:
             _print_list(values["listing"])
         return None
+    wait, as_json = bool(values["wait"]), bool(values["as_json"])
     try:
-        typed = options.typed_flags(context)
+        typed = {name: value for name, value in options.typed_flags(context).items() if name not in _OF_THE_COMMAND}
         flags = options.merged_flags(typed, further_names=("dry_run",))
         dry_run = flags.pop("dry_run", False)
         if not isinstance(dry_run, bool):
@@ -72,22 +90,26 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         launch = Launch.from_flags(flags)
     except BadLaunch as error:
         raise click.UsageError(str(error)) from error
-    return _launch(launch, typed, dry_run=dry_run)
+    return _launch(launch, typed, dry_run=dry_run, wait=wait, as_json=as_json)
 
 
-def _launch(launch: Launch, typed: Collection[str], *, dry_run: bool) -> RunFolder:
+def _launch(launch: Launch, typed: Collection[str], *, dry_run: bool, wait: bool, as_json: bool) -> RunFolder:
     from rich.console import Console
 
-    from jobs import launching
+    from jobs import launching, outcome, waiting
     from jobs.command import launch_errors_in_one_line
 
-    console = Console(highlight=False)
-    with launch_errors_in_one_line():
+    console = Console(highlight=False, stderr=as_json)
+    with outcome.printed(as_json=as_json) as known, launch_errors_in_one_line():
         prepared = launching.prepare(launch, typed)
-        if not dry_run:
-            return launching.start(prepared, console)
-        launching.preview(prepared, console)
-        return prepared.run
+        known.run = prepared.run
+        if dry_run:
+            launching.preview(prepared, console)
+            return prepared.run
+        launching.start(prepared, console)
+        if wait:
+            waiting.wait([prepared.run], console)
+    return prepared.run
 
 
 def _print_list(what: str) -> None:

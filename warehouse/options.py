@@ -133,10 +133,16 @@ def grader_option() -> Option:
 
 
 def format_option(formats: Sequence[str], default: str = "by FILE's ending, else table") -> Option:
-    """Add `--format`, the parameter `output_format`; None where it is not given."""
-    return click.option(
+    """Add `--format`, the parameter `output_format`, None where it is not given; and `--json` where that is one."""
+    named = click.option(
         "--format", "output_format", type=click.Choice(formats), help=f"Output format.  [default: {default}]"
     )
+    short = click.option("--json", "output_format", flag_value="json", help="The same as --format json.")
+
+    def add(function: Decorated, /) -> Decorated:
+        return named(short(function)) if "json" in formats else named(function)
+
+    return add
 
 
 def check_output(_: click.Context, parameter: click.Parameter, output: Path | None) -> Path | None:

@@ -70,7 +70,7 @@ class RunResults(BaseModel):
     concurrency: int
     """Samples in flight per worker."""
     state: str
-    """finished, or unfinished where a planned sample is not finished or not graded."""
+    """finished, or under way where a planned sample is not finished or not graded."""
     n: int
     """Problems that are run."""
     k: int
@@ -189,7 +189,7 @@ def _flat(run: RunSummary) -> dict[str, Any]:
     return {name: getattr(run, name) for name in names} | {
         "schema_version": SCHEMA_VERSION,
         "params": dict(run.params),
-        "state": "unfinished" if run.is_unfinished else "finished",
+        "state": "under way" if run.is_unfinished else "finished",
         "planned": planned,
         "finished": planned - run.num_not_run,
         "verdicts": dict(run.verdicts),

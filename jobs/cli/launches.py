@@ -21,8 +21,9 @@ from jobs.cli.examples import suite_file
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@click.option("--wait", is_flag=True, help="On Slurm, wait until the runs have ended, then compare them too.")
 @ACCEPT_CODE_CHANGE
-def launch_suite(file: Path, tag: str | None, dry_run: bool, accept: bool) -> None:
+def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept: bool) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
@@ -31,6 +32,7 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, accept: bool) -> No
     from rich.console import Console
 
     from jobs import suite as suites
+    from jobs import waiting
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
@@ -46,8 +48,10 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, accept: bool) -> No
             suites.preview(chosen, tag, Console(highlight=False), accept_code_change=accept)
             return
         runs = suites.launch(chosen, tag, accept_code_change=accept)
+        if wait:
+            waiting.wait(runs, Console(highlight=False))
     page = chosen.output / f"{chosen.name}.html"
-    if any(submissions.read(run) for run in runs):
+    if not wait and any(submissions.read(run) for run in runs):
         folders = " ".join(quote(str(run.path)) for run in runs)
         click.echo(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
         click.echo(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")

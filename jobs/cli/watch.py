@@ -19,15 +19,18 @@ FOLLOW_SECONDS = 30.0
 @click.command(cls=RunCommand, short_help="Print the status of a run.")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
 @click.option("--follow", is_flag=True, help="Print the status every 30 seconds until nothing is running or queued.")
-def status(runs: tuple[Path, ...], follow: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line at each look.")
+def status(runs: tuple[Path, ...], follow: bool, as_json: bool) -> None:
     """Print the status of runs: their shards, their pace, what failed and why.
 
     Of several paths, such as runs/*, those that are not run folders are skipped.
     """
+    import json
     import time
 
     from rich.console import Console
 
+    from jobs import outcome
     from jobs.watch import show
     from jobs.watch.status import Watch
 
@@ -35,13 +38,16 @@ def status(runs: tuple[Path, ...], follow: bool) -> None:
     watch = Watch(folders)
     while True:
         statuses = watch.read()
-        for number, run_status in enumerate(statuses):
+        if as_json:
+            records = [outcome.of_status(*pair) for pair in zip(statuses, folders, strict=True)]
+            click.echo(json.dumps(records, indent=None if follow else 2, allow_nan=False))
+        for number, run_status in enumerate(() if as_json else statuses):
             if number:
                 console.print()
             show.print_status(run_status, console)
         if not (follow and any(run_status.may_progress for run_status in statuses)):
             return
-        if any(run_status.slurm_error for run_status in statuses):
+        if any(run_status.slurm_error for run_status in statuses) and not as_json:
             console.print(f"The runs are still followed; the next look is in {FOLLOW_SECONDS:g} s.")
         time.sleep(FOLLOW_SECONDS)
 

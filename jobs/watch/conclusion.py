@@ -24,13 +24,18 @@ def after_job(run: RunFolder, missing: str, earlier: Sequence[Submission], answe
     """Return the line of a run on Slurm, whose last job grades and loads it; empty where the queue did not answer."""
     if not answers.has_queue:
         return ""
-    names = {shared_jobs.finalizer_of(run, submission) for submission in earlier}
-    if at_work := [task for task in answers.queued if task.name in names and task.is_active]:
-        return in_queue(missing, at_work[-1])
+    if tasks := at_work(run, earlier, answers):
+        return in_queue(missing, tasks[-1])
     last = shared_jobs.finalizer_of(run, earlier[-1])
     held = [task for task in answers.queued if task.name == last]
     ended = [*(task for task in answers.history if task.name == last and not task.is_active), *held]
     return how_to_conclude(run, missing, f"job {ended[-1].job_id}: {reasons.reason(run, ended[-1])}" if ended else "")
+
+
+def at_work(run: RunFolder, earlier: Sequence[Submission], answers: Answers) -> list[Task]:
+    """Return the jobs that grade and load a run, as far as they are running or queued."""
+    names = {shared_jobs.finalizer_of(run, submission) for submission in earlier}
+    return [task for task in answers.queued if task.name in names and task.is_active]
 
 
 def in_queue(missing: str, task: Task) -> str:

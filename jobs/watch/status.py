@@ -86,6 +86,9 @@ class RunStatus:
     """One line for the user: what is missing, why if that is known, and what happens next or which command to run.
 
     Empty where nothing is missing, and where Slurm's queue did not answer."""
+    is_concluding: bool = False
+    """True if a job that grades and loads the finished run is running or queued, or may be because Slurm's queue did
+    not answer."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 
@@ -242,6 +245,7 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     tasks = client.latest([*history, *(task for task in answers.queued if task.name in names)])
     if result.missing:
         result.how_to_conclude = conclusion.after_job(run, result.missing, earlier, answers)
+        result.is_concluding = not answers.has_queue or bool(conclusion.at_work(run, earlier, answers))
     left_jobs = shared_jobs.left(run)
     result.shared_with = sorted({name for job in shared_jobs.read(run).values() for name in job.runs} - {run.path.name})
     for submission in earlier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -128,3 +129,17 @@ def _marked(process: Path, mark: str) -> bool:
     except OSError:
         return False
     return f"HARNESS_TEST_MARK={mark}".encode() in environment and b"SLURM_JOB_ID=" not in environment
+
+
+def test_a_launch_that_waits_ends_with_the_result_of_its_run(tmp_path: Path) -> None:
+    environment = {**os.environ, SCRIPTED_SECONDS: "0"}
+    arguments = ["--method", "vanilla", "--dataset", "demo", "--engine", "scripted", "--samples", "1", "--limit", "4"]
+    arguments += ["--cluster", "slurm", "--mem", "1G", "--output", str(tmp_path / "runs"), "--wait", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.launch", *arguments],
+        capture_output=True, text=True, check=False, timeout=300, env=environment,
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, found["exit_code"], found["state"]) == (0, 0, "finished"), done.stderr
+    assert found["pass_at_1"] == json.loads((Path(found["run"]) / "results.json").read_bytes())["pass_at_1"]
+    assert "waiting: " in done.stderr

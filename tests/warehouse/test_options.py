@@ -187,3 +187,15 @@ def test_a_file_that_is_not_a_database_is_one_line_and_exit_code_2(
     result = CliRunner().invoke(module.main, [*arguments, "--database", str(path)])
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert result.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_json_is_a_short_form_of_the_format_where_there_is_one(module: ModuleType) -> None:
+    main: click.Command = module.main
+    formats = [p.type.choices for p in main.params if "--format" in p.opts and isinstance(p.type, click.Choice)]
+    has_json = any("json" in choices for choices in formats)
+    assert has_json == any("--json" in parameter.opts for parameter in main.params)
+    arguments = ["x"] * sum(isinstance(p, click.Argument) and p.required for p in main.params)
+    for typed, expected in ((["--json"], "json"), (["--format", "json"], "json"), ([], None)):
+        if has_json:
+            assert main.make_context("x", [*arguments, *typed]).params["output_format"] == expected

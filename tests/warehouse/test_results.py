@@ -36,7 +36,7 @@ def test_every_number_is_that_of_the_summary(loaded: Loaded) -> None:
         assert found["pass_at_1_interval"] == run.interval
         assert _interval(found, "graded_pass_at_1") == run.result
         assert (found["planned"], found["finished"]) == (run.n * run.k, run.n * run.k - run.num_not_run)
-        assert found["state"] == ("unfinished" if run.is_unfinished else "finished")
+        assert found["state"] == ("under way" if run.is_unfinished else "finished")
 
 
 def test_a_speed_up_has_the_numbers_of_the_summary_and_its_interval_beside_it(loaded: Loaded) -> None:

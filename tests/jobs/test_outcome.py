@@ -1,0 +1,87 @@
+"""`--json`: what a launch and the status of runs print for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.launch import main as launch
+from jobs.__main__ import main as jobs
+from jobs.run import submissions
+from jobs.run.folder import RunFolder
+from jobs.run.submissions import Submission
+from jobs.watch.listing import ListedRun
+from tests.jobs.runs import plan
+from tests.jobs.slurm.fake import FakeSlurm
+from warehouse.results import RunResults
+
+SPECCOT = ("--method", "speccot", "--dataset", "demo", "--engine", "scripted", "--limit", "2", "--cluster", "debug")
+
+
+def launched(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(launch, [*SPECCOT, "--samples", "1", "--json", "--output", str(folder), *arguments])
+
+
+def outcome(result: Result) -> dict[str, Any]:
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_launch_prints_one_line_with_where_the_run_is_and_its_numbers(tmp_path: Path) -> None:
+    result = launched(tmp_path)
+    assert result.exit_code == 0, result.output
+    found, run = outcome(result), RunFolder(tmp_path / outcome(result)["run_id"])
+    assert len(result.stdout.splitlines()) == 1, "the rest is on standard error"
+    assert "pass@1[avg-of-1]" in result.stderr
+    assert (found["run"], found["database"]) == (str(run.path), str(tmp_path / "warehouse.duckdb"))
+    assert (found["exit_code"], found["error"], found["state"], found["planned"]) == (0, None, "finished", 2)
+    results = json.loads(run.results_path.read_bytes())
+    assert {name: found[name] for name in results} == results
+    assert found.keys() == {*RunResults.model_fields, *ListedRun.__annotations__, "database", "exit_code"}
+
+
+def test_a_launch_that_is_run_again_prints_the_same(tmp_path: Path) -> None:
+    first, second = (outcome(launched(tmp_path)) for _ in range(2))
+    assert {**first, "age_seconds": 0} == {**second, "age_seconds": 0}
+
+
+def test_a_dry_run_says_where_the_run_would_be(tmp_path: Path) -> None:
+    found = outcome(launched(tmp_path, "--dry-run"))
+    assert (found["state"], found["exit_code"], Path(found["run"]).exists()) == ("not begun", 0, False)
+
+
+def test_a_launch_that_is_refused_has_its_error_and_exit_code_in_the_line_too(tmp_path: Path) -> None:
+    (tmp_path / "warehouse.duckdb").write_text("notes", encoding="utf-8")
+    result = launched(tmp_path)
+    found = outcome(result)
+    assert (result.exit_code, found["exit_code"]) == (2, 2)
+    assert "is not a DuckDB database" in found["error"]
+    assert f"error: {found['error']}\n" == result.stderr
+
+
+def test_the_status_of_runs_has_the_keys_of_the_list(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=1, shards=2)
+    listed = json.loads(CliRunner().invoke(jobs, ["list", str(tmp_path), "--json"]).stdout)
+    found = json.loads(CliRunner().invoke(jobs, ["status", str(run.path), "--json"]).stdout)
+    same = found[0].keys() & listed[0].keys()
+    assert same >= {"run", "state", "planned", "finished", "failed"}
+    assert {name: found[0][name] for name in same} == {name: listed[0][name] for name in same}
+    assert [shard["num_unfinished"] for shard in found[0]["shards"]] == [4, 4]
+
+
+def test_the_status_of_a_run_on_slurm_has_its_tasks_and_one_line_per_look(
+    tmp_path: Path, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path, samples=1)
+    submissions.record(run, Submission(0, "run.0", [[0]], 0.0))
+    slurm.prints(squeue="run.0|0|42|40|RUNNING|n1|None", sacct="")
+    monkeypatch.setattr("time.sleep", lambda seconds: slurm.prints(squeue=""))
+    result = CliRunner().invoke(jobs, ["status", str(run.path), "--json", "--follow"])
+    looks = [json.loads(line)[0] for line in result.stdout.splitlines()]
+    assert [look["states"] for look in looks] == [{"running": 1}, {"stopped": 1}]
+    assert looks[0]["shards"][0]["task"]["job_id"].startswith("4")
