@@ -42,8 +42,9 @@ _LEFT_OUT = (
         "selections", "sources",
     )),
     *(f"harness/{name}.py" for name in (
-        "__main__", "code_hash", "doctor", "drivers", "environment", "hardware", "installation", "latency", "launch",
-        "launch_flags", "launch_options", "plural", "project", "published_prompts", "reproduce", "rewards", "train",
+        "__init__", "__main__", "api", "code_hash", "doctor", "drivers", "environment", "hardware", "installation",
+        "latency", "launch", "launch_flags", "launch_options", "plural", "project", "published_prompts", "reproduce",
+        "rewards", "train",
     )),
     # What finds and loads a method of a user's own, whose code is hashed beside this one.
     *(f"harness/methods/{name}.py" for name in ("archives", "own_code", "plugins", "references", "valid")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -150,8 +151,8 @@ def with_widths_of_named_gpus(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, **widths}
 
 
-def error_in_one_line(error: ValidationError) -> str:
-    """Return the first error in one line that names the flag."""
+def error_in_one_line(error: ValidationError, names: Iterable[str] = ()) -> str:
+    """Return the first error in one line that names the flag; `names`: those that an unknown one may have meant."""
     first = error.errors()[0]
     message = _message(first)
     if not first["loc"]:
@@ -161,7 +162,9 @@ def error_in_one_line(error: ValidationError) -> str:
         valid = METHODS if name == "method" else (*DATASETS, "a file of problems (see --list datasets)")
         return f"{flag(name)} is missing; choose from {', '.join(valid)}"
     if first["type"] == "extra_forbidden":
-        return f"unknown key {name!r}; the keys are the flags without the dashes"
+        close = difflib.get_close_matches(name, list(names), n=1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        return f"unknown key {name!r}{meant}; the keys are the flags without the dashes"
     return f"{flag(name)} {first['input']}: {message}"
 
 

@@ -130,7 +130,8 @@ class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags,
         try:
             return cls.model_validate({**values, "sbatch": sbatch, "parameters": parameters})
         except ValidationError as error:
-            raise BadLaunch(error_in_one_line(error)) from error
+            names = [*cls.model_fields, *(word.replace("-", "_") for word in SBATCH), *parameter_names(None)]
+            raise BadLaunch(error_in_one_line(error, names)) from error
 
     def changed(self, **values: Any) -> Self:
         """Return a validated copy with other values for these fields. Raises pydantic.ValidationError."""

@@ -7,7 +7,6 @@ console that it is given and raises; only a command exits.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from shlex import quote
@@ -33,6 +32,7 @@ from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
 from jobs.submission.submit import Job, submit_here
 from jobs.watch.follow import follow
+from jobs.watch.tracebacks import first_of, reason_of
 
 __all__ = [
     "LaunchFailed",
@@ -60,6 +60,11 @@ class LaunchFailed(RuntimeError):
 
     The message says what failed and what to do.
     """
+
+    def __init__(self, message: str, worker_traceback: str = "") -> None:
+        super().__init__(message)
+        self.worker_traceback = worker_traceback
+        """That of the first worker that failed, of its first exception; empty where it left none."""
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
@@ -176,16 +181,9 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
     if failures:
         raise LaunchFailed(
             f"{len(failures)} of {len(jobs)} workers failed: {reason_of(str(failures[0]))}. "
-            f"Logs: {run.logs_dir}. Nothing finished is lost: run the same command again to resume."
+            f"Logs: {run.logs_dir}. Nothing finished is lost: run the same command again to resume.",
+            first_of(str(failures[0])),
         )
-
-
-def reason_of(traceback: str) -> str:
-    """Return the message of the exception that a traceback names last, without the frames and groups around it."""
-    exceptions = re.findall(r"^[\s|+-]*((?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w+Error): (.+)$", traceback, re.MULTILINE)
-    messages = [message for name, message in exceptions if name.startswith(("harness.", "jobs."))]
-    messages = messages or [message for _, message in exceptions]
-    return messages[-1] if messages else "no error output; probably killed (canceled, preempted or out of memory)"
 
 
 def conclude(run: RunFolder, console: Console) -> None:

@@ -1,0 +1,280 @@
+"""Runs and results from Python and notebooks: `harness.run(…)`, `harness.load(…)`, `harness.results(…)`.
+
+A front like the commands: it makes the same `Launch` and calls the same code. Where a command prints one line and
+exits, it raises HarnessError with that line. Workers are processes of their own, which never import the script that
+calls this, so that a script needs no guard around its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import spawn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from harness.cli import options, permissions
+from harness.methods import METHODS, Method
+from harness.methods.valid import problem_of
+
+if TYPE_CHECKING:
+    import pandas
+
+    from warehouse.summary import RunSummary
+
+_DATABASE = "warehouse.duckdb"
+
+
+class HarnessError(Exception):
+    """A wrong input, or something that cannot be done; the message is the one line that the command would print."""
+
+
+class RunFailed(HarnessError):
+    """Workers failed; the message is the command's line, with the traceback of the first exception of a worker below.
+
+    What is finished is safe, and the same call resumes.
+    """
+
+    def __init__(self, message: str, worker_traceback: str) -> None:
+        super().__init__(f"{message}\n\nIn the worker:\n\n{worker_traceback}" if worker_traceback else message)
+        self.worker_traceback = worker_traceback
+        """Empty where the worker left none, as one that was killed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: where it is, and what it came to."""
+
+    folder: Path
+    """The run folder."""
+    database: Path
+    """The warehouse that the run is loaded into once it has ended."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's name, in the warehouse too."""
+        return self.folder.name
+
+    @property
+    def num_unfinished(self) -> int:
+        """Samples that are not finished, for a run on Slurm. 0: graded and loaded, or soon to be."""
+        from jobs.run import endings
+        from jobs.run.folder import RunFolder
+
+        with _errors_in_one_line():
+            return endings.num_unfinished(RunFolder(self.folder))
+
+    @property
+    def summary(self) -> RunSummary:
+        """The numbers that the launch prints, from the warehouse. Raises HarnessError where it lacks the run."""
+        from warehouse.summary import UnknownRun, summary
+
+        with _warehouse_errors_in_one_line():
+            try:
+                return summary(self.database, [self.run_id])[0]
+            except UnknownRun as error:
+                raise HarnessError(f"{error}; harness.load({str(self.folder)!r}) loads it") from error
+
+    def results(self, level: str = "run") -> pandas.DataFrame:
+        """Return the rows of this run; see `harness.results`."""
+        return results(self, level=level)
+
+
+def run(*, quiet: bool = False, dry_run: bool = False, **flags: Any) -> Run:
+    """Run one method on one benchmark, grade the answers and load them; the same call again resumes.
+
+    flags: those of `python -m harness.launch`, with underscores and without the dashes in front, `preset`, `config` and
+    the method's hyper-parameters among them; lists for those that may be repeated, tables for KEY=VALUE. `method` may
+    also be a class of Method whose code is in a file. A local run is waited for; on Slurm the jobs are submitted.
+
+    quiet: print nothing. dry_run: print what would be done, and write nothing. Raises HarnessError for what the
+    command refuses, and RunFailed with a worker's traceback where one failed.
+    """
+    given = {name: _plain(value) for name, value in flags.items() if value is not None}
+    if "method" in given:
+        given["method"] = _reference_of(given["method"])
+    console = Console(highlight=False, quiet=quiet, force_jupyter=False)
+    with _errors_in_one_line(), _children_without_the_script():
+        return _start(given, console, is_dry=dry_run)
+
+
+def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | None = None) -> Run:
+    """Bring a warehouse up to date with a run folder, which may be a colleague's, and return the run.
+
+    run: a run folder, a run id or a unique beginning of one. database: default: the one beside the run folder. Raises
+    HarnessError.
+    """
+    from jobs.run.folder import RunFolder
+    from jobs.run.named import run_path
+    from warehouse.loading.runs import load_run
+    from warehouse.options import database_beside
+
+    with _warehouse_errors_in_one_line():
+        folder = run_path(_text(run))
+        target = Path(database) if database is not None else database_beside(folder)
+        load_run(RunFolder(folder), target)
+        return Run(folder, target)
+
+
+def results(
+    *runs: str | os.PathLike[str] | Run, level: str = "run", database: str | os.PathLike[str] | None = None
+) -> pandas.DataFrame:
+    """Return results as a data frame: a row for each run, problem, sample, step, candidate or call, by `level`.
+
+    runs: what `run` and `load` return, run folders, run ids or beginnings of them, in this order; or databases, for all
+    runs in them. Without any: all runs of the database. database: default: the one beside each run, else in `runs`,
+    else here. Rates and shares are from 0 to 1, times in seconds; `python -m warehouse.query --describe VIEW` explains
+    the columns. Raises HarnessError.
+    """
+    import pandas
+
+    from warehouse.frames import data_frame
+    from warehouse.options import default_database
+
+    with _warehouse_errors_in_one_line():
+        asked: dict[Path, list[str]] = {}
+        for one in runs:
+            if database is None and (whole := _database_of(one)) is not None:
+                asked.setdefault(whole, [])
+                continue
+            beside = one.database if isinstance(one, Run) else None
+            where = Path(database) if database is not None else beside or default_database(_text(one))
+            asked.setdefault(where, []).append(one.run_id if isinstance(one, Run) else _text(one))
+        if not runs:
+            asked[Path(database) if database is not None else default_database()] = []
+        frames = [data_frame(where, names, level) for where, names in asked.items()]
+        return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+
+
+def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool) -> Run:
+    from jobs import launching
+    from jobs.after import warehouse
+
+    prepared = launching.prepare(options.launch_from(given), given)
+    if prepared.cluster == "debug" and _has_running_loop():
+        raise HarnessError(
+            "--cluster debug: the worker would run in this process, whose event loop, that of a notebook, is already "
+            "running; leave cluster out, or choose local"
+        )
+    if is_dry:
+        launching.preview(prepared, console)
+    else:
+        launching.start(prepared, console)
+    return Run(prepared.run.path, warehouse.database_of(prepared.run))
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _text(run: str | os.PathLike[str] | Run) -> str:
+    return str(run.folder) if isinstance(run, Run) else os.fspath(run)
+
+
+def _database_of(place: str | os.PathLike[str] | Run) -> Path | None:
+    """Return the database that is named, by its file or by the folder of runs that it is in; None where a run is."""
+    if isinstance(place, Run):
+        return None
+    path = Path(place)
+    if path.suffix == ".duckdb":
+        return path
+    return path / _DATABASE if (path / _DATABASE).is_file() else None
+
+
+def _reference_of(method: object) -> str:
+    """Return how the command names a method. Raises HarnessError for a class whose code is in no file of its own."""
+    if isinstance(method, str):
+        return method
+    if not isinstance(method, type):
+        raise HarnessError(f"method {method!r}: expected a name, FILE.py:CLASS, PACKAGE.MODULE:CLASS, or a class")
+    for built_in, known in METHODS.items():
+        if method is known:
+            return built_in
+    name, module = method.__qualname__, method.__module__
+    if Method not in method.__mro__:
+        raise HarnessError(f"method {name} {problem_of(method)}")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module == "__main__" or file is None or not name.isidentifier():
+        raise HarnessError(
+            f"method {name}: the class is defined in a notebook's cell, in the script itself or in a function, where "
+            "workers, which are other processes, cannot import it; put it at the top of a file of its own, such as "
+            f'my_method.py, and write method="my_method.py:{name.rpartition(".")[2]}", or import it from there'
+        )
+    return f"{module}:{name}" if "." in module or hasattr(sys.modules[module], "__path__") else f"{file}:{name}"
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def _errors_in_one_line() -> Iterator[None]:
+    """Raise HarnessError in place of what a launch would print as one line."""
+    from jobs.command import launch_errors_in_one_line
+    from jobs.launching import LaunchFailed
+
+    try:
+        with launch_errors_in_one_line():
+            yield
+    except click.ClickException as error:
+        line, cause = " ".join(error.format_message().split()), error.__cause__
+        if isinstance(cause, LaunchFailed) and cause.__cause__ is None:
+            raise RunFailed(line, cause.worker_traceback) from None
+        raise HarnessError(line) from (None if isinstance(error, click.UsageError) else cause)
+    except OSError as error:
+        if not permissions.is_forbidden(error):
+            raise
+        raise HarnessError(permissions.explained(error)) from error
+
+
+@contextmanager
+def _warehouse_errors_in_one_line() -> Iterator[None]:
+    """Raise HarnessError in place of what a command on the warehouse would print as one line."""
+    from warehouse.options import usage_errors
+
+    with _errors_in_one_line(), usage_errors():
+        yield
+
+
+class _Hidden:
+    """How many calls keep the caller's script from children, and what they have replaced."""
+
+    lock = threading.Lock()
+    depth = 0
+    original = spawn.get_preparation_data
+
+
+@contextmanager
+def _children_without_the_script() -> Iterator[None]:
+    """Keep processes that multiprocessing starts meanwhile from importing the caller's script.
+
+    The graders' and vLLM's need nothing of it. They would run it once more, and this call within it, unless it asks
+    whether its name is "__main__".
+    """
+
+    def without_main(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = _Hidden.original(name)
+        return {key: value for key, value in data.items() if not key.startswith("init_main")}
+
+    with _Hidden.lock:
+        _Hidden.depth += 1
+        spawn.get_preparation_data = without_main
+    try:
+        yield
+    finally:
+        with _Hidden.lock:
+            _Hidden.depth -= 1
+            if not _Hidden.depth:
+                spawn.get_preparation_data = _Hidden.original

@@ -1,0 +1,244 @@
+"""Runs and results from Python: what a script or a notebook calls, on scripted engines and without a mock."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from multiprocessing import spawn
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import harness
+from harness.launch import main
+from harness.methods.speccot import SpecCoT
+from jobs.watch.tracebacks import first_of
+from tests.own_methods import no_methods, write_method
+
+__all__ = ["no_methods"]
+
+SMALL: dict[str, Any] = {"dataset": "demo", "engine": "scripted", "cluster": "local", "limit": 3, "samples": 2}
+FAILING = """
+from dataclasses import dataclass
+from harness.methods import Method
+
+def look_up(table):
+    return table["missing"]
+
+@dataclass(frozen=True)
+class Failing(Method):
+    async def __call__(self, chain, draft, target):
+        look_up({})
+"""
+SCRIPT = """
+import json
+from pathlib import Path
+
+import harness
+
+with Path("started.txt").open("a") as file:
+    file.write("once more\\n")
+small = dict(dataset="demo", engine="scripted", cluster="local", limit=3, samples=2)
+runs = [harness.run(method="speccot", drafts=2, **small), harness.run(method="vanilla", model="draft", **small)]
+frame = harness.results(*runs)
+print(json.dumps({"rows": frame[["run_id", "method", "n", "k", "num_not_run", "num_ungraded"]].to_dict("records"),
+                  "steps": len(harness.results(runs[0], level="step")), "ids": [run.run_id for run in runs],
+                  "summary": runs[0].summary.params["drafts"], "left": runs[1].num_unfinished}))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[harness.Run, harness.Run]:
+    """Two finished runs beside each other: speccot and the target alone."""
+    small = {**SMALL, "output": tmp_path_factory.mktemp("api") / "runs", "quiet": True}
+    return harness.run(method="speccot", drafts=3, **small), harness.run(method="vanilla", **small)
+
+
+def test_importing_the_package_imports_no_other_one() -> None:
+    code = "import sys; before = set(sys.modules); import harness; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name for name in done.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names} == {
+        "harness"
+    }
+    assert {"run", "load", "results", "HarnessError"} <= set(dir(harness))
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = harness.nothing
+
+
+def test_a_script_needs_no_main_guard_and_is_run_once(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert (tmp_path / "started.txt").read_text() == "once more\n"
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [row["run_id"] for row in told["rows"]] == told["ids"]
+    counts = {"n": 3, "k": 2, "num_not_run": 0, "num_ungraded": 0}
+    assert [row["method"] for row in told["rows"]] == ["speccot", "vanilla"]
+    assert all(row.items() >= counts.items() for row in told["rows"])
+    assert told["steps"] > 0
+    assert (told["summary"], told["left"]) == (2, 0)
+    assert "6/6 samples" in done.stdout
+
+
+async def test_a_running_event_loop_is_no_obstacle(tmp_path: Path) -> None:
+    done = harness.run(method="vanilla", **SMALL, output=tmp_path, quiet=True)
+    assert done.summary.num_not_run == 0
+    with pytest.raises(harness.HarnessError, match=r"event loop.*already running; leave cluster out"):
+        harness.run(method="vanilla", **{**SMALL, "cluster": "debug"}, output=tmp_path)
+
+
+def test_outside_of_a_notebook_the_worker_may_run_in_this_process(tmp_path: Path) -> None:
+    done = harness.run(method="vanilla", **{**SMALL, "cluster": "debug", "output": tmp_path}, quiet=True)
+    assert done.summary.num_not_run == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"sampels": 3}, "unknown key 'sampels' (did you mean 'samples'?); the keys are the flags without the dashes"),
+        ({"samples": 0}, "--samples 0: Input should be greater than or equal to 1"),
+        ({"method": "specot"}, "--method specot: unknown; valid: vanilla"),
+        ({"method": None}, "--method is missing; choose from vanilla"),
+        ({"method": SpecCoT()}, "expected a name, FILE.py:CLASS, PACKAGE.MODULE:CLASS, or a class"),
+        ({"method": int}, "method int is not a method; a method is a"),
+        ({"preset": "none"}, "--preset none: unknown; valid: "),
+        ({"dataset": "amc24"}, "amc24"),
+        ({"output": Path("/dev/null/x")}, "--output /dev/null/x: "),
+    ],
+)
+def test_wrong_input_is_one_line_that_says_what_is_valid(flags: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(harness.HarnessError) as caught:
+        harness.run(**{"method": "vanilla", "output": tmp_path / "runs", **SMALL, **flags})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None, "not a chain of tracebacks"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "flags", [{"drafts": 3}, {"problems": "900"}, {"dataset": "no.jsonl"}, {"max_context": 100}, {"profile": "none"}]
+)
+def test_what_a_launch_refuses_is_refused_with_the_command_s_line(flags: dict[str, Any], tmp_path: Path) -> None:
+    every = {"method": "vanilla", **SMALL, "output": str(tmp_path), **flags}
+    with pytest.raises(harness.HarnessError) as caught:
+        harness.run(**every)
+    words = [word for name, value in every.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, done.stderr) == (2, f"error: {caught.value}\n")
+
+
+@pytest.mark.usefixtures("no_methods")
+def test_a_failing_method_shows_its_own_traceback(tmp_path: Path) -> None:
+    file = write_method(tmp_path, FAILING, "failing.py")
+    with pytest.raises(harness.RunFailed) as caught:
+        harness.run(method=f"{file}:Failing", **SMALL, output=tmp_path / "runs", quiet=True)
+    line, _, shown = str(caught.value).partition("\n\nIn the worker:\n\n")
+    assert line.startswith("1 of 1 workers failed: the method raised KeyError: 'missing' (failing.py:6). Logs: ")
+    assert shown == caught.value.worker_traceback
+    assert 'failing.py", line 6, in look_up\n    return table["missing"]' in shown
+    assert 'failing.py", line 11, in __call__\n    look_up({})' in shown
+    assert shown.count("KeyError: 'missing'\n") == 1, "one sample's, not those of all in flight"
+
+
+@pytest.mark.usefixtures("no_methods")
+def test_a_method_may_be_a_class_of_an_imported_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_method(tmp_path, name="own_rules.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_rules  # type: ignore[import-not-found]
+
+    preview = {**SMALL, "output": tmp_path / "runs", "dry_run": True, "quiet": True}
+    by_class = harness.run(method=own_rules.Confident, threshold=-0.7, **preview)
+    by_name = harness.run(method=f"{file}:Confident", threshold=-0.7, **preview)
+    assert by_class == by_name
+    assert by_class.run_id != harness.run(method=own_rules.Confident, **preview).run_id
+    assert harness.run(method=SpecCoT, **preview) == harness.run(method="speccot", **preview)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_class_of_a_cell_or_a_function_is_refused_with_the_remedy() -> None:
+    class Inner(SpecCoT):
+        pass
+
+    of_cell = type("Cell", (SpecCoT,), {"__module__": "__main__"})
+    for method in (Inner, of_cell):
+        with pytest.raises(harness.HarnessError, match=rf'write method="my_method\.py:{method.__name__}", or import'):
+            harness.run(method=method, **SMALL)
+
+
+def test_results_have_a_row_for_each_of_what_is_asked(runs: tuple[harness.Run, harness.Run]) -> None:
+    speccot, vanilla = runs
+    table = harness.results(vanilla, speccot)
+    assert list(table["run_id"]) == [vanilla.run_id, speccot.run_id], "in the order of the arguments"
+    assert list(table["n"] * table["k"]) == [6, 6]
+    assert list(table["pass_at_1"]) == [vanilla.summary.pass_at_1, speccot.summary.pass_at_1]
+    assert table["fallback_rate"].isna().tolist() == [True, False]
+    assert {level: len(speccot.results(level)) for level in ("problem", "sample")} == {"problem": 3, "sample": 6}
+    steps, candidates = speccot.results("step"), speccot.results("candidate")
+    samples = speccot.results("sample")
+    assert steps["sample_id"].value_counts().to_dict() == dict(
+        zip(samples["sample_id"], samples["num_steps"], strict=True)
+    )
+    assert set(candidates["sample_id"]) == set(steps["sample_id"])
+    assert set(speccot.results("call")["model"]) == {"draft", "target"}
+
+
+def test_runs_are_named_as_in_every_command(
+    runs: tuple[harness.Run, harness.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speccot, vanilla = runs
+    for whole in (speccot.database, str(speccot.database), speccot.folder.parent):
+        assert set(harness.results(whole)["run_id"]) == {speccot.run_id, vanilla.run_id}
+    monkeypatch.chdir(speccot.folder.parent.parent)
+    for named in (speccot.folder, str(speccot.folder), speccot.run_id, speccot.run_id[:10]):
+        assert list(harness.results(named)["run_id"]) == [speccot.run_id]
+    assert len(harness.results()) == 2
+
+
+def test_a_run_folder_is_loaded_into_the_database_that_is_named(
+    runs: tuple[harness.Run, harness.Run], tmp_path: Path
+) -> None:
+    speccot, vanilla = runs
+    loaded = harness.load(speccot.folder, tmp_path / "other.duckdb")
+    assert loaded == harness.Run(speccot.folder, tmp_path / "other.duckdb")
+    assert harness.load(speccot) == speccot
+    assert list(harness.results(database=loaded.database)["run_id"]) == [speccot.run_id]
+    both = harness.results(loaded, vanilla)
+    assert list(both["run_id"]) == [speccot.run_id, vanilla.run_id], "of two databases"
+    with pytest.raises(harness.HarnessError, match=r"holds no run .*; harness\.load\('.*'\) loads it"):
+        _ = harness.Run(vanilla.folder, loaded.database).summary
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda folder: harness.load(folder / "none"), "none is not a run folder: it does not exist"),
+        (harness.load, "cannot be loaded"),
+        (lambda folder: harness.results(folder / "none.duckdb"), "no warehouse at"),
+        (lambda folder: harness.results(level="token"), "level 'token': unknown; valid: run, problem, sample, step"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(call: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(harness.HarnessError, match=message):
+        call(tmp_path)
+
+
+def test_what_multiprocessing_does_for_others_is_left_as_it_was(runs: tuple[harness.Run, harness.Run]) -> None:
+    assert runs
+    assert spawn.get_preparation_data.__module__ == "multiprocessing.spawn"
+
+
+def test_of_exceptions_in_groups_the_first_is_shown() -> None:
+    def raised(error: BaseException) -> str:
+        code = f"import sys\n{error}"
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+
+    plain = raised(Exception("raise KeyError(1)"))
+    assert first_of(f"Job failed\n{'-' * 22}\n{plain}{'-' * 22}\nmore") == plain.strip()
+    group = raised(Exception("raise ExceptionGroup('a', [ExceptionGroup('b', [KeyError(1), KeyError(2)]), OSError()])"))
+    assert first_of(group) == "KeyError: 1"
+    assert first_of("Killed") == ""
