@@ -10,7 +10,8 @@ method = "vanilla"
 
 [[run]]
 method = "speccot"
-drafts = 3
+drafts = [3, 5]                   # a list: one run for each value (jobs.sweeps)
+row = "SpecCoT"                   # its name in the suite's table (python -m harness.reproduce FILE)
 
 [nightly]                         # only `jobs nightly` reads this: see jobs.nights.settings
 recoveries = 5
@@ -18,7 +19,7 @@ recoveries = 5
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ from rich.console import Console
 
 from harness.cli import options
 from harness.cli.toml_file import read_toml
-from harness.launch_options import BadLaunch, Launch
+from harness.launch_options import Launch
+from harness.methods import defaults
+from harness.methods.references import resolve
+from harness.methods.values import parameter_names
 from harness.plural import counted
-from jobs import launching, launching_several
+from jobs import launching, launching_several, sweeps
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
@@ -56,10 +60,16 @@ class Suite:
     nightly: NightSettings = field(default_factory=NightSettings)
     names_output: bool = True
     """Whether the file says where the runs go."""
+    rows: tuple[str | None, ...] = ()
+    """For each launch the name that the file gives its row of a table; None: none."""
 
 
-def read(path: Path, default_output: str = DEFAULT_OUTPUT) -> Suite:
-    """Read a suite's file and validate each of its launches. Raises BadSuite."""
+def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[str, Any] | None = None) -> Suite:
+    """Read a suite's file and validate each of its launches.
+
+    overrides: flags on top of those of every run, by name with underscores; a hyper-parameter applies to the runs whose
+    method has it. Raises BadSuite.
+    """
     try:
         content = read_toml(path)
     except ValueError as error:
@@ -76,24 +86,49 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT) -> Suite:
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in run for run in runs):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    names_output = "output" in content
+    names_output = "output" in content or "output" in (overrides or {})
     output = content.setdefault("output", default_output)
-    launches = []
+    if "output" in (overrides or {}):
+        output = content["output"] = str((overrides or {})["output"])
+    launches, rows = [], []
     for number, run in enumerate(runs, 1):
         try:
-            launches.append(options.launch_from(_flags(content, run, path.parent)))
-        except BadLaunch as error:
+            for row, flags in _runs(content, run, path.parent):
+                launches.append(options.launch_from(_overridden(flags, overrides or {})))
+                rows.append(row)
+        except ValueError as error:  # BadLaunch is one
             raise BadSuite(f"{path}: run {number}: {error}") from error
-    return Suite(path.stem, Path(output), tuple(launches), nightly, names_output)
+    return Suite(path.stem, Path(output), tuple(launches), nightly, names_output, tuple(rows))
 
 
-def _flags(common: dict[str, Any], run: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the flags of a run: its own on top of the common ones, with the files beside the suite."""
+def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """Yield the row's name and the flags of every run that a table `[[run]]` stands for. Raises ValueError."""
+    row = run.get("row")
+    if not (row is None or (isinstance(row, str) and row.strip())):
+        raise ValueError("row: expected the name of a row of the suite's table")
+    own = {name: value for name, value in run.items() if name != "row"}
+    for flags in sweeps.expanded(_flags(common, own)):
+        yield row, options.with_files_beside(flags, folder)
+
+
+def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the flags with others on top, without hyper-parameters of other methods. Raises BadLaunch."""
+    if not overrides:
+        return flags
+    method = options.merged_flags(flags).get("method")
+    own = set(defaults(resolve(str(method)))) if method else set()
+    foreign = set(parameter_names()) - own
+    applicable = {name: value for name, value in overrides.items() if name not in foreign}
+    return {**{name.replace("-", "_"): value for name, value in flags.items()}, **applicable}
+
+
+def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags of a table `[[run]]`: its own on top of the common ones."""
     flags = common | run
     tables = [table for table in (common.get("parameters"), run.get("parameters")) if isinstance(table, dict)]
     if len(tables) > 1:
         flags["parameters"] = tables[0] | tables[1]
-    return options.with_files_beside(flags, folder)
+    return flags
 
 
 def begun_earlier(suite: Suite, tag: str | None) -> Suite:

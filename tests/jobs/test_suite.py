@@ -204,3 +204,42 @@ def test_runs_share_engines_and_one_that_fails_is_named_after_the_others_have_ru
     printed = capsys.readouterr().out
     assert printed.count("pass@1[avg-of-1]") >= 2, "both are graded and printed"
     assert "3 runs with 2 starts of engines; alone they would need 4." in printed
+
+
+def sweep(folder: Path, run: str) -> suite.Suite:
+    path = folder / "sweep.toml"
+    path.write_text(f'engine = "scripted"\ndataset = ["demo", "gsm8k"]\n[[run]]\n{run}', encoding="utf-8")
+    return suite.read(path)
+
+
+def test_a_list_stands_for_one_run_of_each_value(tmp_path: Path) -> None:
+    chosen = sweep(tmp_path, 'method = "specreason"\nthreshold = [3, 5]\nrow = "ours"\nslurm = ["a=1", "b=2"]')
+    assert [(launch.dataset, launch.parameters["threshold"]) for launch in chosen.launches] == [
+        ("demo", 3), ("demo", 5), ("gsm8k", 3), ("gsm8k", 5),
+    ]  # fmt: skip
+    assert chosen.rows == ("ours",) * 4
+    assert {launch.slurm for launch in chosen.launches} == {("a=1", "b=2")}, "several options of sbatch, in each run"
+    of_table = sweep(tmp_path, 'method = "specreason"\ndataset = "demo"\nparameters = {threshold = [3, 5]}')
+    assert [launch.parameters["threshold"] for launch in of_table.launches] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ('method = "specreason"\nthreshold = []', "run 1: threshold: an empty list"),
+        (f'method = "specreason"\nseed = {list(range(501))}', "run 1: lists of 1,002 combinations; valid: up to 1,000"),
+        ('method = "specreason"\nthreshold = [3, "x"]', "run 1: --threshold"),
+        ('method = "specreason"\nrow = 3', "run 1: row: expected the name"),
+    ],
+)
+def test_a_wrong_list_is_refused_in_one_line(tmp_path: Path, run: str, message: str) -> None:
+    with pytest.raises(suite.BadSuite, match=message) as refused:
+        sweep(tmp_path, run)
+    assert "\n" not in str(refused.value)
+
+
+def test_flags_on_top_of_a_suite_reach_the_runs_whose_method_has_them(tmp_path: Path) -> None:
+    chosen = suite.read(written(tmp_path), overrides={"drafts": 4, "limit": 1, "output": str(tmp_path / "other")})
+    assert [launch.parameters.get("drafts") for launch in chosen.launches] == [None, 4]
+    assert {launch.limit for launch in chosen.launches} == {1}
+    assert chosen.output == tmp_path / "other"
