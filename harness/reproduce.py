@@ -1,14 +1,18 @@
 """`python -m harness.reproduce SUITE`: the runs behind a published table or figure, ours beside the published values.
 
+SUITE may also be a file of launches of one's own, as `python -m jobs suite` takes it: its table is laid out likewise.
+
 A command front: every run is launched with the suite's flags and, on top, those typed here; what is finished is not run
-again. Then the table is printed from the warehouse. The work is in `warehouse.papers.reproduction`.
+again. Then the table is printed from the warehouse. The work is in `warehouse.papers.reproduction` and, for one's own
+suites, in `warehouse.own_tables.reproduction`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -26,7 +30,17 @@ Examples:
   python -m harness.reproduce speccot-table2 --dry-run
   python -m harness.reproduce speccot-table2 --scale 30x2 --column gsm8k \\
     --cluster slurm --profile mycluster
+  python -m harness.reproduce my-suite.toml --dry-run
+  python -m harness.reproduce my-suite.toml --table -o table.tex
 """
+_FORMATS: Mapping[str, Literal["table", "csv", "markdown", "latex"]] = {
+    ".md": "markdown",
+    ".tex": "latex",
+    ".csv": "csv",
+    ".txt": "table",
+}
+_OF_OWN = {"-o": "output_file", "--format": "output_format", "--metric": "metrics", "--no-intervals": "no_intervals"}
+"""Options that only a suite of one's own takes, by their names."""
 _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name not in _SUITE_DECIDES]
 
 
@@ -40,14 +54,35 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     metavar="PROBLEMSxSAMPLES",
     help="The first problems of each dataset and samples of each, e.g. 30x2; `paper` is the paper's.  [default: paper]",
 )
-@click.option("--column", "columns", multiple=True, help="Only this column, e.g. gsm8k; may be repeated.")
+@click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
 @click.option("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
 @click.option(
     "--hardware",
     "hardware_file",
     type=click.Path(exists=True, path_type=Path),
-    help="TOML file of a machine's speeds, for the estimate.  [default: the paper's machine]",
+    help="TOML file of a machine's speeds, for the estimate.  [default: the paper's machine; own suite: none]",
 )
+@click.option(
+    "-o",
+    "output_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Own suite: write its table to FILE (.md, .tex, .csv or .txt).  [default: standard output]",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(sorted(_FORMATS.values())),
+    help="Own suite: the table's format.  [default: by FILE's ending, else table]",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    help="Own suite: a number of every cell; may be repeated: pass@1, difference, tokens, spent-tokens, "
+    "critical-path-tokens, latency, speed-up, fallback.  [default: pass@1, tokens, latency, speed-up]",
+)
+@click.option("--no-intervals", is_flag=True, help="Own suite: leave out the 95 % intervals; CSV always has them.")
 @click.option(
     "--database", type=click.Path(path_type=Path), help="Database to load and read.  [default: beside the run folders]"
 )
@@ -55,10 +90,11 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
 def main(context: click.Context, /, **values: Any) -> None:
     """Run a suite and print its table, ours beside the published values.
 
-    Flags of harness.launch override the suite's.
+    SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
+    method and a column for each dataset. Flags of harness.launch override the suite's.
     """
     from jobs.command import launch_errors_in_one_line
-    from warehouse.papers import reproduction, suite
+    from warehouse.papers import suite
 
     if values["listing"]:
         for name in suite.names():
@@ -66,23 +102,71 @@ def main(context: click.Context, /, **values: Any) -> None:
             click.echo(f"{name:22} {len(list(suite.planned(listed))):3} runs  {listed.title} ({listed.place})")
         return
     if values["name"] is None:
-        raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them")
+        raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
     launch_flags = {option.name for option in _LAUNCH_OPTIONS}
     typed = {name: value for name, value in options.typed_flags(context).items() if name in launch_flags}
+    file = _own_file(values["name"])
     with launch_errors_in_one_line():
-        reproduction.reproduce(
-            reproduction.Reproduction(
-                suite=suite.load(values["name"]),
-                overrides={**typed, **_scale(values["scale"])},
-                exact_scale=values["scale"] not in (None, "paper"),
-                columns=values["columns"],
-                aligned=values["aligned"],
-                hardware_file=values["hardware_file"],
-                database=values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb",
-            ),
-            dry_run=values["dry_run"],
-            only_table=values["only_table"],
-        )
+        if file is not None:
+            _reproduce_own(file, typed, values)
+        else:
+            _reproduce_published(typed, values)
+
+
+def _own_file(name: str) -> Path | None:
+    """Return the file of a suite of one's own, also a bundled one; None: the name is that of a published table."""
+    from jobs.cli.examples import SUITES
+    from warehouse.papers import suite
+
+    if name in suite.names():
+        return None
+    path = Path(name)
+    return path if path.suffix or path.is_file() or len(path.parts) > 1 else SUITES.get(name)
+
+
+def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) -> None:
+    from warehouse.options import check_output_folder, choose_format
+    from warehouse.own_tables import reproduction
+    from warehouse.own_tables.metrics import DEFAULT_METRICS
+
+    if values["aligned"]:
+        raise click.UsageError(f"--aligned is for published tables; {file} names its drafts itself")
+    check_output_folder("-o", values["output_file"])
+    reproduction.reproduce(
+        reproduction.OwnReproduction(
+            file=file,
+            overrides={**typed, **_scale(values["scale"])},
+            columns=values["columns"],
+            metrics=tuple(dict.fromkeys(values["metrics"])) or DEFAULT_METRICS,
+            shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
+            output=values["output_file"],
+            has_intervals=not values["no_intervals"],
+            hardware_file=values["hardware_file"],
+            database=values["database"],
+        ),
+        dry_run=values["dry_run"],
+        only_table=values["only_table"],
+    )
+
+
+def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
+    from warehouse.papers import reproduction, suite
+
+    if misplaced := [option for option, name in _OF_OWN.items() if values[name]]:
+        raise click.UsageError(f"{misplaced[0]} is for suites of your own: SUITE is then a TOML file of launches")
+    reproduction.reproduce(
+        reproduction.Reproduction(
+            suite=suite.load(values["name"]),
+            overrides={**typed, **_scale(values["scale"])},
+            exact_scale=values["scale"] not in (None, "paper"),
+            columns=values["columns"],
+            aligned=values["aligned"],
+            hardware_file=values["hardware_file"],
+            database=values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb",
+        ),
+        dry_run=values["dry_run"],
+        only_table=values["only_table"],
+    )
 
 
 def _scale(text: str | None) -> dict[str, int]:

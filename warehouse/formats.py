@@ -6,5 +6,6 @@ from typing import Literal
 
 ComparisonFormat = Literal["table", "json", "csv", "markdown", "latex"]
 QueryFormat = Literal["table", "csv", "json", "parquet"]
+TableFormat = Literal["table", "csv", "markdown", "latex"]
 VerdictFormat = Literal["table", "json", "markdown"]
 ReportFormat = Literal["html", "md", "latex"]

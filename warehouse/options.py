@@ -147,9 +147,14 @@ def format_option(formats: Sequence[str], default: str = "by FILE's ending, else
 
 def check_output(_: click.Context, parameter: click.Parameter, output: Path | None) -> Path | None:
     """Return the file to write; raise click.UsageError where its folder does not exist."""
-    if output is not None and not output.parent.is_dir():
-        raise click.UsageError(f"{parameter.opts[0]} {output}: the folder {output.parent} does not exist")
+    check_output_folder(parameter.opts[0], output)
     return output
+
+
+def check_output_folder(option: str, output: Path | None) -> None:
+    """Raise click.UsageError where the folder of a file that an option names does not exist."""
+    if output is not None and not output.parent.is_dir():
+        raise click.UsageError(f"{option} {output}: the folder {output.parent} does not exist")
 
 
 def output_option() -> Option:

@@ -56,10 +56,11 @@ def papers_machine(chosen: Suite) -> Machine:
     return Machine(hardware.read(file), is_papers=True)
 
 
-def from_history(launch: Launch, run: Mapping[str, Any]) -> Estimate | None:
+def from_history(launch: Launch, run: Mapping[str, Any], num_samples: int | None = None) -> Estimate | None:
     """Estimate from a recorded run with the same method, models, dataset, sampling and concurrency.
 
-    None if the run has no times, or a model was split over another number of devices than the launch asks for.
+    num_samples: of how many samples; without it of all of the launch, whose dataset is then a known one. Returns None
+    if the run has no times, or a model was split over another number of devices than the launch asks for.
     """
     parallel = {"draft": launch.draft_tensor_parallel, "target": launch.target_tensor_parallel}
     roles = build(launch.method, dict(launch.parameters)).roles
@@ -67,7 +68,8 @@ def from_history(launch: Launch, run: Mapping[str, Any]) -> Estimate | None:
         return None
     if not run["wall_seconds"] or not run["num_finished"]:
         return None
-    hours = float(run["wall_seconds"]) / run["num_finished"] * _num_samples(launch) / 3600
+    number = _num_samples(launch) if num_samples is None else num_samples
+    hours = float(run["wall_seconds"]) / run["num_finished"] * number / 3600
     gpus = int(run["num_gpus"] or 0)
     return Estimate(hours, hours * gpus, f"history: {run['run_id']} on {run['devices']}")
 
@@ -85,6 +87,15 @@ def estimate(
         hours = (machine.hardware.start_seconds + seconds.number * _num_samples(launch) / at_once) / 3600
         return Estimate(hours, hours * machine.gpus(launch), seconds.source)
     return _modelled(launch, own, of_paper, published, machine)
+
+
+def guessed(launch: Launch, machine: Machine, num_samples: int) -> Estimate | None:
+    """Estimate by the latency model with half of the token budget; None if that has no rule for the method.
+
+    Raises ValueError if the hardware file lacks a model.
+    """
+    nothing = Setting(None, None)
+    return _modelled(launch, nothing, nothing, Published(), machine, num_samples)
 
 
 def _num_samples(launch: Launch) -> int:
@@ -121,7 +132,12 @@ def _with_answer(own: Setting, published: Published, thought: Value) -> Value:
 
 
 def _modelled(
-    launch: Launch, own: Setting, of_paper: Setting, published: Published, machine: Machine
+    launch: Launch,
+    own: Setting,
+    of_paper: Setting,
+    published: Published,
+    machine: Machine,
+    num_samples: int | None = None,
 ) -> Estimate | None:
     tokens, source = _tokens(launch, own, of_paper, published)
     try:
@@ -129,7 +145,7 @@ def _modelled(
     except ValueError:
         return None
     speeds = machine.hardware.model_copy(update={"concurrency": launch.concurrency, "gpus": machine.gpus(launch)})
-    projected = hardware.project([work], speeds, _num_samples(launch))
+    projected = hardware.project([work], speeds, _num_samples(launch) if num_samples is None else num_samples)
     if proposer(launch.method, launch.spec_decode):
         source += ", without the gain of token-level speculation"
     return Estimate(projected.wall_seconds / 3600, projected.gpu_hours, f"model: {source}")
