@@ -58,6 +58,7 @@ DOORS = {
     "sympy": {"grading/reading/symbolic.py", "grading/second/formula.py"},
     "datasets": {"harness/problems/hub.py"},
     "inspect_ai": {"warehouse/inspect_log.py"},
+    "junitparser": {"warehouse/nightly/junit.py"},
     "matplotlib": {"warehouse/report/charts/paper.py"},
     "httpx": {"harness/engines/served/connection.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},

@@ -7,5 +7,5 @@ from typing import Literal
 ComparisonFormat = Literal["table", "json", "csv", "markdown", "latex"]
 QueryFormat = Literal["table", "csv", "json", "parquet"]
 TableFormat = Literal["table", "csv", "markdown", "latex"]
-VerdictFormat = Literal["table", "json", "markdown"]
+VerdictFormat = Literal["table", "json", "markdown", "junit"]
 ReportFormat = Literal["html", "md", "latex"]

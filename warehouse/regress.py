@@ -26,7 +26,7 @@ from warehouse.options import (
     wait_option,
 )
 
-_BY_ENDING: dict[str, VerdictFormat] = {".json": "json", ".md": "markdown"}
+_BY_ENDING: dict[str, VerdictFormat] = {".json": "json", ".md": "markdown", ".xml": "junit"}
 
 
 def _date(context: click.Context, parameter: click.Parameter, value: datetime | None) -> date | None:

@@ -149,6 +149,20 @@ def markdown_of(verdict: NightVerdict) -> str:
     return out.getvalue()
 
 
+def junit_of(verdict: NightVerdict) -> str:
+    """Return a verdict as JUnit XML."""
+    from warehouse.nightly import junit
+
+    return junit.of_verdict(verdict)
+
+
+def junit_of_no_verdict(night: date, reason: str, exit_code: int) -> str:
+    """Return the JUnit XML of a night on which no verdict was possible."""
+    from warehouse.nightly import junit
+
+    return junit.of_no_verdict(night, reason, exit_code)
+
+
 def print_verdict(verdict: NightVerdict) -> None:
     """Print a verdict as a table."""
     from warehouse.nightly import verdict as nights

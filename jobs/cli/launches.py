@@ -69,28 +69,46 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept:
     help="TOML file of launches; an example: python -m jobs example suite.",
 )
 @click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
+@click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
+@click.option(
+    "--junit",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
+)
 @ACCEPT_CODE_CHANGE
-def nightly(suite: Path, night: datetime | None, accept: bool) -> None:
+def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None, accept: bool) -> None:
     """Launch a suite for a night, and after it a job that compares the night with those before it.
 
-    Exit code of that job, or of this command where the runs are on this machine, 0: PASS; 1: FAIL; 3: WARN;
-    4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command itself ends with 0 once everything is submitted.
+    Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
+    3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command otherwise ends with 0 once everything is
+    submitted.
     """
     from jobs import nightly as nights
+    from jobs import suite as suites
     from jobs.command import launch_errors_in_one_line
+    from jobs.nights import awaited
 
+    if junit is not None and not junit.parent.is_dir():
+        raise click.UsageError(f"--junit {junit}: the folder {junit.parent} does not exist")
     evening = night.date() if night else nights.tonight()
     with launch_errors_in_one_line():
         launched = nights.launch(suite, evening, accept_code_change=accept)
+        chosen = suites.read(suite, suites.NIGHTLY_OUTPUT)
     if launched.verdict_job:
         num_runs = counted(len(launched.runs), "run")
         click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
-        return
-    with launch_errors_in_one_line():
-        try:
-            code = nights.conclude(str(suite), evening.isoformat())
-        except nights.NightFailed:
-            code = 1
+        if not wait and junit is None:
+            return
+        code = awaited.wait(chosen, evening)
+    else:
+        with launch_errors_in_one_line():
+            try:
+                code = nights.conclude(str(suite), evening.isoformat())
+            except nights.NightFailed:
+                code = 1
+    if junit is not None:
+        awaited.write_junit(chosen, evening, junit)
     sys.exit(code)
 
 

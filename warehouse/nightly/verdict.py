@@ -1,4 +1,4 @@
-"""The verdict on one night of a warehouse, and how it is written: as a table, JSON or Markdown."""
+"""The verdict on one night of a warehouse, and how it is written: as a table, JSON, Markdown or JUnit XML."""
 
 from __future__ import annotations
 
@@ -63,7 +63,12 @@ def ordered(verdict: NightVerdict) -> NightVerdict:
 
 
 def write(verdict: NightVerdict, out: IO[str], output_format: VerdictFormat) -> None:
-    """Write the verdict on one night as a table, JSON or Markdown."""
+    """Write the verdict on one night as a table, JSON, Markdown or JUnit XML."""
+    if output_format == "junit":
+        from warehouse.nightly import junit
+
+        out.write(junit.of_verdict(verdict) + "\n")
+        return
     if output_format == "json":
         out.write(json.dumps(_record(verdict), indent=2, ensure_ascii=out.isatty(), allow_nan=False) + "\n")
         return

@@ -1,0 +1,62 @@
+"""Waiting for the verdict on a night, and the file that continuous integration reads of it."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from time import sleep
+
+import click
+
+from jobs.after import warehouse
+from jobs.nights.record import NightRecord
+from jobs.run.files import write_atomically
+from jobs.slurm import client
+from jobs.suite import Suite
+
+LOOK_SECONDS = 30.0
+"""Time between two looks, each of which asks Slurm's queue once, for the verdict jobs alone."""
+_LOOKS_WITHOUT_JOB = 3
+"""Looks in a row without a verdict job after which there will be no verdict: one hands on to another in between."""
+_NO_VERDICT = 2
+
+
+def wait(suite: Suite, night: date) -> int:
+    """Wait until a night has its verdict; returns the exit code of it, 2 where its jobs ended without one.
+
+    Interrupted, the jobs go on.
+    """
+    folder = suite.output.resolve() / "nights"
+    record = NightRecord(folder / f"{night}.jsonl")
+    names = [f"{suite.name}.{night}{ending}.verdict" for ending in ("", ".confirm")]
+    idle_looks = 0
+    while True:
+        if concluded := record.last("concluded"):
+            click.echo(f"{concluded['verdict']}: {folder / f'{night}.md'}")
+            return int(concluded["exit_code"])
+        idle_looks = idle_looks + 1 if _has_no_job(names) else 0
+        if idle_looks >= _LOOKS_WITHOUT_JOB:
+            click.echo(f"no verdict on the night of {night}: its verdict jobs ended without one; logs: {folder}/logs")
+            return _NO_VERDICT
+        sleep(LOOK_SECONDS)
+
+
+def _has_no_job(names: list[str]) -> bool:
+    """Return whether Slurm says that no verdict job is running or queued."""
+    try:
+        return not any(task.is_active for task in client.queue(names))
+    except client.SlurmError:
+        return False
+
+
+def write_junit(suite: Suite, night: date, file: Path) -> None:
+    """Write the verdict on a night as JUnit XML; where none is possible, the one case in it is an error.
+
+    The database alone decides, so that it is the verdict that was told. Raises OSError.
+    """
+    database = suite.output / "warehouse.duckdb"
+    try:
+        text = warehouse.junit_of(warehouse.judged(database, night, suite.nightly.since))
+    except warehouse.WarehouseFailed as error:
+        text = warehouse.junit_of_no_verdict(night, str(error), _NO_VERDICT)
+    write_atomically(file, text.encode())

@@ -1,0 +1,107 @@
+"""`jobs nightly --wait` and `--junit`: the verdict as an exit code and as a file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from junitparser import JUnitXml
+
+from jobs import suite
+from jobs.__main__ import main
+from jobs.nights import awaited
+from jobs.nights.record import NightRecord
+from jobs.suite import Suite
+from tests.jobs.slurm.fake import SQUEUE_DOWN, FakeSlurm
+
+NIGHT = date(2026, 1, 1)
+SUITE = """
+output = "{output}"
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+limit = 8
+
+[[run]]
+method = "vanilla"
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def chosen(small: Path) -> Suite:
+    return suite.read(small)
+
+
+@pytest.fixture
+def record(chosen: Suite) -> NightRecord:
+    record = NightRecord(chosen.output.resolve() / "nights" / f"{NIGHT}.jsonl")
+    record.append("launched", runs={}, requests={})
+    return record
+
+
+def nightly(small: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["nightly", "--suite", str(small), "--date", str(NIGHT), *arguments])
+
+
+def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) -> None:
+    steps = iter(what)
+    monkeypatch.setattr("jobs.nights.awaited.sleep", lambda seconds: next(steps)())
+
+
+def test_a_night_here_writes_its_verdict_as_junit_and_ends_with_the_exit_code_of_it(small: Path) -> None:
+    file = small.parent / "night.xml"
+    command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(small), "--date", str(NIGHT)]
+    done = subprocess.run([*command, "--junit", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    [found] = JUnitXml.fromfile(str(file))
+    properties = {p.name: p.value for p in found.properties()}  # type: ignore[no-untyped-call]
+    assert properties["exit_code"] == "4"
+    assert [case.is_skipped for case in found] == [True]
+
+
+def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(small: Path) -> None:
+    result = nightly(small, "--junit", str(small.parent / "no" / "night.xml"))
+    assert result.exit_code == 2
+    assert result.stderr.endswith("no does not exist\n")
+    assert not (small.parent / "runs").exists()
+
+
+def test_waiting_ends_with_the_verdict_of_the_record(
+    chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.prints(squeue="small.2026-01-01.verdict|0|7|7|RUNNING|n1|None")
+    between_looks(
+        monkeypatch,
+        lambda: slurm.answers(squeue=SQUEUE_DOWN),
+        lambda: slurm.prints(squeue=""),
+        lambda: slurm.prints(squeue="small.2026-01-01.confirm.verdict|0|9|9|PENDING||Dependency"),
+        lambda: record.append("concluded", verdict="FAIL", exit_code=1, missing=0),
+    )
+    assert awaited.wait(chosen, NIGHT) == 1
+
+
+def test_a_night_whose_verdict_jobs_are_gone_has_no_verdict(
+    chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.prints(squeue="")
+    between_looks(monkeypatch, *[lambda: None] * 2)
+    assert awaited.wait(chosen, NIGHT) == 2
+
+
+def test_junit_without_anything_to_judge_is_an_error_case(chosen: Suite, tmp_path: Path) -> None:
+    file = tmp_path / "night.xml"
+    awaited.write_junit(chosen, NIGHT, file)
+    [found] = JUnitXml.fromfile(str(file))
+    assert [case.is_error for case in found] == [True]
