@@ -1,7 +1,8 @@
 """Charts as files for a paper, SVG and PDF, one column wide; the only module that imports matplotlib.
 
-The colors are those of the page in its light scheme. Text is drawn as it is: no formula in it is set, and letters are
-outlines in an SVG and an embedded font in a PDF, so that both look alike everywhere.
+The colors are those of the page in its light scheme; marks, dashes and hatches tell the same in gray print. Text is
+drawn as it is: no formula in it is set, and letters are outlines in an SVG and an embedded font in a PDF, so that both
+look alike everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _STYLE = {
     "ytick.major.width": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 6.5,
-    "legend.handlelength": 1.2,
+    "legend.handlelength": 1.8,
     "legend.columnspacing": 1.0,
     "lines.linewidth": 1.1,
     "lines.markersize": 4,
@@ -50,8 +51,27 @@ _STYLE = {
     "pdf.fonttype": 42,
     "svg.fonttype": "path",
     "svg.hashsalt": "report",
+    "hatch.linewidth": 0.5,
 }
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
+_HATCHES = (
+    "",
+    "//////",
+    "......",
+    "\\\\\\\\\\\\",
+    "xxxxxx",
+    "------",
+    "||||||",
+    "oooo",
+    "++++++",
+    "//////...",
+    "O",
+    "-----|...",
+    "*",
+)
+"""Of the parts of a bar, so that they differ in gray print too; white on the part's color."""
+_DASHES = ("-", "--", "-.", ":")
+"""Of lines, by the run's place, for the same reason."""
 _LONGEST_LABEL = 40
 """Characters of a label; longer ones would leave no room for the values."""
 
@@ -141,9 +161,10 @@ def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
         places.append(place)
     figure.set_figheight(0.85 + 0.16 * (places[-1] + 1))
     done = [0.0] * len(chart.bars)
-    for kind in chart.kinds:
+    for number, kind in enumerate(chart.kinds):
         amounts = [max(0.0, bar.parts.get(kind, 0.0)) for bar in chart.bars]
-        axes.barh(places, amounts, left=done, height=0.8, color=_part_color(kind), label=_label(chart.names[kind]))
+        look = {"color": _part_color(kind), "hatch": _HATCHES[number % len(_HATCHES)]}
+        axes.barh(places, amounts, 0.8, done, **look, edgecolor="white", linewidth=0.4, label=_label(chart.names[kind]))
         done = [before + amount for before, amount in zip(done, amounts, strict=True)]
     for y, end, bar in zip(places, done, chart.bars, strict=True):
         axes.annotate(_label(bar.value_text), (end, y), (2, 0), textcoords="offset points", va="center", fontsize=6)
@@ -159,7 +180,10 @@ def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:
 def _lines(chart: Lines, figure: Figure, axes: Axes) -> None:
     for line in chart.lines:
         look = _look(line.index)
-        axes.plot([p.x for p in line.places], [p.value for p in line.places], label=_label(line.label), **look)
+        dashes = {"linestyle": _DASHES[line.index % len(_DASHES)], "clip_on": False}  # a mark at 100 % is drawn whole
+        axes.plot(
+            [p.x for p in line.places], [p.value for p in line.places], label=_label(line.label), **look, **dashes
+        )
         ends = [(p.x, p.low, p.high) for p in line.places if p.low is not None and p.high is not None]
         if len(ends) > 1:
             axes.fill_between(*zip(*ends, strict=True), color=look["color"], alpha=0.12, linewidth=0)
