@@ -30,9 +30,10 @@ from jobs.run.spec import RunSpec, units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
-from jobs.submission.submit import Job, submit_here
+from jobs.submission.submit import Job, log_of, submit_here
+from jobs.watch import failures
 from jobs.watch.follow import follow
-from jobs.watch.tracebacks import first_of, reason_of
+from jobs.watch.tracebacks import first_of
 
 __all__ = [
     "LaunchFailed",
@@ -45,7 +46,6 @@ __all__ = [
     "print_dispatched",
     "print_plan",
     "print_what_is_left",
-    "reason_of",
     "sbatch_options",
     "start",
 ]
@@ -175,14 +175,15 @@ def print_dispatched(dispatched: dispatch.Dispatched, run: RunFolder, console: C
 def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_process: bool) -> None:
     """Show progress until the workers have ended. Raises LaunchFailed."""
     follow(run, jobs, console, elsewhere=not in_this_process)
-    failures = [error for job in jobs if (error := job.exception()) is not None]
+    failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
     if not in_this_process:
         old_logs.end_local(run, [job.job_id for job in jobs])
-    if failures:
+    if failed:
+        job, error = failed[0]
         raise LaunchFailed(
-            f"{len(failures)} of {len(jobs)} workers failed: {reason_of(str(failures[0]))}. "
-            f"Logs: {run.logs_dir}. Nothing finished is lost: run the same command again to resume.",
-            first_of(str(failures[0])),
+            f"{len(failed)} of {len(jobs)} workers failed: {failures.explained(run, error, log_of(run, job))}. "
+            "Nothing finished is lost: run the same command again to resume.",
+            first_of(str(error)),
         )
 
 

@@ -22,8 +22,9 @@ from jobs.run.folder import RunFolder
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
 from jobs.submission.in_process import InProcessJob
-from jobs.submission.submit import Job, in_process_log, submit_parts_here
+from jobs.submission.submit import Job, in_process_log, log_of, submit_parts_here
 from jobs.submission.together import Request, dispatch_together
+from jobs.watch.failures import explained
 from jobs.watch.follow import follow_several
 from jobs.work.in_process_worker import InProcessWorker
 from jobs.work.run_part import RunPart, starts_notice
@@ -136,7 +137,8 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         ]
         jobs = submit_parts_here(begun[0], workers)
         follow_several(begun, jobs, console)
-        reasons = {launching.reason_of(str(error)) for job in jobs if (error := job.exception()) is not None}
+        failed = [(job, error) for job in jobs if (error := job.exception()) is not None]
+        reasons = {explained(begun[0], error, log_of(begun[0], job)) for job, error in failed}
         old_logs.end_local(begun[0], [job.job_id for job in jobs])
     failures = []
     for prepared in launches:
@@ -151,8 +153,8 @@ def _unfinished_message(run: RunFolder, logged_in: RunFolder, reasons: Sequence[
     """Say why a run is not finished: what its workers said of it, otherwise all that they said."""
     own = [reason for reason in reasons if run.path.name in reason] or reasons
     return (
-        f"{run.path.name} is not finished: {'; '.join(own) or 'its workers ended early'}. Logs: {logged_in.logs_dir}. "
-        "Nothing finished is lost: run the same command again to resume."
+        f"{run.path.name} is not finished: {'; '.join(own) or 'its workers ended early'}. "
+        f"All logs: {logged_in.logs_dir}. Nothing finished is lost: run the same command again to resume."
     )
 
 

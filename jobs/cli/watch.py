@@ -102,20 +102,22 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     Of workers on this machine it prints the logs of all that failed, because shards have no workers of their own there.
     """
     from jobs.submission import old_logs
-    from jobs.watch.reasons import local_logs, log_path
+    from jobs.watch.failures import full_disk
+    from jobs.watch.reasons import error_in, local_logs, log_path
     from jobs.watch.status import status as read_status
 
     folder = run_folder(run)
     if shard is not None:
         check_shard(folder, shard)
-    chosen = [s for s in read_status(folder).shards if (s.state == "stopped" if shard is None else s.shard == shard)]
+    run_status = read_status(folder)
+    chosen = [s for s in run_status.shards if (s.state == "stopped" if shard is None else s.shard == shard)]
     if not chosen:
         click.echo("No shard has stopped; name a shard to see its log.")
     if chosen and not any(shard_status.task for shard_status in chosen):
         of_workers_here = local_logs(folder)
         for log in of_workers_here:
-            click.echo(f"== worker on this machine: {log}")
-            click.echo("\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:]))
+            text = log.read_text("utf-8", "replace")
+            _print_end("worker on this machine", log, text, lines, error_in(text))
         if of_workers_here:
             return
     for shard_status in chosen:
@@ -124,7 +126,15 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
             "" if path is None else path.read_text("utf-8", "replace") if path.exists() else old_logs.merged_log(path)
         )
         if path is not None and (text or path.exists()):
-            click.echo(f"== shard {shard_status.shard}: {path}")
-            click.echo("\n".join(text.splitlines()[-lines:]))
+            _print_end(f"shard {shard_status.shard}", path, text, lines, shard_status.last_error)
         else:
-            click.echo(f"No log of a Slurm job for shard {shard_status.shard}; all logs are in {folder.logs_dir}.")
+            full = f" The disk is full: {found}." if (found := full_disk(run_status.free_bytes)) else ""
+            click.echo(f"No log of shard {shard_status.shard}; all logs are in {folder.logs_dir}.{full}")
+
+
+def _print_end(whose: str, log: Path, text: str, lines: int, error: str) -> None:
+    """Print the end of a log, and after it why the worker stopped, with the log's path."""
+    click.echo(f"== {whose}: {log}")
+    click.echo("\n".join(text.splitlines()[-lines:]))
+    if error:
+        click.echo(f"== {whose}: {error}\n== log: {log}")

@@ -112,6 +112,11 @@ def in_process_log(run: RunFolder) -> Path:
     return run.logs_dir / "jobs" / in_process.LOG_NAME
 
 
+def log_of(run: RunFolder, job: Job) -> Path:
+    """Return the log that a worker on this machine has written its failure to, in the run that it is logged in."""
+    return in_process_log(run) if isinstance(job, InProcessJob) else run.logs_dir / "jobs" / f"{job.job_id}_0_log.err"
+
+
 def _workers_here(workers: Sequence[Sequence[tuple[RunFolder, list[int]]]]) -> list[list[tuple[RunFolder, list[int]]]]:
     """Return the workers, put together until there are enough of this machine's cards for the engines of each."""
     cards = len(gpus.visible_gpus()) if accelerator() == "gpu" else 0

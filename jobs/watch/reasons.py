@@ -24,6 +24,7 @@ _EXCEPTION = re.compile(
 _ERROR = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Died|Silent|Unavailable|Failed)\b.*|.*\berror: .*", re.IGNORECASE
 )
+_FRAME = re.compile(r'^[\s|+-]*File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _AROUND = {"ExceptionGroup", "BaseExceptionGroup", "WorkersFailed", "RunsFailed", "CancelledError"}
 """Exceptions that only say that there was another one."""
 _NO_REASON = re.compile(
@@ -43,6 +44,8 @@ class LoggedException:
     """With its module, as Python prints it."""
     message: str
     """Its first line; where that announces output (`Its last output:`), with the line that names the cause."""
+    place: str = ""
+    """Where it was raised, as `work/worker.py:77`; empty where the traceback does not say."""
 
     @property
     def is_ours(self) -> bool:
@@ -51,7 +54,9 @@ class LoggedException:
 
     def __str__(self) -> str:
         name = self.name.rpartition(".")[2]
-        return f"{name}: {self.message}" if self.message else name
+        said = f"{name}: {self.message}" if self.message else name
+        # The messages of this project's own exceptions say what is wrong, and where in a file of the user's.
+        return said if self.is_ours or not self.place else f"{said} ({self.place})"
 
 
 def log_path(run: RunFolder, task: Task) -> Path:
@@ -78,14 +83,23 @@ def local_logs(run: RunFolder) -> list[Path]:
     return sorted((path for path, stat in found.items() if stat.st_size), key=lambda path: found[path].st_mtime)
 
 
-def local_error(run: RunFolder) -> str:
-    """Return the exception that ended a worker on this machine, in one line; empty where no log names one."""
+def local_error(run: RunFolder) -> tuple[str, Path | None]:
+    """Return the exception that ended a worker on this machine, in one line, and the log that names it.
+
+    The line is empty where no log names one, and the log None where none can be read.
+    """
     try:
-        found = [last_exception(_tail(path)) for path in local_logs(run)]
+        found = [(last_exception(_tail(path)), path) for path in local_logs(run)]
     except PermissionError as error:
-        return permissions.explained(error)[:_MAX_CHARACTERS]
-    named = [str(exception) for exception in found if exception is not None]
-    return named[-1][:_MAX_CHARACTERS] if named else ""
+        return permissions.explained(error)[:_MAX_CHARACTERS], None
+    named = [(str(exception), path) for exception, path in found if exception is not None]
+    return (named[-1][0][:_MAX_CHARACTERS], named[-1][1]) if named else ("", None)
+
+
+def error_in(text: str) -> str:
+    """Return the exception that the text of a log ends with, in one line; empty where there is none."""
+    exception = last_exception(text.splitlines())
+    return "" if exception is None else str(exception)[:_MAX_CHARACTERS]
 
 
 def last_error(run: RunFolder, task: Task) -> str:
@@ -114,13 +128,23 @@ def last_exception(lines: list[str]) -> LoggedException | None:
     One of this project says most. The last one counts, because those that caused it stand before it.
     """
     found = [
-        LoggedException(match["name"], _message(match["message"] or "", lines[number + 1 :]))
+        LoggedException(match["name"], _message(match["message"] or "", lines[number + 1 :]), _place(lines[:number]))
         for number, line in enumerate(lines)
         if (match := _EXCEPTION.match(line))
     ]
     inner = [exception for exception in found if exception.name.rpartition(".")[2] not in _AROUND] or found
     chosen = [exception for exception in inner if exception.is_ours] or inner
     return chosen[-1] if chosen else None
+
+
+def _place(before: list[str]) -> str:
+    """Return the innermost frame of the traceback that these lines end with."""
+    for line in reversed(before):
+        if match := _FRAME.match(line):
+            return f"{'/'.join(Path(match['file']).parts[-2:])}:{match['line']}"
+        if _ENDS_MESSAGE.match(line):
+            break
+    return ""
 
 
 def _message(first: str, following: list[str]) -> str:

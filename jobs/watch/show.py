@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from rich.console import Console, Group, RenderableType
+from collections.abc import Sequence
+
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from harness.plural import counted
-from jobs.watch import starts
+from jobs.watch import failures, starts
 from jobs.watch.progress import Progress
 from jobs.watch.status import RunStatus, ShardStatus
 
 _MAX_ROWS = 32
 """With more shards than this, only those that have stopped or make no step are listed."""
-_MIN_FREE_BYTES = 4 << 20
+_MAX_LOGS = 3
 
 
 def table(status: RunStatus) -> RenderableType:
@@ -25,10 +27,19 @@ def table(status: RunStatus) -> RenderableType:
         return Group(*lines)
     shards = Table(box=None, pad_edge=False)
     for column in ("shard", "samples", "failed", "state", "task", "node", "elapsed", "last error or reason"):
-        shards.add_column(column, justify="right" if column in {"shard", "samples", "failed"} else "left")
+        justify: JustifyMethod = "right" if column in {"shard", "samples", "failed"} else "left"
+        shards.add_column(column, justify=justify, overflow="fold")
     for shard in listed:
         shards.add_row(*_row(shard))
-    return Group(*lines, shards)
+    return Group(*lines, shards, *map(Text, _logs(listed)))
+
+
+def _logs(shards: Sequence[ShardStatus]) -> list[str]:
+    """Return lines with the logs of the shards that have stopped."""
+    paths = list(dict.fromkeys(shard.log for shard in shards if shard.log))
+    return [f"log: {path}" for path in paths[:_MAX_LOGS]] + (
+        [f"and {more} more"] if (more := len(paths) - _MAX_LOGS) > 0 else []
+    )
 
 
 def print_status(status: RunStatus, console: Console) -> None:
@@ -50,8 +61,7 @@ def _header(status: RunStatus) -> list[str]:
     third += [f"{status.gpu_hours:.2f} GPU-hours{shared}"] if status.gpu_hours else []
     lines = [" · ".join(first), "shards: " + ", ".join(second)]
     lines += [" · ".join(third)] if third else []
-    if status.free_bytes < _MIN_FREE_BYTES:
-        lines += [f"THE DISK IS FULL: {status.free_bytes >> 10} KiB free, too little for journals, logs and results"]
+    lines += [f"THE DISK IS FULL: {full}"] if (full := failures.full_disk(status.free_bytes)) else []
     lines += [status.how_to_conclude] if status.how_to_conclude else []
     lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
     lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []

@@ -44,13 +44,21 @@ def starting(run: RunFolder, since: float) -> dict[int, str]:
     return {shard: phase for shard, phase in phases.items() if phase}
 
 
+def broken_off(run: RunFolder) -> dict[int, str]:
+    """Return at what the workers of this machine were whose engines were starting when they were killed."""
+    found = {
+        shard: [start_log.phase(log, broken_off=True) for log in of_worker] for shard, of_worker in logs(run).items()
+    }
+    return {shard: at[0] for shard, phases in found.items() if (at := [phase for phase in phases if phase])}
+
+
 def in_words(phases: Mapping[int, str]) -> str:
     """Return phases as `target: loading weights (50 %)`, with the shards where workers differ."""
     by_phase: dict[str, list[int]] = {}
     for shard, phase in phases.items():
         by_phase.setdefault(phase, []).append(shard)
-    if len(by_phase) == 1:
-        return next(iter(by_phase))
+    if len(by_phase) < 2:
+        return "".join(by_phase)
     return "; ".join(f"{phase} ({_named(shards)})" for phase, shards in by_phase.items())
 
 

@@ -46,6 +46,8 @@ class ShardStatus:
     task: Task | None = None
     """The shard's latest task in Slurm."""
     last_error: str = ""
+    log: str = ""
+    """Path of the log that says why it stopped; empty where it has not, and where there is none."""
     waits_for_turn: bool = False
     """True if its task is running and none of the task's workers has begun it yet, which take it when they are free."""
     silent_seconds: float | None = None
@@ -273,9 +275,9 @@ def _add_local(run: RunFolder, result: RunStatus) -> None:
     for shard in running:
         shard.state, shard.starting = "running", starts.phase_of(logs.get(shard.shard, ()), 0.0)
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
-    error = reasons.local_error(run) if stopped else ""
+    error, log = reasons.local_error(run) if stopped else ("", None)
     for shard in stopped:
-        shard.last_error = error
+        shard.last_error, shard.log = error, str(log or "")
 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
@@ -285,7 +287,7 @@ def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:
 
 def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_queue: bool) -> None:
     shard.task = task
-    shard.last_error = ""
+    shard.last_error = shard.log = ""
     if not shard.num_unfinished:
         shard.state = "finished"
     elif task is None:
@@ -295,6 +297,7 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
     else:
         shard.state = "stopped"
         shard.last_error = reasons.reason(run, task)
+        shard.log = str(log) if (log := reasons.log_path(run, task)).exists() else ""
 
 
 def _note_turns(run: RunFolder, shards: Sequence[ShardStatus]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker's traceback says: its reason in one line, or the frames of the first of its exceptions."""
+"""The frames of the first exception in a worker's traceback."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ _BORDER = re.compile(r"^[ |]*\+-+(?:\+-+)?(?: (?P<number>\d+|\.\.\.) -+)?$")
 _BEGIN = re.compile(r"^(?:  \+ Exception Group )?Traceback \(most recent call last\):$")
 _RULE = re.compile(r"^-{10,}$")
 """What submitit writes below a traceback."""
-
-
-def reason_of(traceback: str) -> str:
-    """Return the message of the exception that a traceback names last, without the frames and groups around it."""
-    exceptions = re.findall(r"^[\s|+-]*((?:[a-z_]\w*\.)+[A-Z]\w+|[A-Z]\w+Error): (.+)$", traceback, re.MULTILINE)
-    messages = [message for name, message in exceptions if name.startswith(("harness.", "jobs."))]
-    messages = messages or [message for _, message in exceptions]
-    return messages[-1] if messages else "no error output; probably killed (canceled, preempted or out of memory)"
 
 
 def first_of(text: str) -> str:

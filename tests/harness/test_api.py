@@ -138,7 +138,7 @@ def test_a_failing_method_shows_its_own_traceback(tmp_path: Path) -> None:
     with pytest.raises(harness.RunFailed) as caught:
         harness.run(method=f"{file}:Failing", **SMALL, output=tmp_path / "runs", quiet=True)
     line, _, shown = str(caught.value).partition("\n\nIn the worker:\n\n")
-    assert line.startswith("1 of 1 workers failed: the method raised KeyError: 'missing' (failing.py:6). Logs: ")
+    assert line.startswith("1 of 1 workers failed: the method raised KeyError: 'missing' (failing.py:6). Log: ")
     assert shown == caught.value.worker_traceback
     assert 'failing.py", line 6, in look_up\n    return table["missing"]' in shown
     assert 'failing.py", line 11, in __call__\n    look_up({})' in shown

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from harness.cli.presets import presets
 from harness.launch import main
 from harness.methods import METHODS, build, defaults
-from jobs.launching import reason_of
+from jobs.watch.failures import reason_of
 
 DATASET = ("--dataset", "demo")
 SPECCOT = ("--method", "speccot")
@@ -121,8 +121,7 @@ def test_a_run_prints_its_result_and_run_again_does_nothing(tmp_path: Path) -> N
     ("log", "message"),
     [
         ("  | harness.engine.EngineDied: the draft engine did not start: ValueError: x\n  | log line", "did not start"),
-        ("Traceback\n  File x\nValueError: bad", "bad"),
-        ("submitit INFO - Loading pickle: x.pkl\n---- Log: 1.out", "probably killed"),
+        ('Traceback\n  File "/a/b.py", line 7, in c\nValueError: bad', "ValueError: bad (a/b.py:7)"),
     ],
 )
 def test_a_failed_worker_is_explained_in_one_line(log: str, message: str) -> None:

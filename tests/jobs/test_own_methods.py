@@ -17,13 +17,13 @@ from harness.launch import main as launch_command
 from harness.launch_options import BadLaunch, Launch, PartialLaunch
 from harness.methods import plugins
 from jobs import suite
-from jobs.launching import reason_of
 from jobs.run import codes, own_method, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
 from jobs.submission import snapshot
+from jobs.watch.failures import reason_of
 from jobs.work.worker import run_shard
 from tests.jobs.edited_code import hashes, jobs
 from tests.jobs.runs import finished_ids, planned_ids

@@ -51,7 +51,7 @@ def explained(run: RunFolder, log: str | None, state: str = "FAILED", code: int 
 
 def test_the_exception_is_the_reason_and_not_that_srun_noticed_the_end(run: RunFolder) -> None:
     log = BEGIN + TRACEBACK + "ValueError: could not convert string to float: 'soon'\n" + SRUN
-    assert explained(run, log) == "ValueError: could not convert string to float: 'soon'"
+    assert explained(run, log) == ("ValueError: could not convert string to float: 'soon' (work/worker.py:77)")
 
 
 def test_an_engine_that_died_is_named_with_the_error_in_its_output(run: RunFolder) -> None:
@@ -119,7 +119,7 @@ def test_a_task_that_its_node_did_not_start_is_named_though_slurm_calls_it_compl
 
 def test_the_exception_of_the_newest_log_ended_the_workers_on_this_machine(tmp_path: Path) -> None:
     run = plan(tmp_path)
-    assert (local_logs(run), local_error(run)) == ([], "")
+    assert (local_logs(run), local_error(run)) == ([], ("", None))
     logs = run.logs_dir / "jobs"
     logs.mkdir(parents=True)
     older, newer, quiet = logs / "12_0_log.err", logs / "in-process.log", logs / "13_0_log.err"
@@ -128,6 +128,8 @@ def test_the_exception_of_the_newest_log_ended_the_workers_on_this_machine(tmp_p
     quiet.write_text("")
     os.utime(older, (100, 100))
     assert local_logs(run) == [older, newer]
-    assert local_error(run).startswith("EngineDied: the target engine died for the second time.")
+    error, log = local_error(run)
+    assert error.startswith("EngineDied: the target engine died for the second time.")
+    assert log == newer
     newer.write_text("a warning\n")
-    assert local_error(run) == "ValueError: too long"
+    assert local_error(run) == ("ValueError: too long (work/worker.py:77)", older)

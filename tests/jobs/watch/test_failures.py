@@ -1,0 +1,92 @@
+"""A failure on this machine names exception, place and log, in the launch, `jobs status` and `jobs logs` alike."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from harness.engines import start_log
+from jobs import __main__ as commands
+from jobs.launching import LaunchFailed
+from jobs.watch.failures import explained
+from jobs.watch.show import print_status
+from jobs.watch.status import status
+from tests.harness.test_launch import launch
+from tests.jobs.runs import plan
+
+METHOD = """
+from dataclasses import dataclass
+
+from harness.chain import Chain
+from harness.methods import Method, Model
+
+
+@dataclass(frozen=True)
+class Rule(Method):
+    async def __call__(self, chain: Chain, draft: Model, target: Model) -> None:
+        {}["verdict"]
+"""
+NO_OUTPUT = LaunchFailed("Job 7 has not produced any output (state: FINISHED)")
+
+
+@pytest.mark.parametrize("cluster", ["debug", "local"])
+def test_a_method_that_raises_is_named_with_line_and_log_everywhere(tmp_path: Path, cluster: str) -> None:
+    (tmp_path / "rule.py").write_text(METHOD)
+    flags = ["--dataset", "demo", "--limit", "2", "--engine", "scripted", "--cluster", cluster]
+    ended = launch("--method", "rule.py:Rule", *flags, cwd=tmp_path)
+    [log] = [path for path in tmp_path.glob("runs/*/logs/jobs/*") if path.stat().st_size and path.suffix != ".out"]
+    why = "the method raised KeyError: 'verdict' (rule.py:11)"
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(
+        f"error: 1 of 1 workers failed: {why}. Log: {log.relative_to(tmp_path)}. "
+    )
+    assert "Pdb" not in ended.stdout + ended.stderr
+    run = str(log.parents[2])
+    shown = CliRunner().invoke(commands.main, ["status", run], env={"COLUMNS": "80"}).output
+    assert shown.splitlines()[-1] == f"log: {log}"
+    assert "KeyError: 'verdict'" in shown
+    printed = CliRunner().invoke(commands.main, ["logs", run]).output
+    assert printed.splitlines()[-2:] == [f"== worker on this machine: MethodFailed: {why}", f"== log: {log}"]
+
+
+def test_a_worker_that_was_killed_is_named_with_what_it_was_at(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    engine, log = run.logs_dir / "shard-0" / "target.log", run.logs_dir / "jobs" / "7_0_log.err"
+    for path in (engine, log):
+        path.parent.mkdir(parents=True)
+    start_log.begin(engine, "target")
+    with subprocess.Popen([sys.executable, "-c", ""]) as killed:
+        pass
+    engine.write_text(engine.read_text().replace(f"process {os.getpid()} on", f"process {killed.pid} on"))
+    why = "ended without an error message (target: importing vLLM): killed, canceled or out of memory"
+    assert explained(run, NO_OUTPUT, log) == f"{why} (dmesg may say more). Log: {log}"
+    [shard] = status(run).shards
+    assert (shard.last_error, shard.log) == (f"WorkerKilled: {why}", str(log))
+
+
+class _Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_a_worker_that_could_not_write_its_error_says_that_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plan(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _Usage(1 << 20, 1 << 20, 4096))
+    said = explained(run, NO_OUTPUT, run.logs_dir / "jobs" / "7_0_log.err")
+    assert said.startswith("the disk is full: 4 KiB free")
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_status(status(run), console)
+    assert "THE DISK IS FULL: 4 KiB free" in console.export_text()
+    assert "The disk is full: 4 KiB free" in CliRunner().invoke(commands.main, ["logs", str(run.path)]).output
