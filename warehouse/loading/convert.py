@@ -21,14 +21,24 @@ from jobs.run.spec import Attempt, RunSpec
 from warehouse.loading.run_files import LoadedFile
 
 Row = dict[str, object]
-_TABLES = tuple(
+TABLES = tuple(
     name.format(role) for role in ("draft", "target") for name in ("{}_sampling", "{}_template", "engine_{}_arguments")
 )
 """Columns of `run` that hold a table of the specification as JSON."""
 
 
 def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
-    """Return the row of `run`: the specification, with its models and engine flattened into prefixed columns."""
+    """Return the row of `run`: the specification, and what the folder says beside it."""
+    return spec_columns(spec) | {
+        "run_id": folder.path.name,
+        "folder": str(folder.path.resolve()),
+        "created_at": utc(folder.spec_path.stat().st_mtime),
+        "loaded_at": loaded_at,
+    }
+
+
+def spec_columns(spec: RunSpec) -> Row:
+    """Return the columns of `run` that follow from the specification: models and engine have prefixed columns."""
     nested: dict[str, type[ModelSpec | AdapterSpec | EngineSpec]] = {
         "draft": ModelSpec,
         "target": ModelSpec,
@@ -51,18 +61,14 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         "engine_draft_gpus": _numbers(spec.engine.draft_gpus),
         "engine_target_gpus": _numbers(spec.engine.target_gpus),
         "engine_reward_gpus": _numbers(spec.engine.reward_gpus),
-        "run_id": folder.path.name,
         "spec_id": spec.run_id,
-        "folder": str(folder.path.resolve()),
-        **{name: _json(row[name]) for name in _TABLES},
+        **{name: _json(row[name]) for name in TABLES},
         "params": json.dumps(dict(spec.params)),
         "prompts": spec.wording.stored,
         "dataset_source": spec.dataset_origin and spec.dataset_origin.source,
         "dataset_title": spec.dataset_origin and spec.dataset_origin.title,
         "spec_version": spec.version,
         "limited": spec.limited,
-        "created_at": utc(folder.spec_path.stat().st_mtime),
-        "loaded_at": loaded_at,
     }
 
 

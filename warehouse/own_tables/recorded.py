@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, rows
-from warehouse.measures import runs_like
+from warehouse.loading import convert
+from warehouse.loading.convert import spec_columns
 from warehouse.own_tables.planned import OwnRun
+
+_CANDIDATES = """
+SELECT * FROM run WHERE method = $method AND dataset_hash = $hash ORDER BY created_at DESC, run_id
+"""
+_NO_IDENTITY = {
+    "spec_id", "spec_version", "prompts", "dataset_source", "dataset_title", "method_source", "method_code",
+    *(f"{model}_{name}" for model in ("draft", "target", "reward", "speculator", "selection")
+      for name in ("path", "training")),
+}  # fmt: skip
+"""Columns that are no part of what is run, and where the models lay. A width that the nodes chose is none either."""
+_JSON = {"params", *convert.TABLES}
 
 
 def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, str]:
@@ -45,19 +58,17 @@ def same_cost(spec: RunSpec) -> dict[str, Any]:
 
 
 def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:
-    """Return the run that is this one but for the paths of its models, whose files are the same."""
-    columns = {
-        **same_cost(spec),
-        "dataset_hash": spec.dataset_hash,
-        "samples": spec.samples,
-        "seed": spec.seed,
-        "prompt_hash": spec.prompt_hash,
-        "tag": spec.tag,
-        "engine_kind": spec.engine.kind,
-        "selection_fingerprint": spec.selection and spec.selection.fingerprint,
-        "speculator_fingerprint": spec.speculator and spec.speculator.fingerprint,
-        **{f"{role}_fingerprint": model and model.fingerprint for role, model in spec.models.items()},
+    """Return the run that is this one in everything but the paths of its models, whose files are the same."""
+    candidates = rows(connection, _CANDIDATES, {"method": spec.method, "hash": spec.dataset_hash})
+    own = {
+        name: value
+        for name, value in spec_columns(spec).items()
+        if name not in _NO_IDENTITY and not (value is None and name.endswith("_tensor_parallel"))
     }
-    if any(model and model.fingerprint is None for model in spec.models.values()):
-        return None
-    return next((str(row["run_id"]) for row in runs_like(connection, columns)), None)
+    sought = _plain(own)
+    return next((str(row["run_id"]) for row in candidates if _plain({name: row[name] for name in own}) == sought), None)
+
+
+def _plain(columns: Mapping[str, object]) -> dict[str, object]:
+    """Return columns with their JSON parsed, in which the order of keys means nothing."""
+    return {name: json.loads(str(value)) if name in _JSON and value else value for name, value in columns.items()}

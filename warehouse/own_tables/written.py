@@ -22,6 +22,8 @@ from warehouse.papers.table import Ours
 
 _COLUMN_NUMBERS = 4
 """Numbers in a row of LaTeX up to which the table fits one column of a two-column paper."""
+_PAGE_NUMBERS = 8
+"""Numbers up to which it fits the page; a wider one is made smaller."""
 _INTERVALS = "In brackets: 95 % interval over problems."
 _UNFINISHED = f"{NOTHING}: no run yet, or no such number of it."
 
@@ -135,16 +137,16 @@ def _csv(table: OwnTable) -> str:
 
 def _latex(table: OwnTable, *, has_intervals: bool) -> str:
     places = _places(table)
-    star = "*" if len(places) > _COLUMN_NUMBERS else ""
+    star, is_wide = "*" if len(places) > _COLUMN_NUMBERS else "", len(places) > _PAGE_NUMBERS
     caption = [table.name + ".", *_about(table, has_intervals=has_intervals)]
     lines = [
-        "% needs \\usepackage{booktabs}",
+        f"% needs \\usepackage{{booktabs{',graphicx' if is_wide else ''}}}",
         f"\\begin{{table{star}}}[t]",
         "\\centering",
         "\\small\\setlength{\\tabcolsep}{3pt}",
         f"\\caption{{{latex(' '.join(caption))}}}",
         f"\\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', table.name).strip('-') or 'suite'}}}",
-        "\\smallskip",
+        "\\smallskip" + ("\\resizebox{\\linewidth}{!}{%" if is_wide else ""),
         f"\\begin{{tabular}}{{@{{}}l{'r' * len(places)}@{{}}}}",
         "\\toprule",
         *_latex_head(table),
@@ -158,7 +160,7 @@ def _latex(table: OwnTable, *, has_intervals: bool) -> str:
         if any(intervals):
             small = [f"{{\\scriptsize ({latex(interval)})}}" if interval else "" for interval in intervals]
             lines.append(_latex_row("", small))
-    lines += ["\\bottomrule", "\\end{tabular}"]
+    lines += ["\\bottomrule", "\\end{tabular}" + ("}" if is_wide else "")]
     lines += [
         f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize $^{{{number}}}$ {latex(note)}}}"
         for number, note in enumerate(table.notes, 1)

@@ -164,13 +164,18 @@ def test_latex_escapes_every_text(made: Made) -> None:
     assert r"\label{tab:mine}" in text
 
 
-def test_latex_compiles_where_it_is_installed(made: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "metrics", [("pass@1",), ("difference", "pass@1"), tuple(METRICS)], ids=["one line", "two lines", "wide"]
+)
+def test_latex_compiles_where_it_is_installed(made: Made, tmp_path: Path, metrics: tuple[str, ...]) -> None:
     program = shutil.which("pdflatex") or shutil.which("tectonic")
     if program is None:
         skip_by_design("neither pdflatex nor tectonic is installed")
-    table = made.reproduce("--table", "--format", "latex", "--metric", "difference", "--metric", "pass@1").stdout
+    chosen = [word for metric in metrics for word in ("--metric", metric)]
+    table = made.reproduce("--table", "--format", "latex", *chosen).stdout
+    packages = table.splitlines()[0].removeprefix("% needs ")
     paper = tmp_path / "paper.tex"
-    head = "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    head = f"\\documentclass[twocolumn]{{article}}\n{packages}\n\\begin{{document}}\n"
     paper.write_text(f"{head}{table}\\end{{document}}\n", "utf-8")
     is_tectonic = Path(program).name == "tectonic"
     options = [] if is_tectonic else ["-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape"]
@@ -225,16 +230,23 @@ def test_a_run_with_its_models_in_another_folder_counts(tmp_path: Path) -> None:
     made = Made(file, tmp_path / "runs")
     planned = own_runs(suites.read(file, overrides={"output": str(made.output)}))[0].prepared.plan
     assert planned.spec.target is not None
-    for name, changes in (("elsewhere", {}), ("other", {"fingerprint": "another"})):
-        output = tmp_path / name
-        spec = replace(planned.spec, target=replace(planned.spec.target, path="/elsewhere", **changes))
+    moved = replace(planned.spec, target=replace(planned.spec.target, path="/elsewhere"))
+    others = (
+        replace(moved, target=replace(planned.spec.target, path="/elsewhere", fingerprint="another")),
+        replace(moved, target_sampling={"top_k": 20}),
+        replace(moved, engine=replace(moved.engine, dtype="float16")),
+        replace(moved, tag="again"),
+        replace(moved, preset="another"),
+    )
+    for number, spec in enumerate((moved, *others)):
+        output, is_same = tmp_path / str(number), spec is moved
         folder = runs.create(output, spec, problems=planned.problems)
         runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
         load_run(folder, output / "warehouse.duckdb")
         database = ("--database", str(output / "warehouse.duckdb"))
         [row] = csv.DictReader(made.reproduce("--table", "--format", "csv", *database).stdout.splitlines())
-        assert (row["demo run_id"] == folder.path.name) == (not changes)
-        assert bool(row["demo tokens"]) == (not changes)
+        assert (row["demo run_id"] == folder.path.name) == is_same
+        assert bool(row["demo tokens"]) == is_same
 
 
 @pytest.mark.parametrize(
