@@ -23,6 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.cli import exit_codes
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
 from jobs import launching_several, suite
@@ -42,7 +43,7 @@ from jobs.suite import Suite
 
 _CONFIRMING = ".confirm"
 """The suffix of the tag of runs that confirm a suspicion."""
-NO_VERDICT = 2
+NO_VERDICT = exit_codes.WRONG_INPUT
 """Exit code where no verdict was possible; those of verdicts are warehouse.nightly.judge.EXIT_CODES."""
 _MOST_FAILURES = 3
 """Verdict jobs of one night that end in an error (they were not killed) before no verdict is what is told."""

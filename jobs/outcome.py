@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from harness.cli import permissions
+from harness.cli import exit_codes, permissions
 from jobs.after import warehouse
 from jobs.run.folder import RunFolder
 from jobs.watch.listing import listed
@@ -62,7 +62,7 @@ def printed(*, as_json: bool) -> Iterator[Outcome]:
         raise
     except OSError as error:
         if permissions.is_forbidden(error):
-            _print(outcome, 2, permissions.explained(error), as_json=as_json)
+            _print(outcome, exit_codes.WRONG_INPUT, permissions.explained(error), as_json=as_json)
         raise
     _print(outcome, as_json=as_json)
 

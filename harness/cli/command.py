@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from harness import environment
-from harness.cli import permissions
+from harness.cli import exit_codes, permissions
 
 
 class Date(click.DateTime):
@@ -59,7 +59,7 @@ class OneLineErrors(click.Command):
         except click.exceptions.Exit as stop:
             sys.exit(stop.exit_code)
         except click.Abort:
-            sys.exit(130)
+            sys.exit(exit_codes.INTERRUPTED)
         except click.ClickException as error:
             line = self.reworded(" ".join(error.format_message().split()))
             click.echo(f"error: {line if line.isprintable() else line.encode('unicode_escape').decode()}", err=True)
@@ -68,7 +68,7 @@ class OneLineErrors(click.Command):
             if not permissions.is_forbidden(error):
                 raise
             click.echo(f"error: {permissions.explained(error)}", err=True)
-            sys.exit(2)
+            sys.exit(exit_codes.WRONG_INPUT)
         if isinstance(result, int):
             sys.exit(result)
         return result

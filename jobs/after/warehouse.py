@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from harness.cli import exit_codes
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 PRUNED = "pruned"
 """State of a run whose details the database has forgotten: that of warehouse.loading.pruning."""
 _PRUNING_WAIT_SECONDS = 600.0
-FAILED_NIGHT = 1
+FAILED_NIGHT = exit_codes.TROUBLE
 """Exit code of the verdict FAIL; a test compares it with warehouse.nightly.judge.EXIT_CODES."""
 
 

@@ -10,6 +10,7 @@ from shlex import quote
 
 import click
 
+from harness.cli import exit_codes
 from harness.cli.command import Date
 from harness.cli.program import typed
 from harness.plural import counted
@@ -106,7 +107,7 @@ def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None,
             try:
                 code = nights.conclude(str(suite), evening.isoformat())
             except nights.NightFailed:
-                code = 1
+                code = exit_codes.TROUBLE
     if junit is not None:
         awaited.write_junit(chosen, evening, junit)
     sys.exit(code)

@@ -8,6 +8,7 @@ from time import sleep
 
 import click
 
+from harness.cli import exit_codes
 from jobs.after import warehouse
 from jobs.nights.record import NightRecord
 from jobs.run.files import write_atomically
@@ -18,7 +19,7 @@ LOOK_SECONDS = 30.0
 """Time between two looks, each of which asks Slurm's queue once, for the verdict jobs alone."""
 _LOOKS_WITHOUT_JOB = 3
 """Looks in a row without a verdict job after which there will be no verdict: one hands on to another in between."""
-_NO_VERDICT = 2
+_NO_VERDICT = exit_codes.WRONG_INPUT
 
 
 def wait(suite: Suite, night: date) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
+from harness.cli import exit_codes
 from warehouse.nightly import accuracy, metrics
 from warehouse.nightly.accuracy import SIDES, Side, Tested
 from warehouse.nightly.cells import CellNight, changes
@@ -25,7 +26,12 @@ from warehouse.nightly.reasons import Verdict, about_accuracy, about_metric, abs
 from warehouse.statistics.multiple import holm
 from warehouse.statistics.night_factor import NO_FACTOR, NightFactor
 
-EXIT_CODES: Mapping[Verdict, int] = {"PASS": 0, "FAIL": 1, "WARN": 3, "INCONCLUSIVE": 4}
+EXIT_CODES: Mapping[Verdict, int] = {
+    "PASS": exit_codes.DONE,
+    "FAIL": exit_codes.TROUBLE,
+    "WARN": exit_codes.WARN,
+    "INCONCLUSIVE": exit_codes.INCONCLUSIVE,
+}
 """Exit code 2 is reserved for invalid input."""
 _SEVERITY: tuple[Verdict, ...] = ("FAIL", "INCONCLUSIVE", "WARN", "PASS")
 REMEMBERED_DAYS = 7
