@@ -153,7 +153,8 @@ def with_widths_of_named_gpus(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def error_in_one_line(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Return the first error in one line that names the flag; `names`: those that an unknown one may have meant."""
-    first = error.errors()[0]
+    # A name that is unknown is told before one that is missing, because it may have been meant.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     message = _message(first)
     if not first["loc"]:
         return message

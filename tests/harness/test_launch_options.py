@@ -57,6 +57,7 @@ def test_values_of_a_file_are_read_as_those_of_a_command_line(flags: dict[str, A
         ({**SPECCOT, "score": "average"}, "--score is not a parameter of speccot, which takes --drafts"),
         ({**SPECCOT, "data_dir": "nowhere"}, "--data-dir nowhere: no such folder"),
         ({**SPECCOT, "nonsense": 1}, "unknown key 'nonsense'"),
+        ({"method": "speccot", "datset": "demo"}, "unknown key 'datset' (did you mean 'dataset'?)"),
         ({**SPECCOT, "preset": "mine"}, "--preset mine: unknown; valid: speccot-qwq"),
         ({**SPECCOT, "engine": "tgi"}, "--engine tgi: Input should be 'auto', 'vllm', 'transformers' or 'scripted'"),
     ],
