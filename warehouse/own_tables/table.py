@@ -65,7 +65,7 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     for summary in summarized.values():
         if summary.run_id not in compared and not any(_id(summary.run_id).search(line) for line in lines):
             lines += _alone(summary)
-    lines += [line for run in runs for line in _not_loaded(run, ids.get(run.run_id))]
+    lines += [line for run in runs for line in _of_suite(run, ids.get(run.run_id))]
     labels = {ids.get(run.run_id, run.run_id): run for run in runs}
     notes = _notes(lines, labels)
     cells = {}
@@ -116,8 +116,10 @@ def _alone(summary: RunSummary) -> list[str]:
     ]
 
 
-def _not_loaded(run: OwnRun, recorded: str | None) -> list[str]:
-    """Return that the warehouse lacks what has ended of a run, with the command that loads it."""
+def _of_suite(run: OwnRun, recorded: str | None) -> list[str]:
+    """Return that no model ran, or that the warehouse lacks what has ended of a run, with the command that loads it."""
+    if recorded is not None and run.prepared.plan.spec.engine.kind == "scripted":
+        return [f"{recorded}: SCRIPTED ENGINES: no model ran; the numbers mean nothing."]
     if recorded is None and run.finished:
         command = f"{typed('warehouse.load')} {quote(str(run.prepared.run.path))}"
         ended = f"{run.finished} of {run.num_samples} samples have ended"

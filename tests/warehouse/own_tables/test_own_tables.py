@@ -150,6 +150,7 @@ def test_what_limits_a_run_stands_once_under_the_table_in_every_format(made: Mad
     for shape in ("table", "markdown", "latex"):
         text = made.reproduce("--table", "--format", shape).stdout
         assert text.count("LIMITED RUN: 3 of the 40 problems of demo; not a benchmark result.") == 1
+        assert text.count("SCRIPTED ENGINES: no model ran; the numbers mean nothing.") == 1
         [line] = [line for line in text.splitlines() if "speccot drafts 2" in line and "UNEQUAL" not in line]
         assert re.search(r"\[1\]|\\\[1\\\]|\^\{1\b", line), "and marks the rows that it is about"
         assert "--force" not in text
