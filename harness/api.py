@@ -88,22 +88,23 @@ class Run:
         return results(self, level=level)
 
 
-def run(*, quiet: bool = False, dry_run: bool = False, **flags: Any) -> Run:
+def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **flags: Any) -> Run:
     """Run one method on one benchmark, grade the answers and load them; the same call again resumes.
 
     flags: those of `python -m harness.launch`, with underscores and without the dashes in front, `preset`, `config` and
     the method's hyper-parameters among them; lists for those that may be repeated, tables for KEY=VALUE. `method` may
     also be a class of Method whose code is in a file. A local run is waited for; on Slurm the jobs are submitted.
 
-    quiet: print nothing. dry_run: print what would be done, and write nothing. Raises HarnessError for what the
-    command refuses, and RunFailed with a worker's traceback where one failed.
+    quiet: print nothing. wait: on Slurm too, wait until the run has ended. dry_run: print what would be done, and write
+    nothing. Raises HarnessError for what the command refuses, and RunFailed with a worker's traceback where one failed.
     """
     given = {name: _plain(value) for name, value in flags.items() if value is not None}
     if "method" in given:
         given["method"] = _reference_of(given["method"])
-    console = Console(highlight=False, quiet=quiet, force_jupyter=False)
+    is_notebook = Console().is_jupyter  # its kernel asks for colors, and what is redrawn there stays
+    console = Console(highlight=False, quiet=quiet, force_jupyter=False, force_terminal=False if is_notebook else None)
     with _errors_in_one_line(), _children_without_the_script():
-        return _start(given, console, is_dry=dry_run)
+        return _start(given, console, is_dry=dry_run, is_waiting=wait)
 
 
 def load(run: str | os.PathLike[str] | Run, database: str | os.PathLike[str] | None = None) -> Run:
@@ -154,8 +155,8 @@ def results(
         return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 
 
-def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool) -> Run:
-    from jobs import launching
+def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiting: bool) -> Run:
+    from jobs import launching, waiting
     from jobs.after import warehouse
 
     prepared = launching.prepare(options.launch_from(given), given)
@@ -168,6 +169,8 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool) -> Run:
         launching.preview(prepared, console)
     else:
         launching.start(prepared, console)
+        if is_waiting:
+            waiting.wait([prepared.run], console)
     return Run(prepared.run.path, warehouse.database_of(prepared.run))
 
 

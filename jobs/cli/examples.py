@@ -1,4 +1,4 @@
-"""The files that an installation brings with it: a suite to try, and examples of a profile, a suite and a scrontab."""
+"""The files that an installation brings with it: a suite to try, and examples of what users write."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ EXAMPLES = {
     "profile": _FOLDER / "clusters" / "example.toml",
     "suite": _FOLDER / "suites" / "nightly.toml",
     "scrontab": _FOLDER / "nightly.scrontab",
+    "notebook": _ROOT / "harness" / "examples" / "compare_methods.ipynb",
 }
-"""By name; in a checkout they are links to the files in the folder slurm."""
+"""By name; in a checkout those of Slurm are links to the files in the folder slurm."""
 _BUNDLED = _ROOT / "harness" / "data"
 SUITES = {"demo": _BUNDLED / "demo.toml", "demo-methods": _BUNDLED / "demo_methods.toml"}
 """Suites that can be launched by name."""
@@ -24,7 +25,7 @@ SUITES = {"demo": _BUNDLED / "demo.toml", "demo-methods": _BUNDLED / "demo_metho
 @click.command(cls=RunCommand, short_help="Print an example of a file.")
 @click.argument("kind", type=click.Choice(list(EXAMPLES)))
 def example(kind: str) -> None:
-    """Print an example of a cluster's profile, of a suite, or of a scrontab for nights, to be edited.
+    """Print an example of a cluster's profile, of a suite, of a scrontab for nights, or of a notebook, to be edited.
 
     For instance: python -m jobs example profile > mycluster.toml
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def test_an_example_is_printed_as_it_is(kind: str) -> None:
     result = CliRunner().invoke(main, ["example", kind])
     assert (result.exit_code, result.stdout) == (0, EXAMPLES[kind].read_text(encoding="utf-8"))
     if kind != "scrontab":
-        assert tomllib.loads(result.stdout)
+        assert (json if kind == "notebook" else tomllib).loads(result.stdout)
 
 
 def test_an_unknown_example_is_one_line_with_the_valid_names() -> None:
