@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
-_OF_THE_COMMAND = {"wait", "as_json"}
+_OF_THE_COMMAND = ("wait", "as_json", "tracker")
 """Options that are no flags of a launch, so that no configuration file has them."""
 _EXAMPLES = """\b
 Examples:
@@ -68,6 +68,13 @@ Examples:
     is_flag=True,
     help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
 )
+@click.option(
+    "--tracker",
+    cls=options.GroupedOption,
+    group="output",
+    type=click.Choice(("mlflow", "wandb")),
+    help="Send the finished run's result to MLflow or Weights & Biases; on Slurm with --wait.",
+)
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     """Run one method on one benchmark, grade the answers, and print the result.
@@ -80,7 +87,6 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         else:
             _print_list(values["listing"])
         return None
-    wait, as_json = bool(values["wait"]), bool(values["as_json"])
     try:
         typed = {name: value for name, value in options.typed_flags(context).items() if name not in _OF_THE_COMMAND}
         flags = options.merged_flags(typed, further_names=("dry_run",))
@@ -90,25 +96,36 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         launch = Launch.from_flags(flags)
     except BadLaunch as error:
         raise click.UsageError(str(error)) from error
-    return _launch(launch, typed, dry_run=dry_run, wait=wait, as_json=as_json)
+    ending = {name: values[name] for name in _OF_THE_COMMAND}
+    return _launch(launch, typed, dry_run=dry_run, **ending)
 
 
-def _launch(launch: Launch, typed: Collection[str], *, dry_run: bool, wait: bool, as_json: bool) -> RunFolder:
+def _launch(
+    launch: Launch, typed: Collection[str], *, dry_run: bool, wait: bool, as_json: bool, tracker: str | None
+) -> RunFolder:
     from rich.console import Console
 
     from jobs import launching, outcome, waiting
+    from jobs.after import tracking
     from jobs.command import launch_errors_in_one_line
 
     console = Console(highlight=False, stderr=as_json)
     with outcome.printed(as_json=as_json) as known, launch_errors_in_one_line():
+        if tracker:
+            tracking.check(tracker)
         prepared = launching.prepare(launch, typed)
         known.run = prepared.run
+        if tracker and prepared.cluster == "slurm" and not wait:
+            raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
         if dry_run:
             launching.preview(prepared, console)
             return prepared.run
         launching.start(prepared, console)
         if wait:
             waiting.wait([prepared.run], console)
+        if tracker:
+            tracking.send(prepared.run, tracker)
+            console.print(f"Sent to {tracker}.")
     return prepared.run
 
 

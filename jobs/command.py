@@ -9,6 +9,7 @@ import click
 
 from harness.problems import benchmarks
 from harness.weights import models
+from jobs.after.tracking import NotTracked
 from jobs.after.warehouse import WarehouseFailed
 from jobs.arguments import file_errors_in_one_line
 from jobs.launching import LaunchFailed
@@ -39,7 +40,7 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     try:
         with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
             yield
-    except LaunchFailed as error:
+    except (LaunchFailed, NotTracked) as error:
         raise click.ClickException(str(error)) from error
     except WarehouseFailed as error:  # as the warehouse's own commands do
         raise click.UsageError(str(error)) from error

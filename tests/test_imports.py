@@ -60,6 +60,8 @@ DOORS = {
     "inspect_ai": {"warehouse/inspect_log.py"},
     "junitparser": {"warehouse/nightly/junit.py"},
     "matplotlib": {"warehouse/report/charts/paper.py"},
+    "mlflow": {"jobs/after/tracking.py"},
+    "wandb": {"jobs/after/tracking.py"},
     "httpx": {"harness/engines/served/connection.py"},
     "peft": {"harness/training/tuning.py", "harness/training/merging.py"},
 }

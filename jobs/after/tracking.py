@@ -1,0 +1,110 @@
+"""Sending the result of a finished run to an experiment tracker: `launch --tracker mlflow`, or `wandb`.
+
+Where the tracker is, and who one is there, is told to it by its own environment variables. A run is one entry, however
+often it is sent. The only module that imports mlflow or wandb.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jobs.run.folder import RunFolder
+
+TRACKERS = ("mlflow", "wandb")
+PROJECT = "speculative-reasoning"
+"""Name of the experiment or project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another."""
+_PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
+
+
+class NotTracked(RuntimeError):
+    """The result was not sent; the message is one line."""
+
+
+def check(tracker: str) -> None:
+    """Raise ValueError where a tracker's package is not installed."""
+    try:
+        is_there = importlib.util.find_spec(tracker) is not None
+    except ValueError:  # a module that was put in place by hand
+        is_there = True
+    if not is_there:
+        raise ValueError(f"--tracker {tracker}: the package is not installed: pip install {_PACKAGES[tracker]}")
+
+
+def send(run: RunFolder, tracker: str) -> None:
+    """Send what `results.json` holds: settings as parameters, numbers as metrics, and with MLflow the file itself.
+
+    Raises NotTracked.
+    """
+    try:
+        results = json.loads(run.results_path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise NotTracked(f"{run.path.name} was not sent to {tracker}: {run.results_path}: {error}") from error
+    parameters, metrics = split(results)
+    to: Callable[[str, Mapping[str, str], Mapping[str, float], Path], None] = {"mlflow": _mlflow, "wandb": _wandb}[
+        tracker
+    ]
+    try:
+        to(run.path.name, parameters, metrics, run.results_path)
+    except Exception as error:
+        line = " ".join(str(error).split())[:300]
+        raise NotTracked(
+            f"{run.path.name} is finished, but was not sent to {tracker} ({type(error).__name__}: {line}). To send it, "
+            "run the same command again"
+        ) from error
+
+
+def split(results: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the settings and the numbers of a result, with flat names such as params.drafts and verdicts.wrong."""
+    parameters: dict[str, str] = {}
+    metrics: dict[str, float] = {}
+    settings = {"schema_version", "seed", "temperature", "top_p", "token_budget", "concurrency", "dataset_size"}
+    for name, value in _flat(results):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and name not in settings and not name.startswith("params."):
+            metrics[name] = float(value)
+        elif value is not None:
+            parameters[name] = str(value)
+    return parameters, metrics
+
+
+def _flat(results: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}.")
+        elif name == "speed_ups":
+            for ratio in value:
+                rest = {key: number for key, number in ratio.items() if key != "baseline_run_id"}
+                found += _flat(rest, f"speed_up_over.{ratio['baseline_run_id']}.")
+        elif not isinstance(value, list):
+            found.append((prefix + name, value))
+    return found
+
+
+def _mlflow(name: str, parameters: Mapping[str, str], metrics: Mapping[str, float], file: Path) -> None:
+    import mlflow
+
+    experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+    earlier = mlflow.search_runs(
+        [experiment.experiment_id], filter_string=f"tags.run_id = '{name}'", max_results=1, output_format="list"
+    )
+    known = {"run_id": earlier[0].info.run_id} if earlier else {"run_name": name, "tags": {"run_id": name}}
+    with mlflow.start_run(**known):
+        new = {key: value for key, value in parameters.items() if not earlier or key not in earlier[0].data.params}
+        mlflow.log_params(new)
+        mlflow.log_metrics(dict(metrics))
+        mlflow.log_artifact(str(file))
+
+
+def _wandb(name: str, parameters: Mapping[str, str], metrics: Mapping[str, float], file: Path) -> None:
+    import wandb
+
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    entry = wandb.init(project=project, id=name, name=name, resume="allow", config=dict(parameters))
+    entry.summary.update(dict(metrics))
+    entry.finish()
