@@ -91,7 +91,7 @@ def _duplicate(console: Console) -> Iterator[Console]:
         yield console
         return
     with os.fdopen(copied, "w", encoding="utf-8") as file:
-        yield Console(file=file, width=console.width)
+        yield Console(file=file, width=console.width, quiet=console.quiet)
 
 
 def _show(line: Line, console: Console, ended: threading.Event, live: bool) -> None:

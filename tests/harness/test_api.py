@@ -92,9 +92,12 @@ async def test_a_running_event_loop_is_no_obstacle(tmp_path: Path) -> None:
         harness.run(method="vanilla", **{**SMALL, "cluster": "debug"}, output=tmp_path)
 
 
-def test_outside_of_a_notebook_the_worker_may_run_in_this_process(tmp_path: Path) -> None:
+def test_outside_of_a_notebook_the_worker_may_run_in_this_process_and_quiet_is_quiet(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     done = harness.run(method="vanilla", **{**SMALL, "cluster": "debug", "output": tmp_path}, quiet=True, wait=True)
     assert done.summary.num_not_run == 0
+    assert not capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
