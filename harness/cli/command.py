@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,24 @@ import click
 
 from harness import environment
 from harness.cli import exit_codes, permissions
+
+
+class OutputFile(click.Path):
+    """A file in a folder that exists, whose name has one ending or none."""
+
+    def __init__(self, ending: str) -> None:
+        """`ending` is that of the format that is written, such as `.json`."""
+        super().__init__(dir_okay=False, path_type=Path)
+        self._ending = ending
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path. Raises click.BadParameter where the ending is another one, or there is no such folder."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.suffix.lower() not in {"", self._ending}:
+            self.fail(f"{path} does not end in {self._ending}, the only format that is written", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"{path}: the folder {path.parent} does not exist", param, ctx)
+        return path
 
 
 class Date(click.DateTime):

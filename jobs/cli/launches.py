@@ -11,7 +11,7 @@ from shlex import quote
 import click
 
 from harness.cli import exit_codes
-from harness.cli.command import Date
+from harness.cli.command import Date, OutputFile
 from harness.cli.program import typed
 from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, RunCommand
@@ -74,7 +74,7 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept:
 @click.option(
     "--junit",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(".xml"),
     help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
 )
 @ACCEPT_CODE_CHANGE
@@ -90,8 +90,6 @@ def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None,
     from jobs.command import launch_errors_in_one_line
     from jobs.nights import awaited
 
-    if junit is not None and not junit.parent.is_dir():
-        raise click.UsageError(f"--junit {junit}: the folder {junit.parent} does not exist")
     evening = night.date() if night else nights.tonight()
     with launch_errors_in_one_line():
         launched = nights.launch(suite, evening, accept_code_change=accept)

@@ -16,10 +16,7 @@ import click
 
 from harness import environment
 from harness.bench.table import Table, measured_on
-from harness.cli.command import OneLineErrors
-from jobs.run.folder import run_folders
-from warehouse.bench.synthetic import create
-from warehouse.database import memory_mebibytes
+from harness.cli.command import OneLineErrors, OutputFile
 
 GOAL_RATIO = 0.7
 GOAL_SECONDS = 2.0
@@ -44,7 +41,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> lis
     type=click.Path(path_type=Path),
     help="Folder for runs and databases, which are kept.  [default: a temporary folder]",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Also write the numbers as JSON.")
+@click.option("--output", type=OutputFile(".json"), help="Also write the numbers as JSON.")
 def main(steps: list[int], cores: int, folder: Path | None, output: Path | None) -> None:
     """Measure loading, relative to bare DuckDB, and every view, as the warehouse grows.
 
@@ -66,6 +63,9 @@ def main(steps: list[int], cores: int, folder: Path | None, output: Path | None)
 
 
 def _measure(folder: Path, size: int) -> dict[str, Any]:
+    from jobs.run.folder import run_folders
+    from warehouse.bench.synthetic import create
+
     runs = folder / "runs"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -142,6 +142,8 @@ def _slowest(sizes: dict[int, dict[str, Any]]) -> Table:
 
 
 def _heading(cores: int, load_before: float) -> str:
+    from warehouse.database import memory_mebibytes
+
     return (
         f"{measured_on(cores)}, DuckDB {environment.versions().get('duckdb', '?')} limited to "
         f"at most {memory_mebibytes()} MiB; load average of the machine before the benchmark {load_before:.1f}. "

@@ -16,15 +16,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.problems.problem import Problem
-from jobs.run.expected import Recorded, expected_tokens
-from jobs.run.shards import assign_to_shards
-from jobs.run.spec import Unit
-from warehouse.database import reader, rows
 from warehouse.options import WarehouseCommand
+
+if TYPE_CHECKING:
+    from jobs.run.expected import Recorded
+    from jobs.run.spec import Unit
 
 _SAMPLES = """
 SELECT run_id, problem_id, text, level, sample_index, sum(spent_tokens)::DOUBLE AS tokens
@@ -44,6 +45,8 @@ class Lengths:
 
     def history(self) -> dict[str, Recorded]:
         """Return the mean tokens of the even sample indices, by the problem's text."""
+        from jobs.run.expected import Recorded
+
         history: dict[str, Recorded] = {}
         for problem in self.problems:
             even = [t for (name, index), t in self.tokens.items() if name == problem.id and index % 2 == 0]
@@ -53,6 +56,8 @@ class Lengths:
 
     def units(self) -> list[Unit]:
         """Return the units of the odd sample indices, in the order of a plan."""
+        from jobs.run.spec import Unit
+
         odd = [(index, name) for name, index in self.tokens if index % 2]
         order = {problem.id: place for place, problem in enumerate(self.problems)}
         return [Unit(_hash(name, index), name, index) for index, name in sorted(odd, key=lambda u: (u[0], order[u[1]]))]
@@ -60,6 +65,9 @@ class Lengths:
 
 def makespans(lengths: Lengths, shards: int) -> dict[str, float]:
     """Return the relative makespan of each assignment policy."""
+    from jobs.run.expected import expected_tokens
+    from jobs.run.shards import assign_to_shards
+
     units, actual = lengths.units(), {}
     for name in {unit.problem_id for unit in units}:
         actual[name] = statistics.fmean(
@@ -107,6 +115,8 @@ def spread(lengths: Lengths) -> tuple[float, float, float]:
 
 def read_lengths(database: Path) -> dict[str, Lengths]:
     """Read the lengths of runs with more than one sample per problem, by run id. Raises WarehouseError."""
+    from warehouse.database import reader, rows
+
     lengths_by_run: dict[str, Lengths] = {}
     with reader(database) as connection:
         for row in rows(connection, _SAMPLES):

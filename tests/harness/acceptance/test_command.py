@@ -48,7 +48,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, int]:
         (["--skip", "start,speed"], "'speed' is not one of environment, start"),
         (["--only", ""], "leave no check"),
         (["--target", "no/such/model/here"], "unknown model"),
-        (["--output", "/nowhere/at/all.json"], "there is no folder /nowhere/at"),
+        (["--output", "/nowhere/at/all.json"], "the folder /nowhere/at does not exist"),
         (["--engine", "scripted"], "'scripted' is not one of"),
         (["--time-limit", "0"], "0"),
     ],
