@@ -192,7 +192,7 @@ def _flat(run: RunSummary) -> dict[str, Any]:
         "state": "under way" if run.is_unfinished else "finished",
         "planned": planned,
         "finished": planned - run.num_not_run,
-        "verdicts": dict(run.verdicts),
+        "verdicts": dict(sorted(run.verdicts.items())),
         "emitted_tokens_per_sample": sum(t.emitted_per_sample for t in tokens) if tokens else None,
         "spent_tokens_per_sample": sum(t.spent_per_sample for t in tokens) if tokens else None,
         "critical_path_tokens_per_sample": sum(t.critical_path_per_sample for t in tokens) if tokens else None,

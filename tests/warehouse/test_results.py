@@ -66,6 +66,7 @@ def test_failed_samples_are_counted_as_the_verdicts_have_them(loaded: Loaded) ->
     found = results(loaded.database, loaded.speculative.path.name)
     assert found.failed == found.verdicts["error"] == 1
     assert sum(found.verdicts.values()) == found.planned == 6
+    assert list(found.verdicts) == sorted(found.verdicts), "the same file is written however often it is made"
 
 
 def test_a_run_without_any_sample_has_no_number_where_there_is_no_data(loaded: Loaded) -> None:
