@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -10,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LIBRARIES = ("datasets", "huggingface_hub")
+_OFFLINE = "HF_HUB_OFFLINE"
 _NO_BARS = {"HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -160,32 +163,48 @@ def _warnings_off() -> Iterator[None]:
 def quick_failure(timeout_seconds: float = 5.0) -> Iterator[None]:
     """Keep an unreachable hub from costing minutes: huggingface_hub retries each of its requests five times.
 
-    One connection is tried first; if it fails, the hub's libraries work offline, from their cache. They read these
-    variables only on import, so the copies in modules that are imported already are set as well.
+    One connection is tried first; if it fails, the hub's libraries work offline meanwhile, by their own switch. They
+    read the timeouts only on import.
     """
     timeouts = {"HF_HUB_ETAG_TIMEOUT": "5", "HF_HUB_DOWNLOAD_TIMEOUT": "20"}
     settings = timeouts if sys.stderr.isatty() else timeouts | _NO_BARS
     variables = {name: value for name, value in settings.items() if name not in os.environ}
-    if os.environ.get("HF_HUB_OFFLINE") is None and not is_reachable(timeout_seconds):
-        variables["HF_HUB_OFFLINE"] = "1"
     os.environ.update(variables)
-    modules = [sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")]
-    copies = [m for m in modules if m is not None and hasattr(m, "HF_HUB_OFFLINE") and is_offline()]
-    previous = [module.HF_HUB_OFFLINE for module in copies]
-    for module in copies:
-        module.__dict__["HF_HUB_OFFLINE"] = True
     try:
-        yield
+        is_asked = not is_offline() and (_OFFLINE in os.environ or is_reachable(timeout_seconds))
+        with contextlib.nullcontext() if is_asked else _offline():
+            yield
     finally:
         for name in variables:
             os.environ.pop(name, None)
-        for module, value in zip(copies, previous, strict=True):
-            module.__dict__["HF_HUB_OFFLINE"] = value
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Turn the switch of huggingface_hub on, and the copy of it that datasets makes on import."""
+    usual = is_offline()  # imports the module of the switch, where it is installed
+    before = {name: module.__dict__[_OFFLINE] for name, module in _with_switch().items()}
+    for module in _with_switch().values():
+        module.__dict__[_OFFLINE] = True
+    try:
+        yield
+    finally:
+        for name, module in _with_switch().items():
+            module.__dict__[_OFFLINE] = before.get(name, usual)
+
+
+def _with_switch() -> dict[str, ModuleType]:
+    modules = {name: sys.modules.get(name) for name in ("huggingface_hub.constants", "datasets.config")}
+    return {name: module for name, module in modules.items() if module is not None and hasattr(module, _OFFLINE)}
 
 
 def is_offline() -> bool:
-    """Return whether HF_HUB_OFFLINE is set to one of the values that huggingface_hub accepts as true."""
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+    """Return whether huggingface_hub works offline (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE), or is not installed."""
+    try:
+        from huggingface_hub import constants
+    except ImportError:
+        return True
+    return bool(constants.HF_HUB_OFFLINE)
 
 
 def is_reachable(timeout_seconds: float) -> bool:

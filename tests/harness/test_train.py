@@ -22,7 +22,7 @@ QUICK = ("--epochs", "1", "--learning-rate", "0.01")
 
 @pytest.fixture(autouse=True)
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
 def train(*arguments: object) -> Result:

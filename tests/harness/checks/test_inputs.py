@@ -195,7 +195,7 @@ def test_a_changed_answer_is_a_warning_with_both_hashes(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_is_nowhere_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     [check] = data.check_dataset(replace(QUESTION, dataset="aime25", data_dir=str(tmp_path)))
     assert check.status == "failure"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.problems import selections
+from harness.problems import hub, selections
 from harness.problems.benchmarks import (
     DATASETS,
     BadDataset,
@@ -356,3 +356,22 @@ def test_importing_benchmarks_and_models_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_hub_that_does_not_answer_turns_the_libraries_own_switch_on_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import config
+    from huggingface_hub import constants
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    for module in (constants, config):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "is_reachable", lambda seconds: False)
+    assert not hub.is_offline()
+    with hub.quick_failure():
+        assert hub.is_offline()
+        assert config.HF_HUB_OFFLINE
+    assert not hub.is_offline()
+    assert not config.HF_HUB_OFFLINE
+    monkeypatch.setattr(hub, "is_reachable", lambda seconds: True)
+    with hub.quick_failure():
+        assert not hub.is_offline()
