@@ -108,7 +108,8 @@ def progress_line(progress: Progress) -> str:
     shown += [f"accepted {progress.acceptance:.0%}"] if progress.acceptance is not None else []
     shown += [f"ETA {duration(progress.eta_seconds)}"] if progress.eta_seconds is not None else []
     if progress.starting:
-        shown.append(starts.in_words(progress.starting))
+        are_all = not progress.in_flight and progress.steps == progress.steps_before
+        shown.append(starts.in_words(progress.starting, are_all=are_all))
     elif progress.eta_seconds is None:
         shown.append(_before_the_first_end(progress))
     return " · ".join(shown)

@@ -52,12 +52,15 @@ def broken_off(run: RunFolder) -> dict[int, str]:
     return {shard: at[0] for shard, phases in found.items() if (at := [phase for phase in phases if phase])}
 
 
-def in_words(phases: Mapping[int, str]) -> str:
-    """Return phases as `target: loading weights (50 %)`, with the shards where workers differ."""
+def in_words(phases: Mapping[int, str], *, are_all: bool = True) -> str:
+    """Return phases as `target: loading weights (50 %)`, with the shards where workers differ.
+
+    `are_all`: whether no other worker is at work already.
+    """
     by_phase: dict[str, list[int]] = {}
     for shard, phase in phases.items():
         by_phase.setdefault(phase, []).append(shard)
-    if len(by_phase) < 2:
+    if len(by_phase) < 2 and are_all:
         return "".join(by_phase)
     return "; ".join(f"{phase} ({_named(shards)})" for phase, shards in by_phase.items())
 
