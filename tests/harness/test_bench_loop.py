@@ -31,7 +31,7 @@ async def test_each_cell_runs_its_samples_to_their_budget() -> None:
         (["--methods", "specot"], "'specot' is not one of vanilla"),
         (["--methods", ","], "name one or more of vanilla"),
         (["--model", "nothing"], "unknown model 'nothing'; valid: "),
-        (["--model", "demo-draft", "--output", "/no/such/folder/loop.json"], "there is no folder /no/such/folder"),
+        (["--model", "demo-draft", "--output", "/no/such/folder/loop.json"], "/no/such/folder does not exist"),
     ],
 )
 def test_wrong_options_are_named(arguments: list[str], message: str) -> None:
