@@ -141,7 +141,7 @@ def test_logs_say_why_there_is_nothing_to_show(tmp_path: Path, submitted: RunFol
     result = jobs("logs", submitted.path)
     assert (result.exit_code, result.output) == (0, "No shard has stopped; name a shard to see its log.\n")
     local = plan(tmp_path / "local")
-    expected = f"No log of a Slurm job for shard 0; all logs are in {local.logs_dir}.\n"
+    expected = f"No log of shard 0; all logs are in {local.logs_dir}.\n"
     assert jobs("logs", local.path).output == expected
 
 
@@ -152,8 +152,10 @@ def test_status_and_logs_show_what_ended_a_worker_on_this_machine(tmp_path: Path
     log.write_text("Traceback (most recent call last):\n  File x\njobs.launching.LaunchFailed: no more disk\n")
     assert "LaunchFailed: no more disk" in jobs("status", run.path).output
     shown = jobs("logs", run.path).output.splitlines()
-    assert shown == [f"== worker on this machine: {log}", *log.read_text().splitlines()]
-    assert jobs("logs", run.path, "0", "--lines", "1").output.splitlines()[1:] == log.read_text().splitlines()[-1:]
+    reason = "== worker on this machine: LaunchFailed: no more disk"
+    text = log.read_text().splitlines()
+    assert shown == [f"== worker on this machine: {log}", *text, reason, f"== log: {log}"], "the reason comes last"
+    assert jobs("logs", run.path, "0", "--lines", "1").output.splitlines()[1:] == [text[-1], reason, f"== log: {log}"]
 
 
 @pytest.mark.parametrize("name", ["shards.parquet", "problems.parquet", "spec.json"])
