@@ -22,6 +22,11 @@ def logs(run: RunFolder) -> dict[int, list[Path]]:
     return found
 
 
+def logs_of(run: RunFolder, shard: int) -> list[Path]:
+    """Return the logs of the engines of the worker whose first shard this is."""
+    return list((run.logs_dir / f"shard-{shard}").glob("*.log"))
+
+
 def phase_of(engine_logs: Iterable[Path], since: float) -> str:
     """Return what a worker's starting engine is at; empty where none starts.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,23 +10,18 @@ from typing import Literal
 
 from jobs.after.missing import missing_after
 from jobs.run import codes, locks, own_files, shared_jobs, submissions
-from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, files_of_shards, first_shard
+from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
-from jobs.watch import conclusion, reasons, starts
+from jobs.watch import conclusion, reasons, starts, workers
 from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
-from jobs.watch.turns import begun
 
 ShardState = Literal["finished", "running", "queued", "stopped", "not submitted", "unknown"]
 """`stopped`: unfinished, and no worker is coming; `unknown`: unfinished, and Slurm's queue did not answer."""
 
-SILENT_SECONDS = 600.0
-"""Time without an accepted step after which the status of a worker says so."""
-_CLOCK_SECONDS = 2.0
-"""Slurm counts a task's time in whole seconds."""
 _MAY_PROGRESS: frozenset[ShardState] = frozenset({"running", "queued", "unknown"})
 
 
@@ -47,7 +40,7 @@ class ShardStatus:
     """The shard's latest task in Slurm."""
     last_error: str = ""
     log: str = ""
-    """Path of the log that says why it stopped; empty where it has not, and where there is none."""
+    """Path of the log that says why it stopped; empty if it has not, or if there is none."""
     waits_for_turn: bool = False
     """True if its task is running and none of the task's workers has begun it yet, which take it when they are free."""
     silent_seconds: float | None = None
@@ -262,18 +255,17 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     shared = shared_jobs.read(run)
     of_run = [shard for shard in result.shards if shard.task and shard.task.name not in shared]
     several = {submission.name for submission in earlier if submission.has_several_workers}
-    _note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
-    _note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
-    _note_starts(run, of_run)
+    workers.note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
+    workers.note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
+    workers.note_starts(run, of_run)
 
 
 def _add_local(run: RunFolder, result: RunStatus) -> None:
     """Add what workers on this machine have locked, and what ended others; which of them had which shard is lost."""
     unfinished = {run.shard_lock_path(shard.shard): shard for shard in result.shards if shard.num_unfinished}
     running = [unfinished[path] for path in locks.held_here(unfinished)]
-    logs = starts.logs(run) if running else {}
     for shard in running:
-        shard.state, shard.starting = "running", starts.phase_of(logs.get(shard.shard, ()), 0.0)
+        shard.state, shard.starting = "running", starts.phase_of(starts.logs_of(run, shard.shard), 0.0)
     stopped = [shard for shard in result.shards if shard.state == "stopped"]
     error, log = reasons.local_error(run) if stopped else ("", None)
     for shard in stopped:
@@ -298,48 +290,3 @@ def _set_state(run: RunFolder, shard: ShardStatus, task: Task | None, *, has_que
         shard.state = "stopped"
         shard.last_error = reasons.reason(run, task)
         shard.log = str(log) if (log := reasons.log_path(run, task)).exists() else ""
-
-
-def _note_turns(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
-    """Note which shards of tasks with several workers wait until one is free, and which have made no step for long."""
-    by_task: dict[tuple[str, int], list[ShardStatus]] = {}
-    for shard in shards:
-        if shard.task and shard.state == "running":
-            by_task.setdefault((shard.task.name, shard.task.index), []).append(shard)
-    journals, now = run.journals() if by_task else [], time.time()
-    for of_task in by_task.values():
-        elapsed = max(shard.task.elapsed_seconds for shard in of_task if shard.task)
-        written = begun(run, [shard.shard for shard in of_task], journals, now - elapsed - _CLOCK_SECONDS)
-        for shard in of_task:
-            shard.waits_for_turn = bool(written) and shard.shard not in written
-            shard.state = "queued" if shard.waits_for_turn else "running"
-            silent = min(elapsed, now - written.get(shard.shard, 0.0))
-            shard.silent_seconds = silent if silent >= SILENT_SECONDS and not shard.waits_for_turn else None
-
-
-def _note_starts(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
-    """Note what the workers of running shards are at while their engines start."""
-    running = [shard for shard in shards if shard.state == "running" and shard.task]
-    logs, now = starts.logs(run) if running else {}, time.time()
-    for shard in running:
-        elapsed = shard.task.elapsed_seconds if shard.task else 0.0
-        shard.starting = starts.phase_of(logs.get(shard.shard, ()), now - elapsed - _CLOCK_SECONDS)
-
-
-def _note_silence(run: RunFolder, shards: Sequence[ShardStatus]) -> None:
-    """Note which running shards have accepted no step for long, by the times of the journals."""
-    long_running = [
-        shard
-        for shard in shards
-        if shard.state == "running" and shard.task and shard.task.elapsed_seconds >= SILENT_SECONDS
-    ]
-    if not long_running:
-        return
-    journals = run.journals()
-    now = time.time()
-    for shard in long_running:
-        silent = shard.task.elapsed_seconds if shard.task else 0.0
-        for path in files_of_shards(run, [shard.shard], journals):
-            with contextlib.suppress(FileNotFoundError):  # compacted since the listing
-                silent = min(silent, now - path.stat().st_mtime)
-        shard.silent_seconds = silent if silent >= SILENT_SECONDS else None

@@ -128,6 +128,11 @@ def test_status_names_the_phase_of_a_job_on_another_node(tmp_path: Path, slurm: 
     add(log, LOADING)
     assert [shard.starting for shard in status(run).shards] == ["", "target: loading weights"]
     assert "no step for 80 min; target: loading weights" in shown(run)
+    journal = run.journal_dir / "20261123T125216.123456-n2-7-deal0-shard1.jsonl"
+    journal.parent.mkdir(exist_ok=True)
+    journal.write_bytes(b"")
+    assert status(run).shards[1].starting == "", "a worker with a journal is at work, so its engines' logs are not read"
+    journal.unlink()
     os.utime(log, (time.time() - 5_000,) * 2)  # that of the start before the requeue
     assert [shard.starting for shard in status(run).shards] == ["", ""]
 
