@@ -15,7 +15,7 @@ from typing import Any, get_origin
 from harness.launch_options import Launch
 
 _MOST_RUNS = 1000
-"""Of one table: more are a mistake, and reading them would take minutes."""
+"""Most runs that one [[run]] may stand for. More are a mistake, and reading them would take minutes."""
 _REPEATED = {"parameter"} | {
     name
     for name, field in Launch.model_fields.items()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 DONE = 0
-"""All that was asked for is done; of a night: PASS."""
+"""Everything that was asked for is done, or the verdict on a night is PASS."""
 TROUBLE = 1
-"""Something failed, or a check found something; of a night: FAIL."""
+"""Something failed, a check found something, or the verdict on a night is FAIL."""
 WRONG_INPUT = 2
-"""The command was asked for something that it cannot do; nothing was run. Of a night: no verdict was possible."""
+"""The command was asked for something that it cannot do and ran nothing, or no verdict on a night was possible."""
 WARN = 3
-"""Of a night: WARN."""
+"""The verdict on a night is WARN."""
 INCONCLUSIVE = 4
-"""Of a night: INCONCLUSIVE."""
+"""The verdict on a night is INCONCLUSIVE."""
 OUT_OF_TIME = 75
-"""Of a worker beside others in a task of Slurm: its time is up, and the task is requeued."""
+"""A worker that shares a Slurm task with others has run out of time, and the task is requeued."""
 OUT_OF_TIME_AT_ONCE = 76
-"""The same where it has done nothing."""
+"""Such a worker has run out of time before it did anything."""
 ASKS_FOR_REQUEUE = 85
-"""Of a task in a container: the batch script is to requeue the job."""
+"""A task in a container asks the batch script to requeue the job."""
 INTERRUPTED = 130
-"""Ctrl-C."""
+"""The command was interrupted with Ctrl-C."""

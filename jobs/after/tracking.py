@@ -15,7 +15,6 @@ from typing import Any
 
 from jobs.run.folder import RunFolder
 
-TRACKERS = ("mlflow", "wandb")
 PROJECT = "speculative-reasoning"
 """Name of the experiment or project, unless MLFLOW_EXPERIMENT_NAME or WANDB_PROJECT names another."""
 _PACKAGES = {"mlflow": "mlflow-skinny", "wandb": "wandb"}

@@ -16,7 +16,7 @@ EXAMPLES = {
     "scrontab": _FOLDER / "nightly.scrontab",
     "notebook": _ROOT / "harness" / "examples" / "compare_methods.ipynb",
 }
-"""By name; in a checkout those of Slurm are links to the files in the folder slurm."""
+"""The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
 _BUNDLED = _ROOT / "harness" / "data"
 SUITES = {"demo": _BUNDLED / "demo.toml", "demo-methods": _BUNDLED / "demo_methods.toml"}
 """Suites that can be launched by name."""

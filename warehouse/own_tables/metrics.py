@@ -112,5 +112,5 @@ METRICS: Mapping[str, Metric] = {
         "fallback (%)", 1, _fallback, is_percent=True, about="Fallback: share of decisions that refused every draft."
     ),
 }  # fmt: skip
-"""By the name that `--metric` takes."""
+"""The metrics by the name that `--metric` takes."""
 DEFAULT_METRICS = ("pass@1", "tokens", "latency", "speed-up")

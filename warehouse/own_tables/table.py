@@ -29,26 +29,26 @@ class Cell:
 
     run: OwnRun
     run_id: str
-    """In the warehouse."""
+    """The run's id in the warehouse."""
     finished: int
     """Samples that have ended, by the warehouse, or by the run folder where the warehouse lacks the run."""
     numbers: Mapping[str, Ours | None]
-    """By metric; a fraction where the metric is shown in percent. Empty: the warehouse lacks the run."""
+    """The numbers by metric, as fractions where shown in percent; empty if the warehouse lacks the run."""
     notes: Sequence[int] = ()
     """Numbers of the notes on this run, from 1."""
 
 
 @dataclass(frozen=True)
 class OwnTable:
-    """Rows × columns of runs."""
+    """The runs of a suite, laid out in rows and columns."""
 
     name: str
     rows: Sequence[str]
     columns: Mapping[str, str]
-    """Headings by dataset."""
+    """The headings by dataset."""
     metrics: Sequence[str]
     cells: Mapping[tuple[str, str], Cell]
-    """By row and dataset; a row may lack a dataset."""
+    """The cells by row and dataset. A row may lack a dataset."""
     notes: Sequence[str]
     """What limits the validity of the numbers."""
     about: Sequence[str]
