@@ -12,6 +12,10 @@ from warehouse.papers.table import Ours
 from warehouse.statistics.intervals import Interval
 from warehouse.summary import RunSummary
 
+_FALLBACK = """
+SELECT fallback_rate, low_95, high_95 FROM fallback_rate WHERE run_id = $run_id AND fallback_rate IS NOT NULL
+"""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -77,8 +81,8 @@ def _tokens(field: str) -> Callable[[Source], Ours | None]:
 
 
 def _fallback(source: Source) -> Ours | None:
-    rate = source.summary.fallback_rate
-    return None if rate is None else Ours(rate, None, None)
+    found = source.connection.execute(_FALLBACK, {"run_id": source.summary.run_id}).fetchone()
+    return None if found is None else Ours(*found)
 
 
 METRICS: Mapping[str, Metric] = {

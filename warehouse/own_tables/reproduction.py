@@ -71,5 +71,5 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     except (WarehouseError, DatabaseError) as error:
         raise ValueError(one_line(error)) from error
     if asked.output is not None:
-        done = sum(cell.finished >= cell.run.num_samples for cell in table.cells.values())
-        console.print(printable(f"{asked.output}: {done} of {len(runs)} runs are complete"), markup=False)
+        done = sum(cell.finished - cell.ungraded >= cell.run.num_samples for cell in table.cells.values())
+        console.print(printable(f"{asked.output}: {done} of {len(runs)} runs are finished and graded"), markup=False)

@@ -11,7 +11,8 @@ from harness.cli.program import typed
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.show_warnings import warnings
-from warehouse.database import Connection
+from warehouse.database import Connection, WarehouseError
+from warehouse.errors import one_line
 from warehouse.own_tables.metrics import METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
 from warehouse.own_tables.recorded import recorded_ids
@@ -32,6 +33,8 @@ class Cell:
     """The run's id in the warehouse."""
     finished: int
     """Samples that have ended, by the warehouse, or by the run folder where the warehouse lacks the run."""
+    ungraded: int
+    """Samples that have ended and are not graded."""
     numbers: Mapping[str, Ours | None]
     """The numbers by metric, as fractions where shown in percent; empty if the warehouse lacks the run."""
     notes: Sequence[int] = ()
@@ -59,9 +62,8 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     """Read the table of a suite's runs; what the warehouse lacks has no numbers. Raises WarehouseError."""
     ids = recorded_ids(connection, runs)
     summarized = {summary.run_id: summary for summary in summaries(connection, list(ids.values()))}
-    comparison = _comparison(connection, list(ids.values()))
+    comparison, lines = _comparison(connection, list(ids.values()))
     compared = {row.run.run_id: row for row in comparison.rows} if comparison else {}
-    lines = list(warnings(comparison)) if comparison else []
     for summary in summarized.values():
         if summary.run_id not in compared and not any(_id(summary.run_id).search(line) for line in lines):
             lines += _alone(summary)
@@ -72,13 +74,13 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     for run in runs:
         recorded = ids.get(run.run_id, run.run_id)
         numbers: dict[str, Ours | None] = {}
-        finished = run.finished
+        finished = ungraded = run.finished
         if found := summarized.get(recorded):
             source = Source(connection, found, compared.get(recorded))
             numbers = {metric: METRICS[metric].read(source) for metric in metrics}
-            finished = found.n * found.k - found.num_not_run
+            finished, ungraded = found.n * found.k - found.num_not_run, found.num_ungraded
         marks = [number for number, about in enumerate(notes.values(), 1) if recorded in about]
-        cells[run.row, run.dataset] = Cell(run, recorded, finished, numbers, marks)
+        cells[run.row, run.dataset] = Cell(run, recorded, finished, ungraded, numbers, marks)
     return OwnTable(
         name,
         list(by_row(runs)),
@@ -94,12 +96,19 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
     )
 
 
-def _comparison(connection: Connection, run_ids: Sequence[str]) -> Comparison | None:
-    """Return the comparison of these runs as `warehouse.compare` has it; None with fewer than two to compare."""
+def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Comparison | None, list[str]]:
+    """Return the comparison of these runs as `warehouse.compare` has it, and what limits its validity.
+
+    None, and why, where they cannot be compared: two runs may have nothing in common yet, and each has its own result.
+    """
     records = read_runs(connection, run_ids, votes=False) if run_ids else []
     if sum(not record.is_empty for record in records) < 2:
-        return None
-    return compare(records, Settings())
+        return None, []
+    try:
+        comparison = compare(records, Settings())
+    except WarehouseError as error:
+        return None, [f"NOT COMPARED: {one_line(error)}"]
+    return comparison, list(warnings(comparison))
 
 
 def _alone(summary: RunSummary) -> list[str]:

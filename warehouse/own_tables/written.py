@@ -116,7 +116,7 @@ def _marks(table: OwnTable, cell: Cell | None, metric: str) -> Sequence[int]:
 def _csv(table: OwnTable) -> str:
     names = ["row", "draft", "target"]
     for dataset in table.columns:
-        names += [f"{dataset} {name}" for name in ("run_id", "num_finished", "num_samples")]
+        names += [f"{dataset} {name}" for name in ("run_id", "num_finished", "num_samples", "num_ungraded")]
         names += [f"{dataset} {metric}{end}" for metric in table.metrics for end in ("", " low_95", " high_95")]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -127,7 +127,7 @@ def _csv(table: OwnTable) -> str:
         values: list[object] = [row, spec.draft and spec.draft.name, spec.target and spec.target.name]
         for dataset in table.columns:
             cell = table.cells.get((row, dataset))
-            values += [None] * 3 if cell is None else [cell.run_id, cell.finished, cell.run.num_samples]
+            values += [None] * 4 if cell is None else [cell.run_id, cell.finished, cell.run.num_samples, cell.ungraded]
             for metric in table.metrics:
                 number = _number(cell, metric)
                 values += [None] * 3 if number is None else [number.value, number.low, number.high]

@@ -141,7 +141,7 @@ def test_the_same_number_stands_in_every_format(made: Made, tmp_path: Path) -> N
     for ending in ("md", "tex", "txt"):
         file = tmp_path / f"table.{ending}"
         result = made.reproduce("--table", "-o", str(file))
-        assert result.output == f"{file}: 7 of 7 runs are complete\n"
+        assert result.output == f"{file}: 7 of 7 runs are finished and graded\n"
         lines = [line for line in file.read_text("utf-8").splitlines() if "speccot drafts 2" in line]
         assert value in lines[0]
 
@@ -280,6 +280,31 @@ def test_a_missing_file_is_named() -> None:
     assert result.exit_code == 2
     assert "nowhere.toml" in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_runs_that_have_no_sample_in_common_yet_have_their_own_results_and_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "demo.toml"
+    file.write_text(
+        'dataset = "demo"\nsamples = 2\nmethod = "vanilla"\n[[run]]\ntarget = "demo-target"\n'
+        '[[run]]\nmodel = "draft"\ndraft = "demo-draft"\n'
+    )
+    made = Made(file, tmp_path / "runs")
+    output = {"output": str(made.output)}
+    for run, part in zip(own_runs(suites.read(file, overrides=output)), (slice(20), slice(40, 60)), strict=True):
+        planned = run.prepared.plan
+        folder = runs.create(made.output, planned.spec, problems=planned.problems)
+        ended = runs.planned(folder)[part]
+        runs.write_part(folder, [runs.vanilla(unit) for unit in ended])
+        runs.write_grades(folder, {unit.sample_id: "correct" for unit in ended[:15]})
+        load_run(folder, made.output / "warehouse.duckdb")
+    shown = made.reproduce("--table")
+    assert shown.exit_code == 0, shown.output
+    assert "NOT COMPARED: fewer than two runs are left to compare: " in " ".join(shown.output.split())
+    records = rows_of(made)
+    assert [record["demo pass@1"] for record in records] == ["1.0", "1.0"]
+    assert [record["demo num_ungraded"] for record in records] == ["5", "5"]
+    written = made.reproduce("--table", "-o", str(tmp_path / "t.csv"))
+    assert written.output.endswith("t.csv: 0 of 2 runs are finished and graded\n")
 
 
 def test_an_unfinished_run_says_so_at_its_number_and_one_that_is_not_loaded_how_to_load_it(tmp_path: Path) -> None:
