@@ -26,6 +26,7 @@ from harness.prompts import prompt_hash
 from harness.weights import models
 
 if TYPE_CHECKING:
+    from jobs.outcome import Outcome
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
@@ -87,37 +88,45 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
         else:
             _print_list(values["listing"])
         return None
+    from jobs import outcome
+
+    ending = {name: values[name] for name in _OF_THE_COMMAND if name != "as_json"}
+    with outcome.printed(as_json=values["as_json"]) as known:
+        return _launch(known, *_read(context), as_json=values["as_json"], **ending)
+
+
+def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
+    """Return the launch, the names of the flags that were typed, and whether it is a dry run. Raises UsageError."""
     try:
         typed = {name: value for name, value in options.typed_flags(context).items() if name not in _OF_THE_COMMAND}
         flags = options.merged_flags(typed, further_names=("dry_run",))
-        dry_run = flags.pop("dry_run", False)
-        if not isinstance(dry_run, bool):
-            raise BadLaunch(f"--dry-run {dry_run}: expected true or false")
-        launch = Launch.from_flags(flags)
+        is_dry = flags.pop("dry_run", False)
+        if not isinstance(is_dry, bool):
+            raise BadLaunch(f"--dry-run {is_dry}: expected true or false")
+        return Launch.from_flags(flags), typed, is_dry
     except BadLaunch as error:
         raise click.UsageError(str(error)) from error
-    ending = {name: values[name] for name in _OF_THE_COMMAND}
-    return _launch(launch, typed, dry_run=dry_run, **ending)
 
 
 def _launch(
-    launch: Launch, typed: Collection[str], *, dry_run: bool, wait: bool, as_json: bool, tracker: str | None
-) -> RunFolder:
+    known: Outcome, launch: Launch, typed: Collection[str], is_dry: bool, *, wait: bool, as_json: bool,
+    tracker: str | None,
+) -> RunFolder:  # fmt: skip
     from rich.console import Console
 
-    from jobs import launching, outcome, waiting
+    from jobs import launching, waiting
     from jobs.after import tracking
     from jobs.command import launch_errors_in_one_line
 
     console = Console(highlight=False, stderr=as_json)
-    with outcome.printed(as_json=as_json) as known, launch_errors_in_one_line():
+    with launch_errors_in_one_line():
         if tracker:
             tracking.check(tracker)
         prepared = launching.prepare(launch, typed)
         known.run = prepared.run
         if tracker and prepared.cluster == "slurm" and not wait:
             raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
-        if dry_run:
+        if is_dry:
             launching.preview(prepared, console)
             return prepared.run
         launching.start(prepared, console)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 
 from harness.cli import exit_codes, permissions
 from jobs.after import warehouse
@@ -42,7 +43,7 @@ class Outcome:
 def _results(path: Path) -> dict[str, Any]:
     """Return what the file holds; nothing where there is none, or it is damaged."""
     try:
-        content = json.loads(path.read_bytes())
+        content = orjson.loads(path.read_bytes())  # refuses NaN and what is nested too deep
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -14,6 +14,8 @@ from rich.text import Text
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 """Unicode categories shown as escapes: control, format (such as text direction), surrogate, private use, line and
 paragraph separators."""
+_NO_CHARACTERS = {"\ufffe", "\uffff"}
+"""Code points that no document may hold, such as one of XML."""
 _UNLIMITED = 1_000_000
 NEVER_WRAPPED = 24
 """Columns of at most this many characters, such as numbers, intervals and names, are not wrapped."""
@@ -21,7 +23,11 @@ NEVER_WRAPPED = 24
 
 def printable(text: str, keep: str = "") -> str:
     """Return a text with visible escapes for all characters that could act on a terminal, except those in `keep`."""
-    return "".join(c if c in keep or unicodedata.category(c) not in _HIDDEN else _escaped(c) for c in text)
+    return "".join(c if c in keep or not _is_hidden(c) else _escaped(c) for c in text)
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _HIDDEN or character in _NO_CHARACTERS
 
 
 def plain(text: str, style: str = "", keep: str = "") -> Text:

@@ -17,7 +17,7 @@ import psutil
 from harness.engine import Role
 
 _BEGIN = re.compile(
-    r"^== the (?P<role>\w+) engine starts in process (?P<pid>\d+) on (?P<host>\S+) at .*$", re.MULTILINE
+    r"^== the (?P<role>\w+) engine starts in process (?P<pid>[1-9]\d{0,8}) on (?P<host>\S+) at .*$", re.MULTILINE
 )
 _END = re.compile(r"^== the \w+ engine (?:answers|did not start)$", re.M)
 _TAIL_BYTES = 64 << 10

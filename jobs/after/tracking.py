@@ -7,12 +7,15 @@ often it is sent. The only module that imports mlflow or wandb.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+import orjson
+
+from harness.cli.program import typed
 from jobs.run.folder import RunFolder
 
 PROJECT = "speculative-reasoning"
@@ -40,10 +43,13 @@ def send(run: RunFolder, tracker: str) -> None:
     Raises NotTracked.
     """
     try:
-        results = json.loads(run.results_path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise NotTracked(f"{run.path.name} was not sent to {tracker}: {run.results_path}: {error}") from error
-    parameters, metrics = split(results)
+        results = orjson.loads(run.results_path.read_bytes())
+        parameters, metrics = split(results)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError) as error:
+        raise NotTracked(
+            f"{run.path.name} was not sent to {tracker}: {run.results_path} is absent or damaged ({error}); "
+            f"to write it again: {typed('jobs finalize')} {quote(str(run.path))}"
+        ) from error
     to: Callable[[str, Mapping[str, str], Mapping[str, float], Path], None] = {"mlflow": _mlflow, "wandb": _wandb}[
         tracker
     ]

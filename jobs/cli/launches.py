@@ -107,7 +107,7 @@ def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None,
             except nights.NightFailed:
                 code = exit_codes.TROUBLE
     if junit is not None:
-        awaited.write_junit(chosen, evening, junit)
+        awaited.write_junit(chosen, evening, junit, code)
     sys.exit(code)
 
 

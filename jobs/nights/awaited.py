@@ -50,13 +50,15 @@ def _has_no_job(names: list[str]) -> bool:
         return False
 
 
-def write_junit(suite: Suite, night: date, file: Path) -> None:
-    """Write the verdict on a night as JUnit XML; where none is possible, the one case in it is an error.
+def write_junit(suite: Suite, night: date, file: Path, exit_code: int) -> None:
+    """Write the verdict on a night as JUnit XML; where none was possible, the one case in it is an error.
 
-    The database alone decides, so that it is the verdict that was told. Raises OSError.
+    exit_code: that of the verdict that was told. Raises OSError.
     """
     database = suite.output / "warehouse.duckdb"
     try:
+        if exit_code == _NO_VERDICT:
+            raise warehouse.WarehouseFailed(f"no verdict was possible; logs: {suite.output.resolve() / 'nights/logs'}")
         text = warehouse.junit_of(warehouse.judged(database, night, suite.nightly.since))
     except warehouse.WarehouseFailed as error:
         text = warehouse.junit_of_no_verdict(night, str(error), _NO_VERDICT)

@@ -61,7 +61,7 @@ def held_here(locks: Iterable[Path]) -> set[Path]:
     inodes = {fields[-3].rpartition(":")[2] for line in lines if len(fields := line.split()) >= _FIELDS}
     held = set()
     for lock in locks:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             if str(lock.stat().st_ino) in inodes:
                 held.add(lock)
     return held

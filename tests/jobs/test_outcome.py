@@ -64,6 +64,22 @@ def test_a_launch_that_is_refused_has_its_error_and_exit_code_in_the_line_too(tm
     assert f"error: {found['error']}\n" == result.stderr
 
 
+@pytest.mark.parametrize("words", [["--dataset", "nothing"], ["--parameter", "nothing=1"]], ids=str)
+def test_flags_that_no_launch_can_have_are_in_the_line_too(tmp_path: Path, words: list[str]) -> None:
+    result = launched(tmp_path, *words)
+    found = outcome(result)
+    assert (result.exit_code, found) == (2, {"exit_code": 2, "error": found["error"]})
+    assert f"error: {found['error']}\n" == result.stderr
+
+
+@pytest.mark.parametrize("content", [b'{"a": NaN}', b"[" * 200_000, b"[]", b""], ids=["nan", "deep", "list", "empty"])
+def test_a_damaged_result_is_left_out_of_the_line(tmp_path: Path, content: bytes) -> None:
+    run = RunFolder(tmp_path / outcome(launched(tmp_path))["run_id"])
+    run.results_path.write_bytes(content)
+    found = outcome(launched(tmp_path, "--dry-run"))
+    assert (found["exit_code"], found["state"], "pass_at_1" in found) == (0, "finished", False)
+
+
 def test_the_status_of_runs_has_the_keys_of_the_list(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1, shards=2)
     listed = json.loads(CliRunner().invoke(jobs, ["list", str(tmp_path), "--json"]).stdout)

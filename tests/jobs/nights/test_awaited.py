@@ -102,6 +102,7 @@ def test_a_night_whose_verdict_jobs_are_gone_has_no_verdict(
 
 def test_junit_without_anything_to_judge_is_an_error_case(chosen: Suite, tmp_path: Path) -> None:
     file = tmp_path / "night.xml"
-    awaited.write_junit(chosen, NIGHT, file)
-    [found] = JUnitXml.fromfile(str(file))
-    assert [case.is_error for case in found] == [True]
+    for exit_code in (0, 2):
+        awaited.write_junit(chosen, NIGHT, file, exit_code)
+        [found] = JUnitXml.fromfile(str(file))
+        assert [case.is_error for case in found] == [True]

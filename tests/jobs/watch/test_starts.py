@@ -137,6 +137,14 @@ def test_status_names_the_phase_of_a_job_on_another_node(tmp_path: Path, slurm: 
     assert [shard.starting for shard in status(run).shards] == ["", ""]
 
 
+@pytest.mark.parametrize("pid", ["0", "99999999999999999999", "4294967296"])
+def test_a_number_that_no_process_has_is_no_start(tmp_path: Path, pid: str) -> None:
+    run = plan(tmp_path)
+    log = log_of(run, 0)
+    log.write_text(log.read_text().replace(f"process {os.getpid()} on", f"process {pid} on"))
+    assert progress_line(Follower(run).poll()).endswith(" · engines are starting")
+
+
 def test_status_knows_the_workers_of_this_machine_by_their_locks(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=2)
     assert [shard.state for shard in status(run).shards] == ["stopped", "stopped"]
