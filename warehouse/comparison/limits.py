@@ -35,8 +35,8 @@ def between_runs(factor: RunFactor | None) -> str:
     if factor is None:
         return (
             "Within these runs: too few runs were repeated under these conditions to tell how much times differ from "
-            "one run to the next, so the interval does not cover that; identical work has come out 17 % apart. Three "
-            "runs of one setting (--tag) are enough."
+            "one run to the next, so the interval does not cover that; identical work has come out 17 % apart, and "
+            "twice as long on a busy machine. Three runs of one setting (--tag) are enough."
         )
     return (
         f"Run factor: times of repeated runs under these conditions differ by {100 * factor.standard_deviation:.1f} % "

@@ -190,8 +190,9 @@ def speed_ups(runs: Sequence[RunFacts]) -> Table | None:
         "Latency of the target alone divided by the latency of the run: geometric mean over the problems that both "
         "finished, with a 95 % interval (bounded mean of logarithms). It covers how much times differ from one run to "
         "the next if enough runs were repeated under the same conditions, and otherwise holds within these runs only: "
-        "identical work has come out 17 % apart. Above 1 the run is faster. Speed-up = rate ratio / chain length "
-        "ratio. Only runs with the same target, sampling, engine, devices and number in flight are compared."
+        "identical work has come out 17 % apart, and twice as long on a busy machine. Above 1 the run is faster. "
+        "Speed-up = rate ratio / chain length ratio. Only runs with the same target, sampling, engine, devices and "
+        "number in flight are compared."
     )
     places = [place for place, _, _ in timed]
     return Table("speed-up", "Speed-up over the target alone", columns, rows, caption, places)
