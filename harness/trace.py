@@ -1,6 +1,6 @@
 """The record of one sample: every step, candidate, verdict and call. Facts only; everything derived is a property.
 
-The recorder (recording.py) writes calls, the method (through chain.py) writes steps; totals follow from both, so no
+The recorder (recording.py) writes calls, the method (through chain/) writes steps; totals follow from both, so no
 method can forget to count a rejected draft. Field names are the column names of the trace files and of the warehouse.
 """
 
