@@ -20,7 +20,7 @@ from harness.launch_options import PartialLaunch
 from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.conclude import report
-from jobs.preparation import PreparedLaunch, prepare, sbatch_options
+from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
 from jobs.run import codes, served, shards
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
@@ -86,10 +86,12 @@ def start(prepared: PreparedLaunch, console: Console, workers: Workers | None = 
     """Run what is left of a launch, here or on Slurm, and return its run folder.
 
     Here it follows the workers, grades, loads and prints the result; on Slurm it returns once the jobs are submitted.
-    `workers` replaces the workers that it would start here. Raises LaunchFailed, SlurmRejected, SlurmError and
-    RunBusyError.
+    `workers` replaces the workers that it would start here. Raises ValueError where they would lack the engine, and
+    LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
     """
     run = prepared.run
+    if workers is None:
+        check_engines([prepared])
     print_plan(prepared, console)
     create(prepared)
     num_unfinished = print_what_is_left(prepared, console)

@@ -15,7 +15,7 @@ from rich.console import Console
 from harness.launch_options import Cluster
 from jobs import launching
 from jobs.launching import LaunchFailed
-from jobs.preparation import PreparedLaunch
+from jobs.preparation import PreparedLaunch, check_engines
 from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -41,6 +41,7 @@ def start_several(
     raised after the last. Otherwise it raises what `launching.start` raises.
     """
     distinct = list({prepared.run.path: prepared for prepared in launches}.values())
+    check_engines(distinct)
     failures: list[LaunchFailed] = []
     on: dict[Cluster, list[PreparedLaunch]] = {}
     for prepared in distinct:

@@ -33,7 +33,7 @@ from jobs.nights import completing, page, recovery, telling
 from jobs.nights.record import NightRecord
 from jobs.nights.recovery import Gap
 from jobs.nights.verdict_job import VerdictJobs
-from jobs.preparation import PreparedLaunch
+from jobs.preparation import PreparedLaunch, check_engines
 from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -82,6 +82,7 @@ def launch(path: Path, night: date, only: Sequence[int] | None = None, *, accept
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
+    check_engines(prepared)
     runs = {number: launch.run for number, launch in zip(numbers, prepared, strict=True)}
     names = {str(number): run.path.name for number, run in runs.items()}
     record = _record(nightly_suite, night)

@@ -17,7 +17,7 @@ from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing import job_cards
 from jobs.after import warehouse
-from jobs.run import codes, launch_checks, locks
+from jobs.run import codes, endings, engine_installed, launch_checks, locks
 from jobs.run.folder import RunFolder
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch
@@ -83,6 +83,20 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if database.exists():  # hours of work end in it
         warehouse.check(database)
     return prepared
+
+
+def check_engines(launches: Sequence[PreparedLaunch]) -> None:
+    """Raise ValueError where workers would lack the engine of a launch, before anything is written or submitted.
+
+    A run that is finished needs none. Whether a Python that a profile names, or prepares with `setup`, has it can only
+    be told on its node, and a worker does.
+    """
+    for launch in launches:
+        on_slurm = launch.cluster == "slurm"
+        if on_slurm and (names_own_python(launch.sbatch) or launch.sbatch.get("setup")):
+            continue
+        if not launch.run.exists() or endings.num_unfinished(launch.run):
+            engine_installed.check_launch(launch.plan.spec.engine.kind, on_slurm=on_slurm)
 
 
 def _check_number(spec: RunSpec) -> None:

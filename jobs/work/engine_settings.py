@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
@@ -88,16 +86,6 @@ def _arguments(spec: RunSpec, role: Role) -> tuple[tuple[str, str], ...]:
 
 def _on_a_server(model: ServedModel, context_tokens: int) -> EngineSettings:
     return EngineSettings(kind="served", max_context=context_tokens, server=model)
-
-
-def check_installed(kind: str) -> None:
-    """Raise ValueError where the Python of this process lacks the engine of a run."""
-    needed = {"vllm": ("vllm",), "transformers": ("transformers", "torch")}.get(kind, ())
-    if missing := [package for package in needed if find_spec(package) is None]:
-        raise ValueError(
-            f"the run needs the engine {kind}, and {sys.executable} has no {' and no '.join(missing)}: install it "
-            "there, name another python in the profile, or launch with another --engine"
-        )
 
 
 def _speculation(spec: RunSpec) -> Speculation | None:

@@ -17,7 +17,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from jobs.run import codes, served, shared_jobs
+from jobs.run import codes, engine_installed, served, shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal_writer import JournalWriter
@@ -25,7 +25,7 @@ from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.run.wording import check_prompts
 from jobs.work.attempt import new_attempt
-from jobs.work.engine_settings import check_installed, engine_settings
+from jobs.work.engine_settings import engine_settings
 from jobs.work.free_shards import FreeShards
 from jobs.work.neighbors import Neighbors
 from jobs.work.shard_run import ShardRun
@@ -84,7 +84,7 @@ class RunPart:
 
         Raises ValueError where this node cannot start them.
         """
-        check_installed(self.spec.engine.kind)
+        engine_installed.check_worker(self.spec.engine.kind)
         servers = dict(served.served_models(self.spec, served.recorded(self.run)))
         settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes, servers)
         needs = []

@@ -8,14 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from harness import launch, reproduce
 from harness.checks import every
 from harness.engines import adapter, speculation
 from harness.launch_options import Launch
+from jobs import preparation
+from jobs.run import engine_installed
 from jobs.run import plan as planning
 from jobs.run.model_spec import EngineSpec
-from jobs.work import engine_settings
 from jobs.work.run_part import RunPart
+from jobs.work.worker import run_shards
 from tests.harness.checks.question import QUESTION
 from tests.jobs.runs import plan
 
@@ -26,7 +30,7 @@ def _without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     def found(name: str) -> object:
         return None if name in missing else importlib.util.find_spec(name)
 
-    for module in (engine_settings, planning, adapter, speculation):
+    for module in (engine_installed, planning, adapter, speculation):
         monkeypatch.setattr(module, "find_spec", found)
 
 
@@ -70,3 +74,56 @@ def test_the_doctor_leaves_the_packages_of_jobs_to_the_node() -> None:
     found = {check.subject: check for check in every.checks(node)}
     assert found["packages"].status == "ok"
     assert (found["same environment"].status, sys.executable in found["same environment"].text) == ("ok", True)
+
+
+VANILLA = ("--method", "vanilla", "--dataset", "demo", "--limit", "2", "--samples", "1", "--target", "demo-target")
+
+
+@pytest.mark.parametrize("cluster", ["local", "debug"])
+@pytest.mark.parametrize(("engine", "lacks"), [("vllm", "vllm"), ("auto", "torch")])
+def test_a_launch_whose_workers_would_lack_the_engine_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: str, engine: str, lacks: str
+) -> None:
+    _without(monkeypatch, "vllm", "torch")
+    output = ["--output", str(tmp_path / "runs")]
+    result = CliRunner().invoke(launch.main, [*VANILLA, "--engine", engine, "--cluster", cluster, *output])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert f"{sys.executable} has no {lacks}: install vLLM there" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_so_are_suites_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _without(monkeypatch, "vllm", "torch")
+    suite = tmp_path / "mine.toml"
+    suite.write_text('target = "demo-target"\ndataset = "demo"\n[[run]]\nmethod = "vanilla"\n')
+    output = tmp_path / "runs"
+    result = CliRunner().invoke(reproduce.main, [str(suite), "--cluster", "local", "--output", str(output)])
+    assert (result.exit_code, "has no torch: install vLLM there" in result.stderr) == (2, True)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "is_refused"),
+    [({}, True), ({"python": "/scratch/venv/bin/python"}, False), ({"setup": ["module load vllm"]}, False)],
+)
+def test_on_slurm_the_python_of_the_jobs_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: dict[str, object], is_refused: bool
+) -> None:
+    _without(monkeypatch, "vllm")
+    request = Launch(method="vanilla", dataset="demo", target="demo-target", engine="vllm", output=tmp_path / "r")
+    launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), sbatch)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"has no vllm: .*name another python in the profile, or"):
+            preparation.check_engines([launched])
+    else:
+        preparation.check_engines([launched])
+
+
+def test_a_finished_run_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = plan(tmp_path)
+    run_shards(str(run.path), [0])
+    request = Launch(method="vanilla", dataset="demo", target="demo-target", output=tmp_path)
+    planned = planning.plan(request, "local")
+    monkeypatch.setattr(type(planned.spec), "run_id", run.path.name)
+    _without(monkeypatch, "vllm", "torch")
+    preparation.check_engines([preparation.PreparedLaunch(request, "local", planned, {})])
