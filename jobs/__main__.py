@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import examples, launches, results, watch, workers
+from jobs.cli import examples, launches, probing, results, watch, workers
 
 
 @click.group(cls=RunCommands)
@@ -26,6 +26,7 @@ for _command in (
     launches.launch_suite,
     results.lossless,
     results.score,
+    probing.probe,
     results.finalize,
     examples.example,
 ):

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "regress": ("warehouse.regress", "Judge the newest night against those before it."),
         "latency": ("warehouse.latency", "Fit the latency model to runs."),
         "project": ("harness.project", "Project a run's duration onto other hardware."),
+        "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
     },
     "Grading": {

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.chain import Chain
+from harness.chain import Chain, Stop
 from harness.engine import Role
 from harness.methods.method import Method, parameter
+from harness.prompts import THINK_END
 from harness.recording import Model
 
 
 @dataclass(frozen=True)
 class Vanilla(Method):
-    """One model writes the chain and the answer in a single completion."""
+    """One model writes the chain and the answer in a single completion.
+
+    Where a problem has a beginning, it continues that, within what the beginning leaves of the token budget.
+    """
 
     model: Literal["draft", "target"] = parameter("target", help="The model of the pair that runs alone.")
 
@@ -27,4 +31,10 @@ class Vanilla(Method):
         model = target if self.model == "target" else draft
         assert model is not None
         if not chain.steps:
-            await chain.write(model, "chain", max_tokens=chain.limits.token_budget, stop=())
+            beginning = chain.problem.beginning
+            if not model.tokenizer.thinks:  # a plain model is not shown the end of a thought
+                beginning = beginning.replace(THINK_END, "")
+            room = chain.limits.token_budget - len(model.tokenizer.encode(beginning))
+            if room <= 0:
+                raise Stop("budget")
+            await chain.write(model, "chain", max_tokens=room, stop=(), opening=beginning)

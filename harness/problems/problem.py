@@ -42,11 +42,15 @@ class Problem:
     """The unit of the answer, which is not part of its text."""
     tolerance: float | None = None
     """Absolute error that the benchmark allows."""
+    beginning: str = ""
+    """Reasoning that the reply begins with and no model of the run has written; empty for every benchmark."""
 
     @property
     def content_hash(self) -> str:
         """16 hex digits over everything that a model or a grader sees, so without id, dataset, level and subject."""
         content = {k: v for k, v in asdict(self).items() if k not in {"id", "dataset", "level", "subject"}}
+        if not self.beginning:  # as before this field existed
+            del content["beginning"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
 
 

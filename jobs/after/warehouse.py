@@ -99,6 +99,16 @@ def load_and_print(run: RunFolder, database: Path, console: Console, wait_second
     with _warehouse_errors():
         load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
         render(summary(database, [run.path.name]), console)
+        if run.probe_dir.is_dir():
+            _print_probe(run, database, console)
+
+
+def _print_probe(run: RunFolder, database: Path, console: Console) -> None:
+    from warehouse.database import reader
+    from warehouse.probe import found, print_found
+
+    with reader(database) as connection:
+        print_found(found(connection, run.path.name), console)
 
 
 def results_of(run: RunFolder, database: Path) -> RunResults:

@@ -191,7 +191,9 @@ def is_readable_run(path: Path) -> bool:
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> None:
     """Write problems as Parquet."""
-    trace_files.write_table(path, trace_files.PROBLEMS, [asdict(p) for p in problems])
+    written = list(problems)
+    schema = trace_files.schema_of_problems(written)
+    trace_files.write_table(path, schema, [{name: asdict(p)[name] for name in schema.names} for p in written])
 
 
 def read_problems(path: Path) -> list[Problem]:

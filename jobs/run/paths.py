@@ -9,6 +9,7 @@
     runs/<run_id>/second_grades/     grades of the independent second grader, for comparison only
     runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
+    runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probing)
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
@@ -83,6 +84,11 @@ class RunPaths:
     def scores_dir(self) -> Path:
         """Folder of the scores of steps and candidates, one file per process reward model."""
         return self.path / "scores"
+
+    @property
+    def probe_dir(self) -> Path:
+        """Folder of the points that the run probes; only a run that `jobs probe` made has it."""
+        return self.path / "probe"
 
     @property
     def logs_dir(self) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,6 +69,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     problems = benchmarks.select(dataset.problems, launch.limit, launch.problems)
     method = build(launch.method, dict(launch.parameters))
     roles = method.roles
+    _check_beginnings(launch, problems)
     model_settings.check_used(launch, roles)
     reward_model.check_flags(launch, roles)
     is_here = not (is_own_python and cluster == "slurm")
@@ -120,6 +121,12 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         reward=resolved.reward,
     )
     return RunPlan(spec, problems, notices, resolved.servers)
+
+
+def _check_beginnings(launch: Launch, problems: Iterable[Problem]) -> None:
+    """Raise ValueError where a reply is to begin with reasoning that the method cannot continue."""
+    if launch.method != "vanilla" and any(problem.beginning for problem in problems):
+        raise ValueError(f"--dataset {launch.dataset}: its problems begin inside a reply; only vanilla continues them")
 
 
 def _engine(

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.problems.problem import Problem
 from harness.trace import Trace
 from jobs.run import digest
 from jobs.run.digest import FileDamaged
@@ -42,8 +43,11 @@ PROBLEMS = pa.schema(
         "subject": _text,
         "unit": _text,
         "tolerance": _real,
+        "beginning": _text,
     }
 )
+_BEGINNING = "beginning"
+"""The column of problems that is written only where one has it, so that earlier versions read the other files."""
 SHARDS = pa.schema({"shard": _int, "sample_id": _text, "problem_id": _text, "sample_index": _int})
 """Units in the order in which their shard runs them. Metadata: `shards`, how many; `deal`, earlier assignments."""
 CANDIDATE = pa.struct(
@@ -151,6 +155,23 @@ CANDIDATE_GRADES = pa.schema(
 )
 SCORES = pa.schema({"sample_id": _text, "step_index": _int, "candidate_index": _int, "scorer": _text, "score": _real})
 """Scores from 0 to 1 by a process reward model; candidate_index is null for the step itself."""
+PROBE_POINTS = pa.schema(
+    {
+        "draft_problem_id": _text,
+        "own_problem_id": _text,
+        "source_run_id": _text,
+        "sample_id": _text,
+        "step_index": _int,
+        "candidate_index": _int,
+        "num_steps": _int,
+        "kind": _text,
+        "value": _real,
+        "accepts_below": _flag,
+        "accepted": _flag,
+        "weight": _real,
+    }
+)
+"""The points of a probe (jobs.probing.points.Point), each with the ids of its two problems in the probe's run."""
 
 
 def schema_of(traces: Iterable[Trace]) -> pa.Schema:
@@ -160,6 +181,13 @@ def schema_of(traces: Iterable[Trace]) -> pa.Schema:
     """
     has_decisions = any(step.decision is not None for trace in traces for step in trace.steps)
     return TRACES if has_decisions else _TRACES_WITHOUT_DECISIONS
+
+
+def schema_of_problems(problems: Iterable[Problem]) -> pa.Schema:
+    """Return the columns of a file of problems: `PROBLEMS`, without beginnings where no problem has one."""
+    if any(problem.beginning for problem in problems):
+        return PROBLEMS
+    return pa.schema([field for field in PROBLEMS if field.name != _BEGINNING])
 
 
 def write_table(

@@ -6,6 +6,7 @@ from warehouse.database import Connection, rows, transaction
 from warehouse.estimates import speed_ups
 from warehouse.estimates.accuracies import accuracies
 from warehouse.estimates.judges import judges
+from warehouse.estimates.probed import probed
 from warehouse.estimates.rates import rates
 from warehouse.estimates.row import insert
 
@@ -25,5 +26,13 @@ def bring_up_to_date(connection: Connection) -> None:
         run_ids = [str(row["run_id"]) for row in rows(connection, _WITHOUT)]
         for start in range(0, len(run_ids), _RUNS_AT_ONCE):
             some = run_ids[start : start + _RUNS_AT_ONCE]
-            insert(connection, [*accuracies(connection, some), *judges(connection, some), *rates(connection, some)])
+            insert(
+                connection,
+                [
+                    *accuracies(connection, some),
+                    *judges(connection, some),
+                    *rates(connection, some),
+                    *probed(connection, some),
+                ],
+            )
         speed_ups.bring_up_to_date(connection)

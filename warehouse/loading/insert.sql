@@ -140,4 +140,6 @@ FROM staged_score SEMI JOIN staged_unit USING (sample_id)
 WHERE candidate_index IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, scorer ORDER BY load_order DESC) = 1;
 
+INSERT INTO probe_point BY NAME SELECT * EXCLUDE (load_order) FROM staged_probe_point;
+
 INSERT INTO loaded_file BY NAME SELECT * FROM staged_loaded_file;

@@ -88,10 +88,16 @@ _STAGE_DERIVED = {
     "candidate_grade": "SELECT sample_id, step_index, candidate_index, grader_version, extracted, detail, "
     + _CHECKED_VERDICT,
     "score": "SELECT sample_id, step_index, candidate_index, scorer, score",
+    "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
 }
 _SCORE_TABLE = (
     "CREATE OR REPLACE TEMP TABLE staged_score AS "
     "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
+)
+
+_PROBE_TABLE = (
+    "CREATE OR REPLACE TEMP TABLE staged_probe_point AS "
+    "SELECT *, NULL::INTEGER AS load_order FROM main.probe_point LIMIT 0"
 )
 
 
@@ -147,6 +153,7 @@ def _derived(folder: RunFolder) -> dict[Path, str]:
         folder.second_grades_dir: "second_grade",
         folder.candidate_grades_dir: "candidate_grade",
         folder.scores_dir: "score",
+        folder.probe_dir: "probe_point",
     }
 
 
@@ -234,6 +241,7 @@ def _create_tables(connection: Connection) -> None:
     for table in ("grade", "second_grade", "candidate_grade"):
         connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
     connection.execute(_SCORE_TABLE)
+    connection.execute(_PROBE_TABLE)
     for kind in ("VIEW", "TABLE"):  # whichever the previous run left
         with contextlib.suppress(DatabaseError):
             connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")

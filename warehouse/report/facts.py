@@ -14,6 +14,7 @@ from typing import Any
 
 from warehouse.database import Connection, rows
 from warehouse.labels import labels
+from warehouse.probe import found
 from warehouse.report import queries
 from warehouse.summary import RunSummary, summaries
 
@@ -57,6 +58,10 @@ SELECT run.* EXCLUDE (params, folder), run_conditions.devices, run_conditions.de
 FROM run JOIN run_conditions USING (run_id) WHERE run.run_id = $run_id
 """
 _PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id ORDER BY problem_index"
+_PROBES = """
+SELECT run_id FROM run SEMI JOIN (FROM probe_point WHERE source_run_id = $run_id) AS point USING (run_id)
+ORDER BY created_at DESC, run_id LIMIT 1
+"""
 _SCORES = """
 SELECT problem_id, content_hash, graded_score AS score FROM problem_score JOIN problem USING (run_id, problem_id)
 WHERE run_id = $run_id AND num_graded > 0
@@ -121,6 +126,8 @@ class RunFacts:
     """Index of the run in the report."""
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
+    probe: Mapping[str, Any] | None = None
+    """What the newest probe of the run found (warehouse.probe.found); None: there is none."""
 
     @property
     def is_graded(self) -> bool:
@@ -212,4 +219,10 @@ def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: st
         scores={(row["problem_id"], row["content_hash"]): row["score"] for row in select(_SCORES)},
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
+        probe=_newest_probe(connection, run_id),
     )
+
+
+def _newest_probe(connection: Connection, run_id: str) -> Mapping[str, Any] | None:
+    probes = rows(connection, _PROBES, {"run_id": run_id})
+    return found(connection, str(probes[0]["run_id"])) if probes else None

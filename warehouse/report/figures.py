@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from warehouse.formatting import percent, span
-from warehouse.report import differences, queries, speculation, tables, verdicts
+from warehouse.report import differences, probes, queries, speculation, tables, verdicts
 from warehouse.report.charts.bars import Bar, StackedBars
 from warehouse.report.charts.points import Dot, Dots, Point, Scatter
 from warehouse.report.conditions import conditions
@@ -33,7 +33,13 @@ def sections(runs: Sequence[RunFacts], flips: Sequence[Flips], compared: Differe
             [tables.efficiency(runs)],
         ),
         Section("time", "Where the time goes", "Time", _by_problems(speculation.latency_parts, runs)),
-        Section("acceptance", "Acceptance along the chain", "Acceptance", _by_problems(speculation.acceptance, runs)),
+        Section(
+            "acceptance",
+            "Acceptance along the chain",
+            "Acceptance",
+            _by_problems(speculation.acceptance, runs),
+            probes.tables(runs),
+        ),
         Section("cost", "Cost", "Cost", (), [costs] if costs.rows else ()),
         Section("verdicts", "Verdicts", "Verdicts", _by_problems(_verdicts, runs), [verdicts.table(runs)]),
         Section("flips", "Flips", "Flips", (), [tables.flip_counts(runs, flips)] if flips else ()),

@@ -44,6 +44,14 @@ def share(x: Floats, y: Floats, level: float = 0.95) -> Interval:
     values = np.clip(x / y, 0.0, 1.0)
     if np.ptp(y) <= _ROUNDING * float(y.max()) or np.all(values == 0) or np.all(values == 1):
         return bounded.accuracy(values, level)
+    return adjusted_ratio(x, y, level)
+
+
+def adjusted_ratio(x: Floats, y: Floats, level: float = 0.95) -> Interval:
+    """Return the interval of Σx/Σy, within 0 to 1, with the two pseudo-problems that `share` describes.
+
+    x, y (n,) may be estimates of which single ones lie outside of 0 to 1 or are negative; Σy is positive.
+    """
     estimate, error = _ratio_with_error(x, y)
     if error is None:
         return Interval(estimate, None, None, None, "none: one problem")

@@ -225,6 +225,7 @@ CREATE TABLE problem (
     subject VARCHAR,
     unit VARCHAR,
     tolerance DOUBLE,
+    beginning VARCHAR,
     content_hash VARCHAR NOT NULL,
     PRIMARY KEY (run_id, problem_id)
 );
@@ -243,6 +244,7 @@ COMMENT ON COLUMN problem.level IS 'Difficulty as the benchmark gives it';
 COMMENT ON COLUMN problem.subject IS 'Subject as the benchmark gives it';
 COMMENT ON COLUMN problem.unit IS 'Unit that belongs to the answer but is not part of it';
 COMMENT ON COLUMN problem.tolerance IS 'Absolute error that the benchmark allows';
+COMMENT ON COLUMN problem.beginning IS 'Reasoning that the reply begins with and that no model of the run has written; empty but for probes';
 COMMENT ON COLUMN problem.content_hash IS 'Hash over everything that a model or a grader sees';
 
 CREATE TABLE loaded_file (

@@ -1,0 +1,61 @@
+"""The command that finds what accepted and refused drafts of a run were worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, RunCommand, run_folder
+
+_CLUSTERS = ("auto", "slurm", "local", "debug")
+
+
+@click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
+@RUN
+@click.option(
+    "--points", type=click.IntRange(2), default=200, show_default=True, help="Decisions of the run to look at."
+)
+@click.option(
+    "--rollouts",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Continuations of each point, behind the draft's proposal and behind the target's own step.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the points and of the continuations.")
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=64, show_default=True, help="Continuations in flight per worker."
+)
+@click.option("--cluster", type=click.Choice(_CLUSTERS), default="auto", show_default=True, help="Where to run.")
+@click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file.")
+@click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated.")
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
+@ACCEPT_CODE_CHANGE
+def probe(
+    run: Path, points: int, rollouts: int, seed: int, dry_run: bool, wait: bool, accept: bool, **flags: object
+) -> None:
+    """Continue a run's chains with the target alone from a sample of its decisions, and grade where they end.
+
+    At each point the target continues twice: behind the draft's proposal, and from where the proposal began, so that
+    the step there is its own. The difference is what the proposal was worth, and together they give the rates at which
+    the judge truly accepts wrong steps and refuses right ones. The probe is a run beside RUN; the same command again
+    resumes it.
+    """
+    from rich.console import Console
+
+    from jobs import launching, waiting
+    from jobs.command import launch_errors_in_one_line
+    from jobs.probing import launch
+
+    console = Console(highlight=False)
+    with launch_errors_in_one_line("the probe"):
+        planned = launch.plan(run_folder(run), points, rollouts, seed, {**flags, "accept_code_change": accept})
+        if dry_run:
+            launching.preview(planned.prepared, console)
+            return
+        started = launch.start(planned, console)
+        if wait:
+            waiting.wait([started], console)

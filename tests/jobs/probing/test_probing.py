@@ -1,0 +1,136 @@
+"""A probe draws decisions by strata and continues them with the target alone; the same command resumes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.__main__ import main
+from jobs.probing import points as probing
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.run.records import counting_records
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run of SpecReason with scripted engines."""
+    run = plan(tmp_path_factory.mktemp("runs"), method="specreason", samples=4)
+    run_shard(str(run.path), 0)
+    return run
+
+
+def probe(run: RunFolder, *words: str) -> Result:
+    return CliRunner().invoke(main, ["probe", str(run.path), "--cluster", "debug", *words])
+
+
+def the_probe(run: RunFolder) -> RunFolder:
+    [path] = run.path.parent.glob("probe-*")
+    return RunFolder(path)
+
+
+def test_the_weights_of_the_points_sum_to_the_decisions_of_each_stratum(probed: RunFolder) -> None:
+    points, population = probing.draw(probed, 20, seed=1)
+    weights: defaultdict[probing.Stratum, float] = defaultdict(float)
+    for point in points:
+        weights[point.stratum] += point.weight
+    assert dict(weights) == pytest.approx(dict(population.strata))
+    assert len({(point.sample_id, point.step_index) for point in points}) == len(points)
+
+
+def test_half_of_the_points_are_refusals_where_there_are_as_many(probed: RunFolder) -> None:
+    _, population = probing.draw(probed, 2, seed=0)
+    num_refused = sum(count for (accepted, _), count in population.strata.items() if not accepted)
+    points, _ = probing.draw(probed, 4 * num_refused, seed=0)
+    assert sum(not point.accepted for point in points) == num_refused
+
+
+def test_the_same_seed_draws_the_same_points_and_another_one_others(probed: RunFolder) -> None:
+    assert probing.draw(probed, 12, seed=3) == probing.draw(probed, 12, seed=3)
+    assert probing.draw(probed, 12, seed=3) != probing.draw(probed, 12, seed=4)
+
+
+def test_a_point_is_the_chain_before_a_step_and_the_proposal_for_it(probed: RunFolder) -> None:
+    samples = {row["sample_id"]: row["steps"] for row in counting_records(probed, ["steps"])}
+    points, _ = probing.draw(probed, 1000, seed=0)
+    assert {point.accepted for point in points} == {True, False}
+    for point in points:
+        steps = samples[point.sample_id]
+        step = steps[point.step_index]
+        assert point.before == "".join(one["text"] for one in steps[: point.step_index])
+        assert point.draft == (step["text"] if point.accepted else step["candidates"][point.candidate_index]["text"])
+        assert point.value == step["verdict"]["score"]
+
+
+def test_proposals_that_end_the_reply_are_counted_and_left_out(probed: RunFolder) -> None:
+    points, population = probing.draw(probed, 1000, seed=0)
+    decided = [step for row in counting_records(probed, ["steps"]) for step in row["steps"] if step["verdict"]]
+    assert population.num_ending > 0
+    assert len(points) + population.num_ending == len(decided)
+
+
+def test_a_probe_is_a_run_of_the_target_on_beginnings_and_the_same_command_resumes_it(probed: RunFolder) -> None:
+    words = ("--points", "6", "--rollouts", "2")
+    first = probe(probed, *words)
+    assert first.exit_code == 0, first.output
+    run = the_probe(probed)
+    spec, problems = run.spec(), run.problems()
+    assert (spec.method, spec.samples, spec.draft) == ("vanilla", 2, None)
+    assert spec.target == probed.spec().target
+    [path] = run.probe_dir.glob("*.parquet")
+    rows = trace_files.read_rows(path)
+    by_id = {problem.id: problem for problem in problems}
+    assert len(problems) == 2 * len(rows)
+    for row in rows:
+        behind, own = by_id[row["draft_problem_id"]], by_id[row["own_problem_id"]]
+        assert behind.beginning.startswith(own.beginning)
+        assert len(behind.beginning) > len(own.beginning)
+    assert "Probe of" in first.output
+    again = probe(probed, *words)
+    assert again.exit_code == 0
+    assert "All" in again.output
+    assert "samples are already finished" in again.output
+    assert the_probe(probed) == run
+
+
+def test_a_continuation_is_graded_with_the_chain_that_it_continues(probed: RunFolder) -> None:
+    probe(probed, "--points", "6", "--rollouts", "2")
+    beginnings = {problem.id: problem.beginning for problem in the_probe(probed).problems()}
+    samples = list(counting_records(the_probe(probed), ["problem_id", "steps"]))
+    assert len(samples) == 2 * len(beginnings)
+    for sample in samples:
+        assert sample["steps"][0]["text"].startswith(beginnings[sample["problem_id"]])
+
+
+def test_a_dry_run_of_a_probe_writes_nothing(tmp_path: Path) -> None:
+    run = plan(tmp_path, method="specreason")
+    run_shard(str(run.path), 0)
+    found = probe(run, "--dry-run")
+    assert found.exit_code == 0
+    assert "PROBE of" in found.output
+    assert not list(tmp_path.glob("probe-*"))
+
+
+def test_a_run_without_decisions_is_refused_by_name(tmp_path: Path) -> None:
+    run = plan(tmp_path, method="vanilla", model="target")
+    run_shard(str(run.path), 0)
+    found = probe(run)
+    assert found.exit_code == 2
+    assert "has no decision about a proposal of the draft" in found.output
+    assert "speccot and specreason" in found.output
+
+
+def test_only_vanilla_takes_problems_that_begin_inside_a_reply(probed: RunFolder) -> None:
+    probe(probed, "--points", "6", "--rollouts", "2")
+    spec = the_probe(probed).spec_path
+    command = ["-m", "harness.launch", "--method", "speccot", "--dataset", str(spec), "--engine", "scripted"]
+    refused = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "its problems begin inside a reply; only vanilla continues them" in refused.stderr

@@ -1,0 +1,69 @@
+"""Rates of a probe: computed by hand, unbiased with few continuations, and without bounds where they say nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.warehouse.simulate_probes import decisions, drawn, sure, truth
+from warehouse.statistics import probes
+from warehouse.statistics.probes import Points
+
+
+def points(draft: list[int], own: list[int], accepted: list[bool], weight: list[float], rating: list[float]) -> Points:
+    """Return points of one problem each, with four continuations each way."""
+    n = len(draft)
+    return Points(
+        problem=np.arange(n),
+        weight=np.array(weight),
+        accepted=np.array(accepted),
+        third=np.ones(n, dtype=np.int64),
+        rating=np.array(rating),
+        draft_right=np.array(draft),
+        draft_total=np.full(n, 4),
+        own_right=np.array(own),
+        own_total=np.full(n, 4),
+    )
+
+
+def test_rates_are_weighted_ratios_of_losses() -> None:
+    found = probes.rates(points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [6, 2, 1, 1], [9, 8, 2, 1]))
+    # Losses are 0, 1, 1 and 0: wrong are 2 accepted and 1 refused decision, right are 6 accepted and 1 refused.
+    assert found.false_acceptance.estimate == pytest.approx(2 / 3)
+    assert found.false_rejection.estimate == pytest.approx(1 / 7)
+    assert found.loss_of_accepted.estimate == pytest.approx(2 / 8)
+    assert found.loss_of_refused.estimate == pytest.approx(1 / 2)
+
+
+def test_another_threshold_accepts_other_steps() -> None:
+    given = points([4, 0, 0, 4], [4, 4, 4, 4], [True, True, False, False], [1, 1, 1, 1], [9, 8, 2, 1])
+    found = probes.rates(given, given.rating >= 9)
+    assert found.false_acceptance.estimate == 0.0
+    assert found.false_rejection.estimate == pytest.approx(1 / 2)
+
+
+def test_the_area_is_the_share_of_pairs_in_order() -> None:
+    found = probes.area(points([4, 0, 0, 4], [4, 4, 4, 4], [True] * 4, [1, 1, 1, 1], [9, 8, 2, 1]))
+    assert found.estimate == pytest.approx(2 / 4)
+
+
+def test_proposals_that_cost_nothing_leave_no_share_to_accept() -> None:
+    found = probes.rates(points([4, 4], [4, 4], [True, False], [1, 1], [9, 0]))
+    assert np.isnan(found.false_acceptance.estimate)
+    assert found.false_rejection.estimate == pytest.approx(1 / 2)
+
+
+def test_a_loss_that_may_be_none_has_an_unbounded_rate() -> None:
+    found = probes.rates(points([4, 4, 4, 2], [4, 4, 4, 4], [True, True, False, False], [1, 1, 1, 1], [9, 9, 9, 9]))
+    assert (found.false_acceptance.low, found.false_acceptance.high) == (0.0, 1.0)
+
+
+def test_rates_are_right_on_average_with_four_continuations() -> None:
+    rng = np.random.default_rng(7)
+    found = [probes.rates(drawn(rng, decisions(rng, sure, 100, 10), 200, 4)) for _ in range(60)]
+    true = truth(decisions(rng, sure, 20_000, 10))
+    for name in ("false_rejection", "loss_of_accepted", "loss_of_refused"):
+        assert np.mean([getattr(one, name).estimate for one in found]) == pytest.approx(true[name], abs=0.02)
+    assert np.mean([one.false_acceptance.estimate for one in found]) == pytest.approx(
+        true["false_acceptance"], abs=0.04
+    )

@@ -1,0 +1,79 @@
+"""What a probe found stands in the database once, and the command and the report print the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jobs.__main__ import main as jobs
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from tests.warehouse.test_questions import QUESTIONS
+from warehouse.database import reader
+from warehouse.loading.runs import load_run
+from warehouse.probe import main
+from warehouse.report.facts import report_facts
+from warehouse.report.probes import tables
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    run = plan(folder, method="specreason", samples=4)
+    run_shard(str(run.path), 0)
+    load_run(run, folder / "warehouse.duckdb")
+    words = ["probe", str(run.path), "--cluster", "debug", "--points", "24", "--rollouts", "2"]
+    assert CliRunner().invoke(jobs, words).exit_code == 0
+    return folder / "warehouse.duckdb"
+
+
+def printed(database: Path, *words: str) -> str:
+    found = CliRunner().invoke(main, [*words, "--database", str(database)])
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_the_command_prints_the_rates_of_the_table_estimate(database: Path) -> None:
+    [probe] = database.parent.glob("probe-*")
+    found = json.loads(printed(database, probe.name, "--json"))
+    with reader(database) as connection:
+        sql = "SELECT count(*) FROM estimate WHERE run_id = ? AND metric LIKE 'probe_%'"
+        [(number,)] = connection.execute(sql, [probe.name]).fetchall()
+    assert found["num_points"] == found["num_known"] == 24
+    assert len(found["estimates"]) == number > 4
+    text = printed(database, probe.name)
+    assert "wrong accepted" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_points_of_a_probe_have_their_worth_in_sql(database: Path) -> None:
+    with reader(database) as connection:
+        sql = "SELECT num_draft_rollouts, num_own_rollouts, draft_worth BETWEEN 0 AND 1, problem_id FROM probe"
+        found = connection.execute(sql).fetchall()
+    assert len(found) == 24
+    assert {row[:3] for row in found} == {(2, 2, True)}
+    assert all(str(problem_id).startswith("demo/") for *_, problem_id in found)
+
+
+def test_the_question_about_the_judge_is_answered(database: Path) -> None:
+    [sql] = [sql for question, sql in QUESTIONS if question.startswith("How often does the judge accept wrong")]
+    with reader(database) as connection:
+        assert connection.execute(sql).fetchall()
+
+
+def test_a_run_that_is_no_probe_is_refused_by_name(database: Path) -> None:
+    found = CliRunner().invoke(main, ["demo-specreason", "--database", str(database)])
+    assert found.exit_code == 2
+    assert "is no probe of a run" in found.output
+
+
+def test_the_report_on_the_probed_run_has_what_the_probe_found(database: Path) -> None:
+    with reader(database) as connection:
+        [(run_id,)] = connection.execute("SELECT run_id FROM run WHERE method = 'specreason'").fetchall()
+        [table] = tables(report_facts(connection, [run_id]))
+        assert connection.execute(table.sql).fetchall()
+    assert table.rows[0][1] == "all"
+    assert "24 points with 2 continuations each way" in table.caption

@@ -1,0 +1,156 @@
+"""Print what a probe found: `python -m warehouse.probe RUN`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.plural import counted
+from jobs.arguments import RunName
+from warehouse.display import plain, print_table
+from warehouse.files import WarehouseError
+from warehouse.formatting import NOTHING, fixed, span
+from warehouse.options import WarehouseCommand, database_option, default_database, format_option, wait_option
+
+if TYPE_CHECKING:
+    from warehouse.database import Connection
+
+RATES = {
+    "probe_false_acceptance": "wrong accepted",
+    "probe_false_rejection": "right refused",
+    "probe_loss_of_accepted": "loss, accepted",
+    "probe_loss_of_refused": "loss, refused",
+}
+"""Metrics of the table `estimate` and their headings; all in percent."""
+_GROUPS = {"": "all", "third": "third", "threshold": "threshold"}
+_POINTS = """
+SELECT any_value(source_run_id) AS source_run_id, count(*) AS num_points, count(*) FILTER (accepted) AS num_accepted,
+    count(*) FILTER (num_draft_rollouts > 0 AND num_own_rollouts > 0) AS num_known,
+    max(num_draft_rollouts) AS num_rollouts, any_value(kind) AS kind
+FROM probe WHERE run_id = $run_id
+"""
+_ESTIMATES = """
+SELECT metric, group_kind, group_value, n, num_samples, estimate, low_95, high_95, interval_kind
+FROM counted_estimate WHERE run_id = $run_id AND metric LIKE 'probe_%'
+ORDER BY group_kind NULLS FIRST, try_cast(group_value AS DOUBLE)
+"""
+_JUDGED = """
+SELECT unit, auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id AND unit IN ('verdicts', 'decisions')
+ORDER BY unit DESC LIMIT 1
+"""
+EXPLAINED = (
+    "In percent, with 95 % intervals over problems. Loss of a step: how much less often the target ends right behind "
+    "it than from where it began, so that the step there is its own. A step counts as wrong to the extent of its loss. "
+    "Wrong accepted: of all that the draft's proposals would cost, the part that accepted ones cost. Right refused: of "
+    "the steps that cost nothing, the share that was refused. Third: of the chain. Threshold: what the judge would "
+    "have accepted at another one, from the stored numbers."
+)
+
+
+class NoProbe(WarehouseError):
+    """The run is no probe, or its points are not loaded; the message is one line."""
+
+
+def found(connection: Connection, run_id: str) -> dict[str, Any]:
+    """Return what a probe found, as numbers for programs. Raises NoProbe."""
+    from warehouse.database import rows
+
+    [points] = rows(connection, _POINTS, {"run_id": run_id})
+    if not points["num_points"]:
+        raise NoProbe(f"{run_id} is no probe of a run; one is made by: python -m jobs probe RUN")
+    estimates = [dict(row) for row in rows(connection, _ESTIMATES, {"run_id": run_id})]
+    judged = rows(connection, _JUDGED, {"run_id": points["source_run_id"]})
+    return {"run_id": run_id, **points, "estimates": estimates, "judge_auroc": dict(judged[0]) if judged else None}
+
+
+def lines(probe: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sentences that stand around a probe's table."""
+    yield (
+        f"Probe of {probe['source_run_id']}: {counted(probe['num_points'], 'point')}, {probe['num_accepted']} where "
+        f"the draft was accepted, with {counted(probe['num_rollouts'] or 0, 'continuation')} each way."
+    )
+    if missing := probe["num_points"] - probe["num_known"]:
+        yield f"UNFINISHED: {counted(missing, 'point has', 'points have')} no graded continuations yet."
+
+
+def table(probe: Mapping[str, Any]) -> Table:
+    """Return the rates as a table: a row for all decisions, for each third of the chain and for each threshold."""
+    shown = Table(box=box.SIMPLE_HEAD)
+    shown.add_column("")
+    for heading in RATES.values():
+        shown.add_column(heading, justify="right")
+    for name, *cells in cells_of(probe["estimates"]):
+        shown.add_row(plain(name), *cells)
+    return shown
+
+
+def cells_of(estimates: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield a row of cells for each group of decisions: its name, and the rates in the order of RATES."""
+    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for row in estimates:
+        groups.setdefault((row["group_kind"] or "", row["group_value"] or ""), {})[row["metric"]] = row
+    for (kind, value), by_metric in groups.items():
+        if any(metric in by_metric for metric in RATES):
+            yield f"{_GROUPS[kind]} {value}".strip(), *(_cell(by_metric.get(metric)) for metric in RATES)
+
+
+def areas(probe: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how well the decisions' numbers tell wrong from right steps, and beside it the correlation with answers."""
+    own = next((row for row in probe["estimates"] if row["metric"] == "probe_auroc"), None)
+    if own is not None:
+        yield f"AUROC of the judge's number against what the step was worth: {_area(own, 'estimate')}."
+    if probe["judge_auroc"] is not None:
+        yield f"Against the final answer of the sample, which is a correlation: {_area(probe['judge_auroc'], 'auroc')}."
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return NOTHING
+    return f"{fixed(row['estimate'], 1, 100)} ({span(row['low_95'], row['high_95'], 0, 100).replace(' to ', '–')})"
+
+
+def _area(row: Mapping[str, Any], name: str) -> str:
+    return f"{fixed(row[name], 3)} ({span(row['low_95'], row['high_95'], 3)})"
+
+
+def print_found(probe: Mapping[str, Any], console: Console) -> None:
+    """Print a probe's result for people."""
+    for line in lines(probe):
+        console.print(plain(line), soft_wrap=False)
+    print_table(table(probe), console.file)
+    for line in (*areas(probe), EXPLAINED):
+        console.print(plain(line), soft_wrap=False)
+
+
+@click.command(cls=WarehouseCommand)
+@click.argument("run", metavar="RUN", type=RunName())
+@database_option()
+@format_option(("table", "json"), default="table")
+@wait_option()
+def main(run: str, database: Path | None, output_format: str | None, wait_seconds: float) -> None:
+    """Print how often a judge accepts wrong steps and refuses right ones, as a probe of its run found.
+
+    RUN is the run of the probe, which python -m jobs probe makes.
+    """
+    from warehouse.comparison.outcomes import resolve
+    from warehouse.database import reader
+
+    with reader(database or default_database(run), wait_seconds) as connection:
+        probe = found(connection, resolve(connection, run))
+    if output_format == "json":
+        json.dump(probe, sys.stdout, indent=2)
+        print()
+    else:
+        print_found(probe, Console(highlight=False))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.probe")

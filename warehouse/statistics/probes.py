@@ -1,0 +1,147 @@
+"""How often a judge accepts wrong steps and refuses right ones, from continuations of a sample of its decisions.
+
+At each point the target continues several times behind the draft's proposal, and several times from where it began.
+The share of right endings of the latter less that of the former is the proposal's loss: an unbiased estimate of how
+much the proposal lowers the chance of a right answer. A proposal counts as wrong to the extent of its loss, and as
+right to the rest, so a rate over wrong or over right steps is a ratio of sums that are unbiased, however few
+continuations there are. Counting the points whose observed loss exceeds a margin is not
+(tests/warehouse/simulate_probes.py), because single losses are known only roughly.
+
+The points are a stratified random sample, so each one counts with the inverse of its probability of being drawn
+(Horvitz and Thompson, J. Am. Stat. Assoc. 47, 1952).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warehouse.statistics import shares
+from warehouse.statistics.intervals import Floats, Interval
+
+_ROUNDING = 1e-9
+_FIELLER = 1.96
+"""Standard errors that a denominator must lie above 0."""
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points of a probe; every array is (n,)."""
+
+    problem: Numbers
+    """Number of the problem: points of one problem are not independent."""
+    weight: Floats
+    accepted: Flags
+    third: Numbers
+    """Third of the chain, from 1."""
+    rating: Floats
+    """The number that was decided by, negated where low numbers are accepted; not a number where there is none."""
+    draft_right: Numbers
+    draft_total: Numbers
+    own_right: Numbers
+    own_total: Numbers
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def where(self, chosen: Flags) -> Points:
+        """Return some of the points."""
+        return Points(**{name: values[chosen] for name, values in vars(self).items()})
+
+    @property
+    def loss(self) -> Floats:
+        """The observed share right of the target's own continuations less that behind the proposal, −1 to 1."""
+        return np.asarray(self.own_right / self.own_total - self.draft_right / self.draft_total)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The judge's rates over a set of decisions."""
+
+    num_points: int
+    false_acceptance: Interval
+    """Share of what all proposals would cost that the accepted ones cost: of wrong steps, those that were accepted."""
+    false_rejection: Interval
+    """Share of the right steps that were refused."""
+    loss_of_accepted: Interval
+    """Mean loss of an accepted proposal, −1 to 1: how much it lowers the chance of a right answer."""
+    loss_of_refused: Interval
+    """Mean loss that a refusal prevented; near 0 refusals are needless."""
+
+
+def rates(points: Points, accepted: Flags | None = None) -> Rates:
+    """Return the rates with 95 % intervals over problems.
+
+    accepted (n,): what another threshold would have accepted; None: what was accepted.
+    """
+    accepted = points.accepted if accepted is None else accepted
+    wrong, right = points.weight * points.loss, points.weight * (1.0 - points.loss)
+    return Rates(
+        len(points),
+        _share(points, accepted * wrong, wrong),
+        _share(points, ~accepted * right, right),
+        _mean_loss(points, accepted * points.weight),
+        _mean_loss(points, ~accepted * points.weight),
+    )
+
+
+def area(points: Points) -> Interval:
+    """Return the probability that a right step has a higher rating than a wrong one; ties count half.
+
+    The interval is t on the logit, with the jackknife over problems (Efron and Tibshirani, An Introduction to the
+    Bootstrap, 1993, chapter 11). Without ratings, or where the proposals cost nothing, the estimate is not a number.
+    """
+    rated = ~np.isnan(points.rating)
+    rating, problem, loss = points.rating[rated], points.problem[rated], points.loss[rated]
+    wrong, right = points.weight[rated] * loss, points.weight[rated] * (1.0 - loss)
+    wins = (rating[:, None] > rating[None, :]) + 0.5 * (rating[:, None] == rating[None, :])
+    np.fill_diagonal(wins, 0.0)
+    pairs = 1.0 - np.eye(len(rating))
+
+    def of(kept: Flags) -> float:
+        own = np.ix_(kept, kept)
+        total = float(right[kept] @ pairs[own] @ wrong[kept])
+        return float(right[kept] @ wins[own] @ wrong[kept]) / total if total > _ROUNDING else float("nan")
+
+    estimate = of(np.ones(len(rating), dtype=bool))
+    parts = np.array([of(problem != one) for one in np.unique(problem)])
+    n = len(parts)
+    if n < 2 or not np.all(np.isfinite(parts)):
+        return Interval(estimate, None, None, None, "none: it depends on single problems")
+    error = float(np.sqrt((n - 1) * parts.var()))
+    return shares.on_logit(estimate, error, n - 1)
+
+
+def _share(points: Points, x: Floats, y: Floats) -> Interval:
+    """Return the interval of Σx/Σy, within 0 to 1; single problems may lie outside, because losses are estimates."""
+    by_problem = _by_problem(points, x, y)
+    whole = by_problem[1]
+    if whole.sum() <= _ROUNDING:
+        return Interval(float("nan"), None, None, None, "none: nothing to be a share of")
+    found = shares.adjusted_ratio(*by_problem)
+    estimate = min(1.0, max(0.0, found.estimate))
+    # A ratio whose denominator may be 0 has no bounded interval (Fieller, J. R. Stat. Soc. B 16, 1954).
+    if len(whole) < 2 or whole.sum() <= _FIELLER * np.sqrt(len(whole)) * whole.std(ddof=1):
+        return Interval(estimate, 0.0, 1.0, None, "unbounded: too little to be a share of")
+    return replace(found, estimate=estimate)
+
+
+def _mean_loss(points: Points, weight: Floats) -> Interval:
+    """Return the interval of the weighted mean loss: that of the share (1 + loss)/2."""
+    half = shares.share(*_by_problem(points, weight * (1.0 + points.loss) / 2.0, weight))
+    low, high = (None if end is None else 2.0 * end - 1.0 for end in (half.low, half.high))
+    error = None if half.standard_error is None else 2.0 * half.standard_error
+    return Interval(2.0 * half.estimate - 1.0, low, high, error, half.kind)
+
+
+def _by_problem(points: Points, x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Return the sums of x and y of each problem."""
+    _, places = np.unique(points.problem, return_inverse=True)
+    return (
+        np.asarray(np.bincount(places, weights=x), dtype=np.float64),
+        np.asarray(np.bincount(places, weights=y), dtype=np.float64),
+    )
