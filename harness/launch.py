@@ -26,7 +26,7 @@ from harness.prompts import prompt_hash
 from harness.weights import models
 
 if TYPE_CHECKING:
-    from jobs.outcome import Outcome
+    from jobs.outcome import LaunchOutcome
     from jobs.run.folder import RunFolder
 
 _LISTS = ("methods", "datasets", "models", "presets", "prompts", "speculators")
@@ -41,7 +41,13 @@ Examples:
 """
 
 
-@click.command(cls=LaunchCommand, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
+@click.command(
+    cls=LaunchCommand,
+    headings=options.GROUPS.values(),
+    help_without_arguments=True,
+    prints_outcome=True,
+    epilog=_EXAMPLES,
+)
 @click.option(
     "--dry-run", cls=options.GroupedOption, group="output", is_flag=True, help="Print what would be done, and exit."
 )
@@ -91,7 +97,7 @@ def main(context: click.Context, /, **values: Any) -> RunFolder | None:
     from jobs import outcome
 
     ending = {name: values[name] for name in _OF_THE_COMMAND if name != "as_json"}
-    with outcome.printed(as_json=values["as_json"]) as known:
+    with outcome.printed(outcome.LaunchOutcome(), as_json=values["as_json"]) as known:
         return _launch(known, *_read(context), as_json=values["as_json"], **ending)
 
 
@@ -109,7 +115,7 @@ def _read(context: click.Context) -> tuple[Launch, Collection[str], bool]:
 
 
 def _launch(
-    known: Outcome, launch: Launch, typed: Collection[str], is_dry: bool, *, wait: bool, as_json: bool,
+    known: LaunchOutcome, launch: Launch, typed: Collection[str], is_dry: bool, *, wait: bool, as_json: bool,
     tracker: str | None,
 ) -> RunFolder:  # fmt: skip
     from rich.console import Console

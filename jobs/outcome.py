@@ -1,13 +1,15 @@
-"""What `--json` prints of runs: the outcome of a launch on one line, and the status of runs."""
+"""What `--json` prints of runs: the outcome of a launch, a suite or a night on one line, and the status of runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import click
 import orjson
@@ -19,25 +21,76 @@ from jobs.watch.listing import listed
 from jobs.watch.status import RunStatus
 
 
-class Outcome:
-    """The outcome of a launch, as far as it is known."""
+class Outcome(Protocol):
+    """The outcome of a command, as far as it is known."""
+
+    exit_code: int
+    """The exit code if no error follows."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what is known, under the keys of `--json`; an `error` in it counts where the command has none."""
+
+
+@dataclass
+class LaunchOutcome:
+    """The outcome of a launch."""
 
     run: RunFolder | None = None
     """The run folder, which need not exist; None before the launch is planned."""
+    exit_code: int = 0
 
-    def record(self, exit_code: int = 0, error: str | None = None) -> dict[str, Any]:
-        """Return the outcome: where the run is, how far it is, and once it is finished what `results.json` holds."""
-        outcome: dict[str, Any] = {"exit_code": exit_code, "error": error}
-        if self.run is None:
-            return outcome
-        path = self.run.path
-        outcome |= {"run": str(path), "run_id": path.name, "database": str(warehouse.database_of(self.run))}
-        if not self.run.exists():
-            return {**outcome, "state": "not begun"}
-        [listing] = [asdict(run) for run in listed([self.run])]
-        results = _results(self.run.results_path) if listing["state"] == "finished" else {}
-        found = {**outcome, **listing, "error": error or listing["error"]}
-        return found | {name: value for name, value in results.items() if name not in found}
+    def record(self) -> dict[str, Any]:
+        """Return where the run is, how far it is, and once it is finished what `results.json` holds."""
+        return {} if self.run is None else _of_run(self.run)
+
+
+@dataclass
+class SuiteOutcome:
+    """The outcome of the runs of a suite."""
+
+    suite: str
+    """Name of the suite."""
+    runs: Sequence[RunFolder] = ()
+    """The run folders in the order of the file; empty before they are planned."""
+    report: Path | None = None
+    """The report on all runs, once it is written."""
+    exit_code: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """Return the report, and of each run what a launch prints of it."""
+        report = None if self.report is None else str(self.report)
+        return {"suite": self.suite, "report": report, "runs": [_of_run(run) for run in self.runs]}
+
+
+@dataclass
+class NightOutcome:
+    """The outcome of a night: its runs, and the verdict where there is one already."""
+
+    night: date
+    runs: Sequence[RunFolder] = ()
+    verdict_job: str | None = None
+    """The Slurm job that gives the verdict."""
+    page: Path | None = None
+    """The page of the verdict."""
+    verdict: dict[str, Any] | None = None
+    """What `warehouse.regress --json` prints; None where there is no verdict."""
+    exit_code: int = 0
+
+    def record(self) -> dict[str, Any]:
+        """Return the verdict under the keys of `warehouse.regress --json`, and of each run what a launch prints."""
+        found = {"verdict": None, "cells": [], **(self.verdict or {}), "night": self.night.isoformat()}
+        page = None if self.page is None else str(self.page)
+        return {**found, "verdict_job": self.verdict_job, "page": page, "runs": [_of_run(run) for run in self.runs]}
+
+
+def _of_run(run: RunFolder) -> dict[str, Any]:
+    path = run.path
+    outcome = {"run": str(path), "run_id": path.name, "database": str(warehouse.database_of(run))}
+    if not run.exists():
+        return {**outcome, "state": "not begun"}
+    [listing] = [asdict(found) for found in listed([run])]
+    results = _results(run.results_path) if listing["state"] == "finished" else {}
+    return {**results, **outcome, **listing}
 
 
 def _results(path: Path) -> dict[str, Any]:
@@ -49,28 +102,36 @@ def _results(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-@contextmanager
-def printed(*, as_json: bool) -> Iterator[Outcome]:
-    """Print the outcome of a launch as the last line of standard output, whether it succeeds or not.
+_Known = TypeVar("_Known", bound=Outcome)
 
-    Errors go on as they are. Nothing is printed if not `as_json`.
+
+@contextmanager
+def printed(known: _Known, *, as_json: bool) -> Iterator[_Known]:
+    """Print the outcome of a command as the last line of standard output, whether it succeeds or not.
+
+    Whatever else is printed meanwhile goes to standard error. Errors go on as they are. If not `as_json`, nothing
+    changes and nothing is printed.
     """
-    outcome = Outcome()
+    if not as_json:
+        yield known
+        return
     try:
-        yield outcome
+        with redirect_stdout(sys.stderr):
+            yield known
     except click.ClickException as error:
-        _print(outcome, error.exit_code, " ".join(error.format_message().split()), as_json=as_json)
+        _print(known, error.exit_code, " ".join(error.format_message().split()))
         raise
     except OSError as error:
         if permissions.is_forbidden(error):
-            _print(outcome, exit_codes.WRONG_INPUT, permissions.explained(error), as_json=as_json)
+            _print(known, exit_codes.WRONG_INPUT, permissions.explained(error))
         raise
-    _print(outcome, as_json=as_json)
+    _print(known, known.exit_code)
 
 
-def _print(outcome: Outcome, exit_code: int = 0, error: str | None = None, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(outcome.record(exit_code, error), allow_nan=False))
+def _print(known: Outcome, exit_code: int, error: str | None = None) -> None:
+    found = known.record()
+    found |= {"exit_code": exit_code, "error": error or found.get("error")}
+    click.echo(json.dumps(found, allow_nan=False))
 
 
 def of_status(status: RunStatus, run: RunFolder) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from harness.sizing import job_cards
 from jobs.after import warehouse
 from jobs.run import codes, endings, engine_installed, launch_checks, locks
 from jobs.run.folder import RunFolder
+from jobs.run.folder_name import run_folder
 from jobs.run.plan import RunPlan, plan
 from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec
@@ -37,16 +38,13 @@ class PreparedLaunch:
     launch: Launch
     cluster: Cluster
     plan: RunPlan
+    run: RunFolder
+    """The run folder, which may not exist yet."""
     sbatch: dict[str, Any]
     sizes: Sequence[str] = ()
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """What is to be said of the code that worked on the run before; None where it is this code."""
-
-    @property
-    def run(self) -> RunFolder:
-        """The run folder, which may not exist yet."""
-        return RunFolder(self.launch.output / self.plan.spec.run_id)
 
     @property
     def num_shards(self) -> int:
@@ -69,7 +67,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if cluster == "slurm":
         _check_cards(launch, planned.spec, sbatch)
     sizes = lines_for_launch(planned.spec, planned.problems, cluster, sbatch, launch.workers_per_task)
-    run = RunFolder(launch.output / planned.spec.run_id)
+    run = run_folder(launch.output, planned.spec)
     if not run.exists():
         launch_checks.check_typed(launch, typed)
         planned.notices.extend(launch_checks.check_contexts(launch, planned.spec, planned.problems))
@@ -78,7 +76,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
     notice = codes.check(run, accept=launch.accept_code_change)
-    prepared = PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice)
+    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)

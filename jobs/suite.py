@@ -39,6 +39,7 @@ from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
+from jobs.run.folder_name import run_folder
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
@@ -138,10 +139,10 @@ def begun_earlier(suite: Suite, tag: str | None) -> Suite:
     """
     if suite.names_output or not Path(NIGHTLY_OUTPUT).is_dir():
         return suite
-    names = [prepared.run.path.name for prepared in prepare(suite, tag, accept_code_change=True)]  # only the names
-    if not any(RunFolder(Path(NIGHTLY_OUTPUT) / name).exists() for name in names):
-        return suite
     output = Path(NIGHTLY_OUTPUT)
+    specs = [prepared.plan.spec for prepared in prepare(suite, tag, accept_code_change=True)]  # only planned
+    if not any(run_folder(output, spec).exists() for spec in specs):
+        return suite
     return replace(suite, output=output, launches=tuple(launch.changed(output=output) for launch in suite.launches))
 
 
@@ -157,19 +158,16 @@ def prepare(
     return [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
 
 
-def preview(suite: Suite, tag: str | None, console: Console, *, accept_code_change: bool = False) -> None:
-    """Print what each run of a suite would do, and how many samples are left. Writes nothing.
-
-    Raises what planning a launch raises.
-    """
+def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
+    """Print what each run of a suite would do, and how many samples are left. Writes nothing."""
     num_left = num_samples = 0
-    for prepared in prepare(suite, tag, accept_code_change=accept_code_change):
+    for prepared in launches:
         launching.print_plan(prepared, console)
         run, planned = prepared.run, prepared.plan.spec.num_samples
         left = num_unfinished(run) if run.exists() else planned
         console.print(f"  {left} of {counted(planned, 'sample')} left", highlight=False)
         num_left, num_samples = num_left + left, num_samples + planned
-    console.print(f"{counted(len(suite.launches), 'run')}: {num_left} of {counted(num_samples, 'sample')} left")
+    console.print(f"{counted(len(launches), 'run')}: {num_left} of {counted(num_samples, 'sample')} left")
 
 
 def launch(
@@ -182,5 +180,9 @@ def launch(
 
     Raises what planning and starting a launch raise (see `jobs.launching`).
     """
-    prepared = prepare(suite, tag, only, accept_code_change=accept_code_change)
-    return launching_several.start_several(prepared, Console(highlight=False))
+    return start(prepare(suite, tag, only, accept_code_change=accept_code_change))
+
+
+def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
+    """Launch the planned runs of a suite, as `launch` does."""
+    return launching_several.start_several(launches, Console(highlight=False))

@@ -28,7 +28,7 @@ def main(problems: int, samples: int) -> None:
     begun_at = time.monotonic()
     from harness.launch_options import Launch
     from harness.problems import benchmarks
-    from jobs.run.folder import RunFolder
+    from jobs.run.folder_name import run_folder
     from jobs.run.plan import plan
     from jobs.run.shards import assign_to_shards
     from jobs.run.spec import units
@@ -43,7 +43,7 @@ def main(problems: int, samples: int) -> None:
         )
         started_at = time.monotonic()
         planned = plan(launch, "local")
-        run = RunFolder(data / planned.spec.run_id)
+        run = run_folder(data, planned.spec)
         run.create(planned.spec, planned.problems, assign_to_shards(units(planned.spec, planned.problems), 8))
         ended_at = time.monotonic()
         num_units = run.units_by_shard().num_rows

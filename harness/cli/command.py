@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -58,17 +59,24 @@ class OneLineErrors(click.Command):
 
     It has `-h` and `--version`. Options with an attribute `heading` are listed by `--help` under it, in the order of
     `headings`. With `help_without_arguments`, or where an argument or option is required, the command without any
-    argument prints its help and exits with code 2.
+    argument prints its help and exits with code 2. With `prints_outcome` it has an option `--json`, and a command line
+    that cannot be parsed has its line of JSON too, on standard output, as any other refusal has.
     """
 
     def __init__(
-        self, *arguments: Any, headings: Iterable[str] = (), help_without_arguments: bool = False, **settings: Any
+        self,
+        *arguments: Any,
+        headings: Iterable[str] = (),
+        help_without_arguments: bool = False,
+        prints_outcome: bool = False,
+        **settings: Any,
     ) -> None:
         names = {"help_option_names": ["-h", "--help"]}
         settings["context_settings"] = {**names, **(settings.get("context_settings") or {})}
         super().__init__(*arguments, **settings)
         self.headings = tuple(headings)
         self.help_without_arguments = help_without_arguments
+        self.prints_outcome = prints_outcome
         self.params.append(_version_option())
 
     def main(self, *arguments: Any, **settings: Any) -> Any:
@@ -100,6 +108,17 @@ class OneLineErrors(click.Command):
         """Return the help, in the words of the program that was called."""
         text, program = super().get_help(ctx), ctx.find_root().command
         return program.reworded(text) if isinstance(program, OneLineErrors) else text
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **settings: Any) -> click.Context:
+        """Parse; what cannot be parsed has its line of JSON where the command has one and it is asked for."""
+        is_json = self.prints_outcome and "--json" in args
+        try:
+            return super().make_context(info_name, args, *rest, **settings)
+        except click.UsageError as error:
+            if is_json:
+                found = {"exit_code": error.exit_code, "error": " ".join(error.format_message().split())}
+                click.echo(json.dumps(found))
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, or print the help as help where nothing was typed and something is needed."""

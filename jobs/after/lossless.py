@@ -41,16 +41,16 @@ def compare(run: RunFolder, baseline: RunFolder) -> list[Pair]:
     if run.path.resolve() == baseline.path.resolve():
         raise ValueError(f"both arguments name {run.path.name}; two different runs are needed")
     specs = (run.spec(), baseline.spec())
-    for spec in specs:
+    for folder, spec in zip((run, baseline), specs, strict=True):
         temperature = spec.sampling["target"].get("temperature", spec.temperature)
         if temperature > 0:
             raise ValueError(
-                f"{spec.run_id} samples at temperature {temperature}, where outputs differ anyway: "
+                f"{folder.path.name} samples at temperature {temperature}, where outputs differ anyway: "
                 "run both with --temperature 0"
             )
     differing = [name for name in _DECISIVE if _decisive(specs[0], name, specs) != _decisive(specs[1], name, specs)]
     if differing:
-        raise ValueError(f"{specs[0].run_id} and {specs[1].run_id} differ in {', '.join(differing)}")
+        raise ValueError(f"{run.path.name} and {baseline.path.name} differ in {', '.join(differing)}")
     tokens, baseline_tokens = _emitted_tokens(run), _emitted_tokens(baseline)
     return [
         Pair(*key, (len(ids), len(baseline_tokens[key])), first_divergence(ids, baseline_tokens[key]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -158,6 +159,16 @@ def markdown_of(verdict: NightVerdict) -> str:
     out = io.StringIO()
     nights.write(verdict, out, "markdown")
     return out.getvalue()
+
+
+def record_of(verdict: NightVerdict) -> dict[str, Any]:
+    """Return a verdict under the keys of `warehouse.regress --json`."""
+    from warehouse.nightly import verdict as nights
+
+    out = io.StringIO()
+    nights.write(verdict, out, "json")
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
 
 
 def junit_of(verdict: NightVerdict) -> str:

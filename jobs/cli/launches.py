@@ -7,6 +7,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,19 +18,38 @@ from harness.plural import counted
 from jobs.arguments import ACCEPT_CODE_CHANGE, RunCommand
 from jobs.cli.examples import suite_file
 
+if TYPE_CHECKING:
+    from jobs.outcome import NightOutcome, SuiteOutcome
 
-@click.command("suite", cls=RunCommand, short_help="Launch the runs of a file.")
+
+_JSON = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
+)
+
+
+@click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a file.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the runs have ended, then compare them too.")
+@_JSON
 @ACCEPT_CODE_CHANGE
-def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept: bool) -> None:
+def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, as_json: bool, accept: bool) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
     has four methods with the bundled toy models, demo-methods has five others.
     """
+    from jobs import outcome
+
+    with outcome.printed(outcome.SuiteOutcome(file.stem), as_json=as_json) as known:
+        _launch_suite(known, file, tag, dry_run=dry_run, wait=wait, accept=accept)
+
+
+def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, *, dry_run: bool, wait: bool, accept: bool) -> None:
     from rich.console import Console
 
     from jobs import suite as suites
@@ -45,10 +65,12 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept:
         )
     with launch_errors_in_one_line():
         chosen = suites.begun_earlier(suites.read(suite_file(file)), tag)
+        launches = suites.prepare(chosen, tag, accept_code_change=accept)
+        known.runs = [prepared.run for prepared in launches]
         if dry_run:
-            suites.preview(chosen, tag, Console(highlight=False), accept_code_change=accept)
+            suites.preview(launches, Console(highlight=False))
             return
-        runs = suites.launch(chosen, tag, accept_code_change=accept)
+        runs = suites.start(launches)
         if wait:
             waiting.wait(runs, Console(highlight=False))
     page = chosen.output / f"{chosen.name}.html"
@@ -59,10 +81,11 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept:
         return
     with launch_errors_in_one_line():
         compare_and_report(runs, page)
+    known.report = page
     click.echo(f"Report, with a viewer of every trace: {page}")
 
 
-@click.command(cls=RunCommand, short_help="Launch a suite for a night and judge it.")
+@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
 @click.option(
     "--suite",
     type=click.Path(path_type=Path),
@@ -77,8 +100,9 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, accept:
     type=OutputFile(".xml"),
     help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
 )
+@_JSON
 @ACCEPT_CODE_CHANGE
-def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None, accept: bool) -> None:
+def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None, as_json: bool, accept: bool) -> None:
     """Launch a suite for a night, and after it a job that compares the night with those before it.
 
     Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
@@ -86,29 +110,45 @@ def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None,
     submitted.
     """
     from jobs import nightly as nights
+    from jobs import outcome
+
+    evening = night.date() if night else nights.tonight()
+    with outcome.printed(outcome.NightOutcome(evening), as_json=as_json) as known:
+        _launch_night(known, suite, wait=wait, junit=junit, accept=accept, as_json=as_json)
+    sys.exit(known.exit_code)
+
+
+def _launch_night(
+    known: NightOutcome, suite: Path, *, wait: bool, junit: Path | None, accept: bool, as_json: bool
+) -> None:
+    from jobs import nightly as nights
     from jobs import suite as suites
     from jobs.command import launch_errors_in_one_line
     from jobs.nights import awaited
 
-    evening = night.date() if night else nights.tonight()
+    evening = known.night
     with launch_errors_in_one_line():
         launched = nights.launch(suite, evening, accept_code_change=accept)
         chosen = suites.read(suite, suites.NIGHTLY_OUTPUT)
+    known.runs, known.verdict_job = list(launched.runs.values()), launched.verdict_job
     if launched.verdict_job:
         num_runs = counted(len(launched.runs), "run")
         click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
         if not wait and junit is None:
             return
-        code = awaited.wait(chosen, evening)
+        known.exit_code = awaited.wait(chosen, evening)
     else:
         with launch_errors_in_one_line():
             try:
-                code = nights.conclude(str(suite), evening.isoformat())
+                known.exit_code = nights.conclude(str(suite), evening.isoformat())
             except nights.NightFailed:
-                code = exit_codes.TROUBLE
+                known.exit_code = exit_codes.TROUBLE
+    if as_json:
+        known.verdict = awaited.record(chosen, evening, known.exit_code)
+    if (page := chosen.output.resolve() / "nights" / f"{evening}.md").exists():
+        known.page = page
     if junit is not None:
-        awaited.write_junit(chosen, evening, junit, code)
-    sys.exit(code)
+        awaited.write_junit(chosen, evening, junit, known.exit_code)
 
 
 @click.command(cls=RunCommand, short_help="Archive the runs of old nights.")

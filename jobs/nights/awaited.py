@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 from time import sleep
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,9 @@ from jobs.nights.record import NightRecord
 from jobs.run.files import write_atomically
 from jobs.slurm import client
 from jobs.suite import Suite
+
+if TYPE_CHECKING:
+    from warehouse.nightly.judge import NightVerdict
 
 LOOK_SECONDS = 30.0
 """Time between two looks, each of which asks Slurm's queue once, for the verdict jobs alone."""
@@ -55,11 +59,26 @@ def write_junit(suite: Suite, night: date, file: Path, exit_code: int) -> None:
 
     exit_code: that of the verdict that was told. Raises OSError.
     """
-    database = suite.output / "warehouse.duckdb"
     try:
-        if exit_code == _NO_VERDICT:
-            raise warehouse.WarehouseFailed(f"no verdict was possible; logs: {suite.output.resolve() / 'nights/logs'}")
-        text = warehouse.junit_of(warehouse.judged(database, night, suite.nightly.since))
+        text = warehouse.junit_of(_verdict(suite, night, exit_code))
     except warehouse.WarehouseFailed as error:
         text = warehouse.junit_of_no_verdict(night, str(error), _NO_VERDICT)
     write_atomically(file, text.encode())
+
+
+def record(suite: Suite, night: date, exit_code: int) -> dict[str, Any]:
+    """Return the verdict on a night under the keys of `warehouse.regress --json`; an `error` where none was possible.
+
+    exit_code: that of the verdict that was told.
+    """
+    try:
+        return warehouse.record_of(_verdict(suite, night, exit_code))
+    except warehouse.WarehouseFailed as error:
+        return {"error": str(error)}
+
+
+def _verdict(suite: Suite, night: date, exit_code: int) -> NightVerdict:
+    """Judge a night again that was judged. Raises WarehouseFailed where no verdict was possible."""
+    if exit_code == _NO_VERDICT:
+        raise warehouse.WarehouseFailed(f"no verdict was possible; logs: {suite.output.resolve() / 'nights/logs'}")
+    return warehouse.judged(suite.output / "warehouse.duckdb", night, suite.nightly.since)

@@ -16,6 +16,7 @@ from jobs.after.warehouse import WarehouseFailed
 from jobs.nights import archive, pruning
 from jobs.nights.archive import ArchiveFailed
 from jobs.nights.pruning import Pruning
+from jobs.run.named import meant_by
 from jobs.slurm.client import SlurmError
 
 _SHOWN = 5
@@ -55,7 +56,11 @@ def prune(folder: Path, keep_nights: int, archives: Path, *, is_agreed: bool) ->
 def restore(names: Sequence[str], archives: Path, folder: Path) -> None:
     """Unpack archives; loading the runs brings their details back into the database."""
     for name in names:
-        run = archive.restore(Path(name).name, archives, folder)
+        sought = Path(name).name
+        found = meant_by(sought, archive.archived(archives)) if sought else []
+        if len(found) > 1:
+            raise ArchiveFailed(f"{name} is the beginning of {len(found)} archived runs: {', '.join(found)}")
+        run = archive.restore(found[0] if found else sought, archives, folder)
         click.echo(f"restored; to load its steps and calls again:  {typed('warehouse.load')} {quote(str(run.path))}")
 
 

@@ -1,14 +1,18 @@
-"""Which run folder is meant by what a user typed: a path, a name in `runs` or here, or a unique beginning of one."""
+"""Which run folder is meant by what a user typed: a path, or a name in `runs` or here, a unique beginning of one, or of
+its hash."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 PLACES = (Path("runs"), Path())
 """Folders in which a run is looked for by its name alone."""
 _MOST_NAMED = 8
+_FEWEST_DIGITS = 4
+"""Digits from which on a text can be the beginning of a hash."""
 
 
 class NoSuchRun(ValueError):
@@ -34,7 +38,7 @@ def run_path(text: str) -> Path:
         raise NoSuchRun(f"{text} is the beginning of {len(named)} runs: {_listed(named)}")
     folders = _folders(text)
     places = " and ".join(str(folder) if folder != Path() else "this folder" for folder in folders)
-    known = [run for folder in folders for run in _runs_in(folder, "")]
+    known = [folder / name for folder in folders for name in _folders_in(folder) if _is_run(folder / name)]
     raise NoSuchRun(
         f"{text} is not a run folder: it does not exist, and no run in {places} begins so; "
         + (f"the runs: {_listed(known)}" if known else "there is no run")
@@ -42,15 +46,32 @@ def run_path(text: str) -> Path:
 
 
 def run_paths(beginning: str) -> list[Path]:
-    """Return the run folders whose path, or name in one of PLACES, begins so; of equal names the first."""
+    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first."""
     if beginning and not beginning.endswith(os.sep) and not _has_name(beginning):
         return []
     name = "" if beginning.endswith(os.sep) else Path(beginning).name
     found: dict[str, Path] = {}
     for folder in _folders(beginning):
-        for run in _runs_in(folder, name):
-            found.setdefault(run.name, run)
-    return list(found.values())
+        for other in _folders_in(folder):
+            found.setdefault(other, folder / other)
+    begun = [other for other in found if other.startswith(name) and _is_run(found[other])]
+    return [found[other] for other in begun or meant_by(name, found) if begun or _is_run(found[other])]
+
+
+def meant_by(text: str, names: Collection[str]) -> list[str]:
+    """Return which of the names of runs a text means.
+
+    That is the name itself, else those that begin so, else those whose hash begins so: `947b`, or `demo-speccot-947b`.
+    """
+    if text in names:
+        return [text]
+    if begun := [name for name in names if name.startswith(text)]:
+        return begun
+    readable, dash, digits = text.rpartition("-")
+    if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST_DIGITS},}}", digits):
+        return []
+    found = (re.fullmatch(r"(.*-)([0-9a-f]{8})", name) for name in names)
+    return [own[0] for own in found if own and own[1].startswith(readable + dash) and own[2].startswith(digits)]
 
 
 def _has_name(text: str) -> bool:
@@ -64,14 +85,11 @@ def _folders(text: str) -> list[Path]:
     return [Path(text) if text.endswith(os.sep) else Path(text).parent]
 
 
-def _runs_in(folder: Path, beginning: str) -> Iterator[Path]:
+def _folders_in(folder: Path) -> list[str]:
     try:
-        names = sorted(
-            entry.name for entry in os.scandir(folder) if entry.name.startswith(beginning) and entry.is_dir()
-        )
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     except OSError:
-        return
-    yield from (folder / name for name in names if _is_run(folder / name))
+        return []
 
 
 def _is_run(path: Path) -> bool:

@@ -133,9 +133,14 @@ class RunSpec:
 
     @property
     def run_id(self) -> str:
-        """`<dataset>-<method>-<8 hex digits>`: readable, and equal for equal specifications."""
+        """`<dataset>-<method>-<8 hex digits>`: equal for equal specifications, whatever the run's folder is called."""
+        return f"{self.dataset}-{self.method}-{self.digest}"
+
+    @property
+    def digest(self) -> str:
+        """The hash of the specification, 8 hex digits, by which its folder is found (jobs.run.folder_name)."""
         identity = {**identity_of(self), "params": run_identity(self.method, self.params, self.method_source)}
-        return f"{self.dataset}-{self.method}-{digest_of(identity)[:8]}"
+        return digest_of(identity)[:8]
 
     def sample_ids(self, problem: Problem) -> list[str]:
         """Return the ids of all samples of a problem, by sample index; 16 hex digits each.

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.cli.console import main as console
 from harness.launch import main as launch
 from jobs.__main__ import main as jobs
 from jobs.run import submissions
@@ -70,6 +72,47 @@ def test_flags_that_no_launch_can_have_are_in_the_line_too(tmp_path: Path, words
     found = outcome(result)
     assert (result.exit_code, found) == (2, {"exit_code": 2, "error": found["error"]})
     assert f"error: {found['error']}\n" == result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (launch, ["--dateset", "demo"]),
+        (launch, ["--samples", "x"]),
+        (jobs, ["suite", "--dri-run", "demo"]),
+        (jobs, ["suite", "demo", "--tag", "2026-01-01"]),
+        (jobs, ["suite", "no.toml"]),
+        (jobs, ["nightly", "--suite", "no.toml"]),
+        (jobs, ["nightly", "--suite", "no.toml", "--date", "today"]),
+        (console, ["suite", "no.toml", "--no"]),
+    ],
+    ids=str,
+)
+def test_whatever_is_refused_is_one_line_with_exit_code_2(command: click.Command, words: list[str]) -> None:
+    result = CliRunner().invoke(command, [*words, "--json"])
+    [line] = result.stdout.splitlines()
+    assert (result.exit_code, json.loads(line)["exit_code"]) == (2, 2)
+    assert result.stderr == f"error: {json.loads(line)['error']}\n"
+
+
+def test_a_suite_prints_one_line_with_its_runs_and_the_report(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    common = f'output = "{tmp_path}"\ndataset = "demo"\nengine = "scripted"\nlimit = 2\nsamples = 1\n'
+    file.write_text(f'{common}cluster = "debug"\n[[run]]\nmethod = ["vanilla", "speccot"]\n', encoding="utf-8")
+    planned = outcome(CliRunner().invoke(jobs, ["suite", str(file), "--json", "--dry-run"]))
+    assert [run["state"] for run in planned["runs"]] == ["not begun", "not begun"]
+    assert planned["report"] is None
+    result = CliRunner().invoke(jobs, ["suite", str(file), "--json"])
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1), result.output
+    found = outcome(result)
+    assert (found["suite"], found["exit_code"], found["error"]) == ("mine", 0, None)
+    assert [run["run"] for run in found["runs"]] == [run["run"] for run in planned["runs"]]
+    assert [(run["method"], run["state"], run["planned"]) for run in found["runs"]] == [
+        ("vanilla", "finished", 2),
+        ("speccot", "finished", 2),
+    ]
+    assert Path(found["report"]).is_file()
+    assert "compared with" in result.stderr or "Baseline" in result.stderr
 
 
 @pytest.mark.parametrize("content", [b'{"a": NaN}', b"[" * 200_000, b"[]", b""], ids=["nan", "deep", "list", "empty"])

@@ -16,7 +16,7 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.run.named import run_paths
+from jobs.run.named import meant_by, run_paths
 from warehouse.database import Connection, WarehouseError, columns, rows
 from warehouse.formatting import floored_percent
 from warehouse.statistics.intervals import Counts, Floats
@@ -262,14 +262,17 @@ def check_details(connection: Connection, run_ids: Sequence[str]) -> None:
 
 
 def resolve(connection: Connection, run: str) -> str:
-    """Return the run id for a run id, a unique prefix of one, or a run folder's path. Raises WarehouseError."""
+    """Return the run id for a run id, a unique beginning of one or of its hash, or a run folder's path.
+
+    Raises WarehouseError.
+    """
     ids = [str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run ORDER BY created_at, run_id")]
     name = run.rstrip("/")
     if Path(run).is_dir():  # also `.` and a link
         name = Path(run).resolve().name
     elif "/" in name:
         name = Path(name).name
-    matches = [run_id for run_id in ids if run_id == name] or [run_id for run_id in ids if run_id.startswith(name)]
+    matches = meant_by(name, ids)
     if len(matches) == 1 and name:
         return matches[0]
     problem = f"is a prefix of {len(matches)} runs" if matches else "is not a run of this warehouse, which has"

@@ -76,7 +76,8 @@ def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tupl
     """Return the runs of the database that are this one under another name: former names, and copies that exist.
 
     They have the same specification and an attempt in common or, where either has none, nothing finished that could be
-    lost.
+    lost. A run whose folder was deleted is replaced by the one that was begun in its place, also where the former had
+    the name that earlier versions gave it.
     """
     attempts = {path.stem for path in folder.trace_files()}
     former, copies = [], []
@@ -85,7 +86,7 @@ def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tupl
         assert isinstance(loaded, list)
         is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
         if is_same_folder or not other.exists():
-            if not loaded or not attempts.isdisjoint(loaded):
+            if not loaded or not attempts.isdisjoint(loaded) or name == spec.run_id:
                 former.append(name)
         elif not attempts.isdisjoint(loaded):
             copies.append(name)

@@ -12,6 +12,7 @@ from warehouse.loading import convert
 from warehouse.loading.convert import spec_columns
 from warehouse.own_tables.planned import OwnRun
 
+_HELD = "SELECT run_id, spec_id FROM run WHERE spec_id IN (SELECT unnest($ids)) ORDER BY created_at, run_id"
 _CANDIDATES = """
 SELECT * FROM run WHERE method = $method AND dataset_hash = $hash ORDER BY created_at DESC, run_id
 """
@@ -29,13 +30,15 @@ def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, st
 
     The ids differ where the models lay elsewhere, such as in another checkout: a model's path is part of a run id.
     """
-    wanted = [run.run_id for run in runs]
-    found = rows(connection, "SELECT run_id FROM run WHERE run_id IN (SELECT unnest($ids))", {"ids": wanted})
-    held = {str(row["run_id"]) for row in found}
+    specified = {run.run_id: run.prepared.plan.spec.run_id for run in runs}
+    held = {str(row["run_id"]): str(row["spec_id"]) for row in rows(connection, _HELD, {"ids": [*specified.values()]})}
+    renamed = {spec_id: run_id for run_id, spec_id in held.items()}
     ids: dict[str, str] = {}
     for run in runs:
         if run.run_id in held:
             ids[run.run_id] = run.run_id
+        elif former := renamed.get(specified[run.run_id]):
+            ids[run.run_id] = former
         elif other := _elsewhere(connection, run.prepared.plan.spec):
             ids[run.run_id] = other
     return ids

@@ -27,7 +27,7 @@ _MORE: tuple[_Aspect, ...] = (
     lambda spec: f"({spec.samples} samples)",
     lambda spec: f"({spec.num_problems} problems)",
     lambda spec: f"(tag {spec.tag})" if spec.tag else "",
-    lambda spec: spec.run_id.rpartition("-")[2],
+    lambda spec: spec.digest,
 )
 """What names a row only where two runs on one dataset would otherwise be in the same cell: a budget may differ from
 dataset to dataset within a row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,15 +61,20 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, *what: Callable[[], object]) 
     monkeypatch.setattr("jobs.nights.awaited.sleep", lambda seconds: next(steps)())
 
 
-def test_a_night_here_writes_its_verdict_as_junit_and_ends_with_the_exit_code_of_it(small: Path) -> None:
+def test_a_night_here_writes_its_verdict_as_junit_and_json_and_ends_with_the_exit_code_of_it(small: Path) -> None:
     file = small.parent / "night.xml"
     command = [sys.executable, "-m", "jobs", "nightly", "--suite", str(small), "--date", str(NIGHT)]
-    done = subprocess.run([*command, "--junit", str(file)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--junit", str(file), "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stderr
     [found] = JUnitXml.fromfile(str(file))
     properties = {p.name: p.value for p in found.properties()}  # type: ignore[no-untyped-call]
     assert properties["exit_code"] == "4"
     assert [case.is_skipped for case in found] == [True]
+    line = json.loads(done.stdout)
+    assert (line["exit_code"], line["verdict"], line["error"]) == (4, "INCONCLUSIVE", None)
+    assert [cell["run_id"] for cell in line["cells"]] == [run["run_id"] for run in line["runs"]]
+    assert (line["night"], line["runs"][0]["state"], line["verdict_job"]) == (str(NIGHT), "finished", None)
+    assert Path(line["page"]).read_text(encoding="utf-8").startswith("**INCONCLUSIVE")
 
 
 def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(small: Path) -> None:

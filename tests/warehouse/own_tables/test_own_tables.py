@@ -225,7 +225,7 @@ def test_a_run_that_was_recorded_tells_what_is_left(tmp_path: Path) -> None:
     assert told.count("GPU-hours unknown") == 6
 
 
-def test_a_run_with_its_models_in_another_folder_counts(tmp_path: Path) -> None:
+def test_a_run_with_its_models_in_another_folder_or_named_by_an_earlier_version_counts(tmp_path: Path) -> None:
     file = tmp_path / "demo.toml"
     file.write_text('dataset = "demo"\nlimit = 3\nsamples = 2\n[[run]]\nmethod = "vanilla"\ntarget = "demo-target"\n')
     made = Made(file, tmp_path / "runs")
@@ -239,8 +239,8 @@ def test_a_run_with_its_models_in_another_folder_counts(tmp_path: Path) -> None:
         replace(moved, tag="again"),
         replace(moved, preset="another"),
     )
-    for number, spec in enumerate((moved, *others)):
-        output, is_same = tmp_path / str(number), spec is moved
+    for number, spec in enumerate((moved, planned.spec, *others)):
+        output, is_same = tmp_path / str(number), number < 2
         folder = runs.create(output, spec, problems=planned.problems)
         runs.write_part(folder, [runs.vanilla(unit) for unit in runs.planned(folder)])
         load_run(folder, output / "warehouse.duckdb")

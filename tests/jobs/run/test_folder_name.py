@@ -1,0 +1,118 @@
+"""A run folder's name says method, dataset and models; its hash alone decides which folder is resumed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.launch import main as launch
+from jobs import suite
+from jobs.run.folder import RunFolder
+from jobs.run.folder_name import folder_name, run_folder
+from jobs.run.model_spec import ModelSpec
+from jobs.run.named import meant_by, run_path
+from jobs.run.spec import RunSpec
+from tests.jobs.runs import plan
+from warehouse.own_tables import planned
+
+FLAGS = {"method": "speccot", "dataset": "demo", "engine": "scripted", "samples": "1", "limit": "2"}
+COMMAND = [word for name, value in FLAGS.items() for word in (f"--{name}", value)]
+
+
+def spec(tmp_path: Path, draft: str | None = "demo-draft", target: str = "demo-target", **changes: Any) -> RunSpec:
+    drawn = None if draft is None else ModelSpec(draft, "/d", None, "d")
+    return replace(
+        plan(tmp_path / "any").spec(), draft=drawn, target=ModelSpec(target, "/t", None, "t"), reward=None, **changes
+    )
+
+
+def test_the_name_says_dataset_method_and_models(tmp_path: Path) -> None:
+    both = spec(tmp_path)
+    assert folder_name(both) == f"demo-speccot-demo-draft_demo-target-{both.digest}"
+    alone = [spec(tmp_path, None, name, method="vanilla") for name in ("demo-target", "org/demo-draft")]
+    assert [folder_name(one).rpartition("-")[0] for one in alone] == [
+        "demo-vanilla-demo-target",
+        "demo-vanilla-demo-draft",
+    ]
+    rated = replace(both, reward=ModelSpec("org/judge", "/r", None, "r"))
+    assert folder_name(rated) == f"demo-speccot-demo-draft_demo-target_judge-{rated.digest}"
+
+
+@pytest.mark.parametrize("model", ["x" * 300, "org/Ünïcödé +$(touch x)", "..", "-rf", "", "a/b/", "A_B__C"])
+def test_any_name_of_a_model_is_short_and_safe_in_a_shell_and_a_file_system(tmp_path: Path, model: str) -> None:
+    name = folder_name(spec(tmp_path, model, model))
+    assert re.fullmatch(r"demo-speccot-[A-Za-z0-9.-]+_[A-Za-z0-9.-]+-[0-9a-f]{8}", name)
+    assert len(name) <= 100
+
+
+def test_a_long_name_of_a_dataset_leaves_less_room_for_the_models(tmp_path: Path) -> None:
+    for length in (150, 180, 230):
+        long = spec(tmp_path, dataset="d" * length)
+        name = folder_name(long)
+        assert name.startswith(f"{long.dataset}-speccot-")
+        assert name.endswith(f"-{long.digest}")
+        assert len(name) <= max(200, len(long.run_id))
+
+
+def test_the_folder_of_an_earlier_version_is_found_by_its_hash(tmp_path: Path) -> None:
+    sought = spec(tmp_path)
+    new = run_folder(tmp_path, sought)
+    assert (new.path.name, new.exists()) == (folder_name(sought), False)
+    (tmp_path / f"demo-speccot-note-{sought.digest}").mkdir()
+    assert run_folder(tmp_path, sought) == new, "what is no run is not resumed"
+    old = RunFolder(tmp_path / sought.run_id)
+    old.path.mkdir()
+    assert run_folder(tmp_path, sought) == old
+    new.path.mkdir()
+    assert run_folder(tmp_path, sought) == new
+
+
+def test_the_same_command_resumes_the_folder_that_has_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(launch, COMMAND).exit_code == 0
+    [made] = Path("runs").glob("demo-*")
+    assert made.name.startswith("demo-speccot-scripted_scripted-")
+    digest = RunFolder(made).spec().digest
+    for name in (RunFolder(made).spec().run_id, f"demo-speccot-renamed-{digest}"):
+        [folder] = Path("runs").glob("demo-*")
+        folder = folder.rename(folder.with_name(name))
+        again = CliRunner().invoke(launch, [*COMMAND, "--dry-run"])
+        assert f"run folder runs/{name}" in " ".join(again.output.split())
+        for text in (name, digest, digest[:4], f"demo-speccot-{digest}", f"runs/{digest}", name[:14]):
+            assert run_path(text) == folder, text
+    again = CliRunner().invoke(launch, COMMAND)
+    assert "All 2 samples are already finished." in again.output
+    assert list(Path("runs").glob("demo-*")) == [folder]
+
+
+def test_suites_and_tables_find_the_folders_of_earlier_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(launch, [*COMMAND, "--output", suite.NIGHTLY_OUTPUT]).exit_code == 0
+    [made] = Path(suite.NIGHTLY_OUTPUT).glob("demo-*")
+    old = made.rename(made.with_name(RunFolder(made).spec().run_id))
+    file = tmp_path / "my.toml"
+    file.write_text("[[run]]\n" + "".join(f'{k} = "{v}"\n' for k, v in FLAGS.items() if not v.isdigit())
+                    + "samples = 1\nlimit = 2\n", encoding="utf-8")  # fmt: skip
+    chosen = suite.begun_earlier(suite.read(file), None)
+    assert chosen.output == Path(suite.NIGHTLY_OUTPUT)
+    [run] = planned.own_runs(chosen)
+    assert (run.run_id, run.state) == (old.name, "done")
+
+
+def test_a_text_means_a_name_before_its_beginning_and_that_before_a_hash() -> None:
+    names = ["demo-vanilla-a_b-12345678", "demo-vanilla-12345678", "demo-speccot-1234abcd", "1234-vanilla-00000000"]
+    assert meant_by("demo-vanilla-12345678", names) == ["demo-vanilla-12345678"]
+    assert meant_by("1234", names) == ["1234-vanilla-00000000"]
+    assert meant_by("12345", names) == names[:2]
+    assert meant_by("1234a", names) == meant_by("demo-speccot-1234ab", names) == ["demo-speccot-1234abcd"]
+    assert meant_by("demo-vanilla-1234", names[:1]) == names[:1]
+    assert meant_by("123", names[:3]) == [], "too few digits"
+    assert meant_by("vanilla-12345678", names) == []
+    assert meant_by("12345678-", names) == meant_by("nothing", names) == []
