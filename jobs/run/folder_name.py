@@ -26,7 +26,7 @@ def folder_name(spec: RunSpec) -> str:
     """Return the name of a new folder for a specification."""
     dataset_and_method = f"{spec.dataset}-{spec.method}"
     room = _LONGEST_NAME - len(f"{dataset_and_method}--{spec.digest}".encode())
-    models = "_".join(_readable(model.name) for model in spec.models.values() if model)[: max(0, room)].strip("-._")
+    models = "_".join(readable(model.name) for model in spec.models.values() if model)[: max(0, room)].strip("-._")
     return "-".join(part for part in (dataset_and_method, models, spec.digest) if part)
 
 
@@ -49,7 +49,7 @@ def _with_hash_of(spec: RunSpec, output: Path) -> Iterator[Path]:
     yield from (output / name for name in names if name.startswith(beginning) and RunFolder(output / name).exists())
 
 
-def _readable(model: str) -> str:
+def readable(model: str) -> str:
     """Return a model's name without its organization, in characters that no shell treats specially."""
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", model.rstrip("/").rpartition("/")[2])
     return plain[:_LONGEST_MODEL].strip("-.") or "model"

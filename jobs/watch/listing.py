@@ -14,12 +14,16 @@ from rich.text import Text
 from jobs.run.digest import FileDamaged
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
+from jobs.run.folder_name import readable
 from jobs.watch.show import duration
 
 _DAY_SECONDS = 86_400.0
 _MOST_HOURS_AS_HOURS = 48
-_LONGEST_KEPT = 0.6
-"""Share of the width up to which the longest name of a run stays on one line."""
+_COLUMNS = ("run", "models", "tag", "state", "samples", "failed", "age")
+_WIDE = 120
+"""Columns of a terminal from which on the models have a column of their own, whatever the names say."""
+_NARROWEST, _GAP = 12, 2
+"""Width from which on the models' names are folded rather than the runs', and the space between two columns."""
 
 
 @dataclass(frozen=True)
@@ -51,21 +55,40 @@ def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
 
 
 def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
-    """Print one row for each run; its name begins with dataset and method."""
-    found = list(runs)
+    """Print one row for each run; its name begins with dataset and method.
+
+    A terminal that is not wide shows the models only of runs whose names do not say them.
+    """
+    is_wide = not console.is_terminal or console.width >= _WIDE
+    rows = [_row(run, has_models=is_wide or not _names_models(run)) for run in runs]
+    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in _COLUMNS}
+    columns = [name for name in _COLUMNS if name == "run" or any(row[name] for row in rows)]
     # A name is to be copied, so the models' are folded instead where not all fits.
-    is_kept = max((len(run.run) for run in found), default=0) <= _LONGEST_KEPT * console.width
+    kept = sum(min(widths[name], _NARROWEST if name == "models" else widths[name]) + _GAP for name in columns) - _GAP
+    folded = {"models"} if kept <= console.width else {"models", "run"}
     table = Table(box=None, pad_edge=False)
-    for column in ("run", "models", "tag", "samples", "age"):
-        side: Literal["left", "right"] = "right" if column in {"samples", "age"} else "left"
-        table.add_column(column, justify=side, overflow="fold", no_wrap=is_kept and column == "run")
-    for run in found:
-        models = " → ".join(name for name in (run.draft, run.target) if name)
-        samples = run.state if run.state == "damaged" else f"{run.finished}/{run.planned}"
-        samples += f", {run.failed} failed" if run.failed else ""
-        age = "" if run.age_seconds is None else _age(run.age_seconds)
-        table.add_row(*map(Text, (run.run, models, run.tag or "", samples, age)))
+    for name in columns:
+        side: Literal["left", "right"] = "right" if name in {"samples", "failed", "age"} else "left"
+        table.add_column(name, justify=side, overflow="fold", no_wrap=name not in folded)
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in columns))
     console.print(table, soft_wrap=not console.is_terminal)
+
+
+def _row(run: ListedRun, *, has_models: bool) -> dict[str, str]:
+    return {
+        "run": run.run,
+        "models": " → ".join(name for name in (run.draft, run.target) if name) if has_models else "",
+        "tag": run.tag or "",
+        "state": run.state,
+        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}",
+        "failed": str(run.failed) if run.failed else "",
+        "age": "" if run.age_seconds is None else _age(run.age_seconds),
+    }
+
+
+def _names_models(run: ListedRun) -> bool:
+    return all(readable(name) in run.run for name in (run.draft, run.target) if name)
 
 
 def _listed(run: RunFolder) -> ListedRun:

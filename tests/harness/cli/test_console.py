@@ -89,6 +89,19 @@ def test_the_shell_completes_commands_and_values(
     assert {line.partition(",")[2] for line in called().stdout.splitlines()} == expected
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_and_gets_the_commands_that_it_asks_for(
+    shell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_SPECULATIVE_HARNESS_COMPLETE", f"{shell}_source")
+    script = called()
+    assert (script.exit_code, f"{shell}_complete" in script.stdout) == (0, True)
+    monkeypatch.setenv("_SPECULATIVE_HARNESS_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", f"{program.PROGRAM} stat")
+    monkeypatch.setenv("COMP_CWORD", "stat" if shell == "fish" else "1")
+    assert "status" in called().stdout
+
+
 def test_the_shell_completes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "runs" / "demo-vanilla-1").mkdir(parents=True)
     (tmp_path / "runs" / "demo-vanilla-1" / "shards.parquet").touch()

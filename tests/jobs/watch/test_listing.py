@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_runs_are_listed_with_what_they_are_and_how_far_they_are(runs: list[RunF
 def test_the_table_of_runs_has_a_line_for_each(runs: list[RunFolder]) -> None:
     lines = CliRunner().invoke(main, ["list", "runs"]).output.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [str(runs[number].path) for number in (1, 0, 2)]
-    assert lines[2].split()[-3:] == ["8/8", "3", "days"]
+    assert lines[0].split() == ["run", "models", "state", "samples", "age"]
+    assert lines[2].split()[-4:] == ["finished", "8/8", "3", "days"]
+    assert lines[1].split()[-5:-2] == ["not", "begun", "0/16"]
     assert "damaged" in lines[3]
 
 
@@ -66,3 +69,24 @@ def test_a_name_stays_on_one_line_where_the_models_have_long_ones() -> None:
     print_runs([ListedRun(name, age_seconds=60.0)], narrow)
     assert isinstance(narrow.file, io.StringIO)
     assert "666fc7ac" in narrow.file.getvalue().replace("\n", "").replace(" ", "")
+
+
+def test_names_that_say_their_models_leave_the_column_out_where_there_is_no_room() -> None:
+    named = ListedRun(
+        "runs/demo-speccot-demo-draft_demo-target-947bf651",
+        *("speccot", "demo", "demo-draft", "demo-target"),
+        tag="a",
+        state="finished",
+        finished=80,
+        planned=80,
+        age_seconds=60.0,
+    )
+    former = ListedRun("runs/demo-speccot-947bf651", draft="demo-draft", target="demo-target", state="finished")
+    for width, runs, has_models in ((80, [named], False), (130, [named], True), (100, [named, former], True)):
+        console = Console(width=width, file=io.StringIO(), force_terminal=True)
+        print_runs(runs, console)
+        assert isinstance(console.file, io.StringIO)
+        lines = console.file.getvalue().splitlines()
+        assert ("models" in lines[0]) == has_models
+        assert named.run in lines[1]
+        assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= width for line in lines)
