@@ -66,7 +66,9 @@ def print_runs(runs: Iterable[ListedRun], console: Console) -> None:
     # A name is to be copied, so the models' are folded instead where not all fits.
     kept = sum(min(widths[name], _NARROWEST if name == "models" else widths[name]) + _GAP for name in columns) - _GAP
     folded = {"models"} if kept <= console.width else {"models", "run"}
-    table = Table(box=None, pad_edge=False)
+    if not console.is_terminal:  # a program or a file reads it
+        folded, kept = set(), sum(widths[name] + _GAP for name in columns) - _GAP
+    table = Table(box=None, pad_edge=False, width=None if console.is_terminal else kept)
     for name in columns:
         side: Literal["left", "right"] = "right" if name in {"samples", "failed", "age"} else "left"
         table.add_column(name, justify=side, overflow="fold", no_wrap=name not in folded)

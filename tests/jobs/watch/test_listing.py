@@ -89,4 +89,9 @@ def test_names_that_say_their_models_leave_the_column_out_where_there_is_no_room
         lines = console.file.getvalue().splitlines()
         assert ("models" in lines[0]) == has_models
         assert named.run in lines[1]
+        piped = Console(width=40, file=io.StringIO(), force_terminal=False)
+        print_runs(runs, piped)
+        assert isinstance(piped.file, io.StringIO)
+        assert len(piped.file.getvalue().splitlines()) == 1 + len(runs)
+        assert f"{named.run}  demo-draft → demo-target  a" in piped.file.getvalue()
         assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= width for line in lines)

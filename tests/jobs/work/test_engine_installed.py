@@ -17,6 +17,7 @@ from harness.launch_options import Launch
 from jobs import preparation
 from jobs.run import engine_installed
 from jobs.run import plan as planning
+from jobs.run.folder import RunFolder
 from jobs.run.model_spec import EngineSpec
 from jobs.work.run_part import RunPart
 from jobs.work.worker import run_shards
@@ -111,7 +112,8 @@ def test_on_slurm_the_python_of_the_jobs_decides(
 ) -> None:
     _without(monkeypatch, "vllm")
     request = Launch(method="vanilla", dataset="demo", target="demo-target", engine="vllm", output=tmp_path / "r")
-    launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), sbatch)
+    run = RunFolder(tmp_path / "r")
+    launched = preparation.PreparedLaunch(request, "slurm", planning.plan(request, "slurm"), run, sbatch)
     if is_refused:
         with pytest.raises(ValueError, match=r"has no vllm: .*name another python in the profile, or"):
             preparation.check_engines([launched])
@@ -124,6 +126,5 @@ def test_a_finished_run_needs_no_engine(tmp_path: Path, monkeypatch: pytest.Monk
     run_shards(str(run.path), [0])
     request = Launch(method="vanilla", dataset="demo", target="demo-target", output=tmp_path)
     planned = planning.plan(request, "local")
-    monkeypatch.setattr(type(planned.spec), "run_id", run.path.name)
     _without(monkeypatch, "vllm", "torch")
-    preparation.check_engines([preparation.PreparedLaunch(request, "local", planned, {})])
+    preparation.check_engines([preparation.PreparedLaunch(request, "local", planned, run, {})])
