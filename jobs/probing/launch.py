@@ -25,6 +25,7 @@ from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.probing.points import Point, Population, draw, problems_of
 from jobs.run import codes, endings, served, trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.folder_name import run_folder
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec
@@ -77,9 +78,9 @@ def plan(source: RunFolder, num_points: int, rollouts: int, seed: int, flags: Ma
     planned = RunPlan(own, problems, [*_notices(source, points, population, num_points)], servers)
     sbatch, cluster = sbatch_options(launch), resolve_cluster(launch.cluster)
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
-    run = RunFolder(launch.output / own.run_id)
+    run = run_folder(launch.output, own)
     notice = codes.check(run, accept=launch.accept_code_change)
-    return Probe(source, PreparedLaunch(launch, cluster, planned, sbatch, sizes, notice), points, population)
+    return Probe(source, PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice), points, population)
 
 
 def start(probe: Probe, console: Console) -> RunFolder:
