@@ -103,6 +103,8 @@ def main(context: click.Context, /, **values: Any) -> None:
         return
     if values["name"] is None:
         raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
+    if values["dry_run"] and values["only_table"]:
+        raise click.UsageError("--dry-run prints the plan and --table the table, and neither runs anything: choose one")
     launch_flags = {option.name for option in _LAUNCH_OPTIONS}
     typed = {name: value for name, value in options.typed_flags(context).items() if name in launch_flags}
     file = _own_file(values["name"])

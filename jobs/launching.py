@@ -259,14 +259,16 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
     """Print what a launch comes to."""
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
-        console.print(notice, style="bold yellow", soft_wrap=True)
+        console.print(notice, style="bold yellow", soft_wrap=not console.is_terminal)
     if kept_out := keeps_group_out(prepared.run.path):
-        console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=True)
+        console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
     parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
     console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
     if own := spec.dataset_origin:
         title = f"{own.title}, " if own.title else ""
-        console.print(f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=True)
+        console.print(
+            f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=not console.is_terminal
+        )
     own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
     names: dict[str, str] = {role: _named(model) for role, model in spec.models.items() if model}
     names |= {"selection adapter": spec.selection.name} if spec.selection else {}
@@ -287,12 +289,12 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         *_workers_without_shards(prepared),
     ]
     for line in lines:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
     if spec.limited:
         console.print(
             f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "
             "its numbers are not results of the benchmark.",
             style="bold yellow",
-            soft_wrap=True,
+            soft_wrap=not console.is_terminal,
         )
     console.print(f"  run folder {prepared.run.path}", soft_wrap=True)

@@ -91,6 +91,8 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     output = content.setdefault("output", default_output)
     if "output" in (overrides or {}):
         output = content["output"] = str((overrides or {})["output"])
+    if (number := sum(sweeps.num_runs(_flags(content, run)) for run in runs)) > sweeps.MOST_RUNS:
+        raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches, rows = [], []
     for number, run in enumerate(runs, 1):
         try:

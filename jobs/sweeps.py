@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from math import prod
 from typing import Any, get_origin
 
 from harness.launch_options import Launch
 
-_MOST_RUNS = 1000
-"""Most runs that one [[run]] may stand for. More are a mistake, and reading them would take minutes."""
+MOST_RUNS = 1000
+"""Most runs of a suite. More are a mistake, and reading them would take minutes."""
 _REPEATED = {"parameter"} | {
     name
     for name, field in Launch.model_fields.items()
@@ -27,26 +28,33 @@ _REPEATED = {"parameter"} | {
 def expanded(flags: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the flags of every run that a table stands for, the first list's values changing slowest.
 
-    Lists in the table `parameters` count too. Raises ValueError for an empty list and for too many runs.
+    Lists in the table `parameters` count too. Raises ValueError for an empty list.
     """
-    parameters = flags.get("parameters")
-    inner = parameters if isinstance(parameters, Mapping) else {}
-    places = [(name, None) for name, value in flags.items() if _is_swept(name, value)]
-    of_parameters = [(name, "parameters") for name, value in inner.items() if isinstance(value, list)]
-    swept = [*places, *of_parameters]
-    choices = [inner[name] if table else flags[name] for name, table in swept]
-    number = 1
-    for (name, _), values in zip(swept, choices, strict=True):
+    swept, inner = _swept(flags), _parameters(flags)
+    for (name, _), values in swept.items():
         if not values:
             raise ValueError(f"{name}: an empty list; valid: a value, or a list of the values to run")
-        number *= len(values)
-    if number > _MOST_RUNS:
-        raise ValueError(f"lists of {number:,} combinations; valid: up to {_MOST_RUNS:,} runs in a [[run]]")
-    for values in product(*choices):
+    for values in product(*swept.values()):
         run, own = dict(flags), dict(inner)
-        for (name, table), value in zip(swept, values, strict=True):
-            (own if table else run)[name] = value
-        yield {**run, "parameters": own} if of_parameters else run
+        for (name, is_parameter), value in zip(swept, values, strict=True):
+            (own if is_parameter else run)[name] = value
+        yield {**run, "parameters": own} if any(is_parameter for _, is_parameter in swept) else run
+
+
+def num_runs(flags: Mapping[str, Any]) -> int:
+    """Return the number of runs that a table stands for."""
+    return prod(map(len, _swept(flags).values()))
+
+
+def _swept(flags: Mapping[str, Any]) -> dict[tuple[str, bool], list[Any]]:
+    """Return the lists of values by flag, and whether it is one of the table `parameters`."""
+    own = {(name, False): value for name, value in flags.items() if _is_swept(name, value)}
+    return own | {(name, True): value for name, value in _parameters(flags).items() if isinstance(value, list)}
+
+
+def _parameters(flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = flags.get("parameters")
+    return parameters if isinstance(parameters, Mapping) else {}
 
 
 def _is_swept(name: str, value: object) -> bool:

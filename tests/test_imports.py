@@ -106,8 +106,14 @@ def test_fronts_are_commands_and_the_other_exceptions_are_not() -> None:
 
 
 def test_what_every_command_is_made_with_needs_no_other_package_of_the_project() -> None:
-    assert GRAPH[COMMANDS].keys() == {"harness.environment", "harness.cli.exit_codes", "harness.cli.permissions"}
+    assert GRAPH[COMMANDS].keys() == {
+        "harness.environment",
+        "harness.cli.exit_codes",
+        "harness.cli.numbers",
+        "harness.cli.permissions",
+    }
     assert not GRAPH["harness.cli.exit_codes"]
+    assert not GRAPH["harness.cli.numbers"]
     assert not GRAPH["harness.cli.permissions"]
     assert GRAPH["harness.environment"].keys() == {"harness.gpus"}
     assert GRAPH["harness.gpus"].keys() == {"harness.gpu_queries"}

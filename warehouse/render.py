@@ -47,7 +47,12 @@ def warnings(run: RunSummary) -> list[str]:
         incomplete.append(
             f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
         )
-    return [*limited(run), *mixed_code(run), *incomplete, *unreadable(run), *weaker_baseline(run)]
+    return [*scripted(run), *limited(run), *mixed_code(run), *incomplete, *unreadable(run), *weaker_baseline(run)]
+
+
+def scripted(run: RunSummary) -> list[str]:
+    """Return a warning where no model wrote the answers."""
+    return ["SCRIPTED ENGINES: no model ran; the numbers mean nothing."] if run.engine_kind == "scripted" else []
 
 
 def limited(run: RunSummary) -> list[str]:

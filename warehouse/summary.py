@@ -15,7 +15,8 @@ from warehouse.statistics.intervals import Interval
 _RUN = """
 SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     run.target_name || coalesce(' with ' || run.selection_name, '') AS target, run.reward_name AS reward,
-    run.temperature, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size, run.limited,
+    run.temperature, run.engine_kind, run.concurrency, run.engine_take_turns AS take_turns, run.dataset_size,
+    run.limited,
     score.n, score.k, score.pass_at_1, score.standard_error, score.low_95, score.high_95,
     score.interval_kind AS interval, score.graded_pass_at_1,
     score.num_not_run, score.num_ungraded, score.grader_version, score.num_grader_versions,
@@ -136,6 +137,8 @@ class RunSummary:
     reward: str | None
     """The model that rates or compares steps."""
     temperature: float
+    engine_kind: str
+    """vllm, transformers, scripted, or served."""
     concurrency: int
     take_turns: bool
     """Whether draft and target took turns, so that they never worked at the same time."""

@@ -145,6 +145,8 @@ def _verdict(step: Row) -> Iterator[Text]:
         for i, (option, share) in enumerate(zip(options, shares, strict=True))
     )
     score = "" if step["verdict_score"] is None else f", score {step['verdict_score']:.3g}"
+    if score and step["decision_kind"] == step["verdict_kind"] and step["decision_threshold"] is not None:
+        score += f" (threshold {step['decision_threshold']:.3g})"
     outcome = "accepted" if step["verdict_accepted"] else "rejected"
     yield plain(f"   verdict ({step['verdict_kind']}): {outcome}{score}", style="yellow")
     yield plain(f"      {shown}  (all options {100 * step['verdict_mass']:.1f} %)", style="yellow")

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from harness import environment
-from harness.cli import exit_codes, permissions
+from harness.cli import exit_codes, numbers, permissions
 
 
 class OutputFile(click.Path):
@@ -128,6 +128,8 @@ class OneLineErrors(click.Command):
             ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
         try:
             return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            raise numbers.in_plain_words(error) from error
         except click.BadOptionUsage as error:
             chosen = [p.type for p in self.params if error.option_name in p.opts and isinstance(p.type, click.Choice)]
             if not chosen or not error.message.endswith("requires an argument."):

@@ -20,7 +20,8 @@ _BEGIN = re.compile(
     r"^== the (?P<role>\w+) engine starts in process (?P<pid>[1-9]\d{0,8}) on (?P<host>\S+) at .*$", re.MULTILINE
 )
 _END = re.compile(r"^== the \w+ engine (?:answers|did not start)$", re.M)
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES = (64 << 10, 1 << 20)
+"""How much of the end of a log is read: a start that wrote more than the first has its beginning in the second."""
 _LOADED = "measuring memory"
 _PHASES = {
     "Initializing a V1 LLM engine": "starting vLLM's processes",
@@ -50,14 +51,20 @@ def end(log: Path, role: Role, *, is_ready: bool) -> None:
 
 def tail(log: Path) -> str:
     """Return the end of a log since the last start in it; empty where there is no log."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    begins = list(_BEGIN.finditer(text))
-    return text[begins[-1].start() :] if begins else text
+    text = ""
+    for num_bytes in _TAIL_BYTES:
+        try:
+            with log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - num_bytes))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        if begins := list(_BEGIN.finditer(text)):
+            return text[begins[-1].start() :]
+        if size <= num_bytes or _END.search(text):
+            break
+    return text
 
 
 def without_marks(text: str) -> str:

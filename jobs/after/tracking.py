@@ -6,8 +6,10 @@ often it is sent. The only module that imports mlflow or wandb.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
@@ -54,7 +56,8 @@ def send(run: RunFolder, tracker: str) -> None:
         tracker
     ]
     try:
-        to(run.path.name, parameters, metrics, run.results_path)
+        with contextlib.redirect_stdout(sys.stderr):  # mlflow prints there where the entry is
+            to(run.path.name, parameters, metrics, run.results_path)
     except Exception as error:
         line = " ".join(str(error).split())[:300]
         raise NotTracked(

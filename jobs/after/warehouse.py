@@ -40,11 +40,14 @@ class WarehouseFailed(RuntimeError):
 def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError
     from warehouse.errors import one_line
+    from warehouse.summary import UnknownRun
 
     try:
         yield
     except (WarehouseError, DatabaseError) as error:
         raise WarehouseFailed(one_line(error)) from error
+    except UnknownRun as error:  # the file was replaced meanwhile by one that another program had begun before
+        raise WarehouseFailed(str(error)) from error
 
 
 def database_of(run: RunFolder) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 FOLLOW_SECONDS = 30.0
 """Time between two looks of `status --follow`."""
+_MOST_LOGS = 20
+"""Logs that `logs` names."""
 
 
 @click.command(cls=RunCommand, short_help="Print the status of a run.")
@@ -103,7 +106,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     """
     from jobs.submission import old_logs
     from jobs.watch.failures import full_disk
-    from jobs.watch.reasons import error_in, local_logs, log_path
+    from jobs.watch.reasons import error_in, local_logs, log_files, log_path
     from jobs.watch.status import status as read_status
 
     folder = run_folder(run)
@@ -112,7 +115,7 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
     run_status = read_status(folder)
     chosen = [s for s in run_status.shards if (s.state == "stopped" if shard is None else s.shard == shard)]
     if not chosen:
-        click.echo("No shard has stopped; name a shard to see its log.")
+        click.echo(f"No shard has stopped; name a shard to see its log.{_named(log_files(folder))}")
     if chosen and not any(shard_status.task for shard_status in chosen):
         of_workers_here = local_logs(folder)
         for log in of_workers_here:
@@ -129,7 +132,20 @@ def logs(run: Path, shard: int | None, lines: int) -> None:
             _print_end(f"shard {shard_status.shard}", path, text, lines, shard_status.last_error)
         else:
             full = f" The disk is full: {found}." if (found := full_disk(run_status.free_bytes)) else ""
-            click.echo(f"No log of shard {shard_status.shard}; all logs are in {folder.logs_dir}.{full}")
+            engines = _named(log_files(folder, shard_status.shard))
+            click.echo(
+                f"No log of a worker of shard {shard_status.shard}; all logs are in {folder.logs_dir}.{full}{engines}"
+            )
+
+
+def _named(logs: Sequence[Path]) -> str:
+    """Return the paths of logs, the newest last, one on each line after what is said of them."""
+    shown = [str(path) for path in logs[-_MOST_LOGS:]]
+    if not shown:
+        return ""
+    left_out = len(logs) - len(shown)
+    heading = f"The newest {len(shown)} of {len(logs)} logs:" if left_out else "Logs:"
+    return "\n".join(["", heading, *(f"  {path}" for path in shown)])
 
 
 def _print_end(whose: str, log: Path, text: str, lines: int, error: str) -> None:

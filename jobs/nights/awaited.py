@@ -39,17 +39,21 @@ def wait(suite: Suite, night: date) -> int:
         if concluded := record.last("concluded"):
             click.echo(f"{concluded['verdict']}: {folder / f'{night}.md'}")
             return int(concluded["exit_code"])
-        idle_looks = idle_looks + 1 if _has_no_job(names) else 0
+        idle_looks = idle_looks + 1 if _has_no_job(names, record) else 0
         if idle_looks >= _LOOKS_WITHOUT_JOB:
             click.echo(f"no verdict on the night of {night}: its verdict jobs ended without one; logs: {folder}/logs")
             return _NO_VERDICT
         sleep(LOOK_SECONDS)
 
 
-def _has_no_job(names: list[str]) -> bool:
-    """Return whether Slurm says that no verdict job is running or queued."""
+def _has_no_job(names: list[str], record: NightRecord) -> bool:
+    """Return whether Slurm says that no verdict job of this night is running or queued.
+
+    A job of the same name may be a colleague's, of a suite in another folder.
+    """
     try:
-        return not any(task.is_active for task in client.queue(names))
+        active = [task.job_id for task in client.queue(names) if task.is_active]
+        return record.verdict_job(active) is None
     except client.SlurmError:
         return False
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from filelock import FileLock, SoftFileLock
 
 _REFUSALS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 _HELD, _FIELDS = Path("/proc/locks"), 8
+_MOUNTS = Path("/proc/self/mountinfo")
 REMEDY = "mount it with locks (Lustre: -o flock; NFS: without nolock), or choose another folder"
 
 
@@ -55,16 +57,34 @@ def held_here(locks: Iterable[Path]) -> set[Path]:
     None are returned where the system does not say (`/proc/locks`).
     """
     try:
-        lines = _HELD.read_text().splitlines()
+        lines, devices = _HELD.read_text().splitlines(), _devices()
     except OSError:
         return set()
-    inodes = {fields[-3].rpartition(":")[2] for line in lines if len(fields := line.split()) >= _FIELDS}
+    inodes = {fields[-3].rpartition(":")[::2] for line in lines if len(fields := line.split()) >= _FIELDS}
     held = set()
     for lock in locks:
         with contextlib.suppress(OSError):
-            if str(lock.stat().st_ino) in inodes:
+            if (_device(lock, devices), str(lock.stat().st_ino)) in inodes:
                 held.add(lock)
     return held
+
+
+def _devices() -> dict[str, str]:
+    """Return the devices of filesystems by where they are mounted, as `/proc/locks` writes them: `fd:01`.
+
+    `stat` has another device than the kernel's list of locks on filesystems with several volumes (Btrfs, overlays).
+    """
+    devices = {}
+    for line in _MOUNTS.read_text().splitlines():
+        _, _, device, _, place, *_ = line.split()
+        major, minor = map(int, device.split(":"))
+        devices[re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)] = f"{major:02x}:{minor:02x}"
+    return devices
+
+
+def _device(file: Path, devices: Mapping[str, str]) -> str | None:
+    """Return the device of the filesystem that a file is on; None where it is not known."""
+    return next((found for place in file.resolve().parents if (found := devices.get(str(place)))), None)
 
 
 def _refused(lock: str, reason: str) -> LocksRefused:

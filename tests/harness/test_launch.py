@@ -46,7 +46,7 @@ def _without_cluster(folder: Path) -> Path:
         ((*SPECCOT, "--dataset", "amc24"), "'amc23'"),
         ((*SPECCOT, *DATASET, "--score", "average"), "--score is not a parameter of speccot, which takes --drafts"),
         ((*SPECCOT, *DATASET, "--drafts", "0"), "--drafts must be from 1 to 25, not 0"),
-        ((*SPECCOT, *DATASET, "--drafts", "many"), "'many' is not a valid integer"),
+        ((*SPECCOT, *DATASET, "--drafts", "many"), "'many' is not a whole number"),
         ((*SPECCOT, *DATASET, "--target", "qwq32"), "unknown model 'qwq32'; valid: "),
         ((*SPECCOT, *DATASET, "--samples", "0"), "x>=1"),
         ((*SPECCOT, *DATASET, "--problems", "900", "--engine", "scripted"), "900"),

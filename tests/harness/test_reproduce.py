@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -32,6 +33,7 @@ def invoke(*arguments: str) -> Result:
         (("speccot-table2", "--scale", "0x2"), "expected PROBLEMSxSAMPLES"),
         (("speccot-table2", "--column", "aime24"), "speccot-table2 has gsm8k, math500"),
         (("speccot-table2", "--target", "qwq"), "unknown model 'qwq'"),
+        (("speccot-table2", "--dry-run", "--table"), "prints the plan and --table the table"),
         (("speccot-table2", "--drafts", "0", "--dry-run"), "--drafts must be from 1 to 25"),
         (("speccot-table2", "--table", "--database", "nowhere.duckdb"), "no warehouse at nowhere.duckdb"),
     ],
@@ -41,6 +43,23 @@ def test_a_mistake_gets_one_line_and_exit_code_2(arguments: tuple[str, ...], mes
     assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [("--dry-run",), ("--table",)])
+def test_on_a_terminal_no_line_of_words_is_wider_than_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    if "--table" in arguments:
+        run = runs.create(tmp_path / "runs")
+        runs.write_part(run, [runs.speculative(unit) for unit in runs.planned(run)])
+        load_run(run, tmp_path / "runs" / "warehouse.duckdb")
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    command = ("speccot-table2", "--output", str(tmp_path / "runs"), *arguments)
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(reproduce.main, list(command))
+    assert result.exit_code == 0, result.output
+    printed = click.unstyle(result.output).splitlines()
+    lines = [line for line in printed if not line.lstrip().startswith("--")]  # flags are there to be copied
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
 
 
 def test_the_list_names_every_suite() -> None:

@@ -227,7 +227,11 @@ def test_a_list_stands_for_one_run_of_each_value(tmp_path: Path) -> None:
     ("run", "message"),
     [
         ('method = "specreason"\nthreshold = []', "run 1: threshold: an empty list"),
-        (f'method = "specreason"\nseed = {list(range(501))}', "run 1: lists of 1,002 combinations; valid: up to 1,000"),
+        (f'method = "specreason"\nseed = {list(range(501))}', "sweep.toml: 1,002 runs; valid: up to 1,000 runs"),
+        (
+            f'method = "specreason"\nseed = {list(range(300))}\n[[run]]\nmethod = "vanilla"\nseed = {list(range(201))}',
+            "1,002 runs; valid: up to 1,000 runs in a suite",
+        ),
         ('method = "specreason"\nthreshold = [3, "x"]', "run 1: --threshold"),
         ('method = "specreason"\nrow = 3', "run 1: row: expected the name"),
     ],

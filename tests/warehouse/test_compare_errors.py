@@ -47,15 +47,17 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "missing"), [("graded in part", 24), ("graded", 0), ("errors graded", 12), ("nothing but errors", 0)]
+    ("name", "missing", "errors"),
+    [("graded in part", 24, 12), ("graded", 0, 0), ("errors graded", 12, 0), ("nothing but errors", 0, 0)],
 )
 def test_an_error_without_a_grade_is_missing_while_other_samples_are_to_be_graded(
-    warehouse: tuple[Path, dict[str, str]], name: str, missing: int
+    warehouse: tuple[Path, dict[str, str]], name: str, missing: int, errors: int
 ) -> None:
     where, runs = warehouse
     _, row = records(compare(where, runs["complete"], runs[name], "--format", "json"))
     assert row["num_missing_samples"] == missing
-    message = f"NOT GRADED: {missing} of 36 samples are finished but not graded"
+    more = f", and {errors} errors without a grade until the others have theirs." if errors else "."
+    message = f"NOT GRADED: {missing - errors} of 36 samples are finished but not graded{more}"
     assert (message in compare(where, runs["complete"], runs[name]).stdout) is (missing > 0)
 
 
@@ -77,7 +79,7 @@ def test_with_a_named_grader_version_no_message_suggests_finalize(warehouse: tup
     why = "none of its 36 samples is finished and graded by version 1; omit --grader to count the newest version"
     assert first == f"NOT COMPARED: {names[1]}: {why}"
     [line] = [line for line in others if "NOT GRADED" in line]
-    assert "24 of 36 samples are finished but not graded by version 1." in line
+    assert "12 of 36 samples are finished but not graded by version 1, and 12 errors without a grade until" in line
     assert line.endswith("; omit --grader to count the newest version")
     refused = compare(where, *names[:2], "--grader", "1")
     assert refused.stderr.strip().endswith(why)

@@ -59,6 +59,13 @@ def test_a_night_like_the_others_passes() -> None:
     assert 0.02 < cell.detectable_drop < 0.08
 
 
+def test_nights_that_are_all_the_same_tell_no_detectable_drop() -> None:
+    always = np.ones(len(CHANCES))
+    rng = np.random.default_rng(1)
+    _, cell = last([[night(i, batch(rng, always))] for i in range(8)])
+    assert (cell.verdict, cell.num_baseline, cell.detectable_drop) == ("PASS", 7, None)
+
+
 def test_the_first_nights_are_inconclusive() -> None:
     assert [verdict.verdict for verdict in replay(usual_nights(5))] == ["INCONCLUSIVE"] * 3 + ["PASS"] * 2
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from harness.plural import counted
 from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.render import limited, mixed_code, unreadable, weaker_baseline
+from warehouse.render import limited, mixed_code, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
@@ -20,8 +21,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         summary = run.summary
-        run_warnings = [*limited(summary), *mixed_code(summary), *_missing(run), *unreadable(summary)]
-        run_warnings += weaker_baseline(summary)
+        run_warnings = [*scripted(summary), *limited(summary), *mixed_code(summary), *_missing(run)]
+        run_warnings += [*unreadable(summary), *weaker_baseline(summary)]
         yield from (f"{run.run_id}: {line}" for line in run_warnings)
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed
@@ -81,7 +82,12 @@ def _missing(run: Run) -> Iterator[str]:
         by = f" by grader version {summary.grader_version}" if summary.grader_version else ""
         graded = run.graded if run.named_grader else f"graded{by}"
         remedy = "." if summary.num_not_run and not run.named_grader else f"; {run.remedy}"
-        yield f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but not {graded}. {treatment}{remedy}"
+        waiting = run.num_ungraded - summary.num_ungraded
+        errors = f", and {counted(waiting, 'error')} without a grade until the others have theirs" if waiting else ""
+        yield (
+            f"NOT GRADED: {summary.num_ungraded} of {total} samples are finished but not {graded}{errors}. "
+            f"{treatment}{remedy}"
+        )
 
 
 def _partial(row: Row, contrast: Contrast, num_metrics: int, num_base_problems: int) -> Iterator[str]:

@@ -63,7 +63,8 @@ class Tested:
     def detectable_drop(self, num_tested: int) -> float | None:
         """Return the drop that is confirmed with 80 % chance tonight, if it is tested alone among this many cells.
 
-        It uses the normal approximation; None where the noise of the baseline is unknown.
+        It uses the normal approximation; None where the noise of the baseline is unknown, as it also is where all of
+        its nights have the same answers right: that shows no noise, and not that there is none.
         """
         if self.usual.noise is None:
             return None
@@ -72,7 +73,7 @@ class Tested:
             _run_variance(self.night.first, self.usual) * (1 / 2 + 1 / self.num_baseline)
             + self.factor.standard_deviation**2 * (1 + 1 / self.num_baseline)
         )
-        return float((special.ndtri(POWER) - special.ndtri(alpha)) * error)
+        return float((special.ndtri(POWER) - special.ndtri(alpha)) * error) if error > 0 else None
 
 
 def against(night: CellNight, reference: Reference, factor: NightFactor) -> Tested:

@@ -27,11 +27,14 @@ def print_plan(name: str, runs: list[OwnRun], database: Path, hardware_file: Pat
     rows = by_row(runs)
     states = Counter(state_of(members) for members in rows.values())
     told = ", ".join(f"{states[state]} {state}" for state in ("done", "partly done", "missing") if states[state])
-    console.print(f"{name}: {counted(len(rows), 'row')}, {counted(len(runs), 'run')}; rows: {told}", soft_wrap=True)
+    console.print(
+        f"{name}: {counted(len(rows), 'row')}, {counted(len(runs), 'run')}; rows: {told}",
+        soft_wrap=not console.is_terminal,
+    )
     recorded = _recorded(runs, database)
     costs: list[Estimate | None] = []
     for row, members in rows.items():
-        console.print(f"  {row}: {state_of(members)}", markup=False, soft_wrap=True)
+        console.print(f"  {row}: {state_of(members)}", markup=False, soft_wrap=not console.is_terminal)
         for run in members:
             line = f"    {run.dataset}: {run.state}, {run.finished} of {counted(run.num_samples, 'sample')}"
             if run.state != "done":
@@ -39,15 +42,18 @@ def print_plan(name: str, runs: list[OwnRun], database: Path, hardware_file: Pat
                 line += f", {_in_words(costs[-1])}"
                 if recorded.get(run.run_id, run.run_id) != run.run_id:
                     line += f"; the database has {recorded[run.run_id]}, with the same models elsewhere"
-            console.print(line, markup=False, soft_wrap=True)
-    console.print(_total(costs), soft_wrap=True)
+            console.print(line, markup=False, soft_wrap=not console.is_terminal)
+    console.print(_total(costs), soft_wrap=not console.is_terminal)
     if machine is not None:
-        console.print(f"Speeds of the model: {machine.hardware.name}; {machine.hardware.source}", soft_wrap=True)
+        console.print(
+            f"Speeds of the model: {machine.hardware.name}; {machine.hardware.source}",
+            soft_wrap=not console.is_terminal,
+        )
     elif any(cost is None for cost in costs):
         console.print(
             "Unknown: no run of these settings is in the database. With --hardware FILE the latency model estimates "
             "them from a machine's speeds.",
-            soft_wrap=True,
+            soft_wrap=not console.is_terminal,
         )
     alone, together = planned_starts([run.prepared.launch for run in runs if run.state != "done"])
     if together < alone:

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from harness.cli.program import typed
 from jobs import suite as suites
 from warehouse.database import DatabaseError, WarehouseError, reader
 from warehouse.display import printable
@@ -21,6 +20,7 @@ from warehouse.own_tables.metrics import METRICS
 from warehouse.own_tables.planned import own_runs
 from warehouse.own_tables.table import own_table
 from warehouse.own_tables.written import write
+from warehouse.papers.reproduction import later
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     if not only_table:
         suites.launch(suite, None, [run.number for run in runs])
         if not database.is_file():
-            again = f"{typed('harness.reproduce')} {asked.file} --table"
-            console.print(f"No run is finished yet. To print the table later, use the same flags with:  {again}")
+            later(str(asked.file), console)
             return
         runs = own_runs(suite, asked.columns)
     try:

@@ -17,7 +17,7 @@ from warehouse.own_tables.metrics import METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
 from warehouse.own_tables.recorded import recorded_ids
 from warehouse.papers.table import Ours
-from warehouse.render import limited, mixed_code, unreadable
+from warehouse.render import limited, mixed_code, scripted, unreadable
 from warehouse.summary import RunSummary, summaries
 
 _NO_FORCE = " (--force compares anyway)"
@@ -121,14 +121,12 @@ def _alone(summary: RunSummary) -> list[str]:
         missing.append(f"NOT GRADED: {summary.num_ungraded} of {total} samples are finished but not graded.")
     return [
         f"{summary.run_id}: {line}"
-        for line in (*limited(summary), *mixed_code(summary), *missing, *unreadable(summary))
+        for line in (*scripted(summary), *limited(summary), *mixed_code(summary), *missing, *unreadable(summary))
     ]
 
 
 def _of_suite(run: OwnRun, recorded: str | None) -> list[str]:
-    """Return that no model ran, or that the warehouse lacks what has ended of a run, with the command that loads it."""
-    if recorded is not None and run.prepared.plan.spec.engine.kind == "scripted":
-        return [f"{recorded}: SCRIPTED ENGINES: no model ran; the numbers mean nothing."]
+    """Return that the warehouse lacks what has ended of a run, with the command that loads it."""
     if recorded is None and run.finished:
         command = f"{typed('warehouse.load')} {quote(str(run.prepared.run.path))}"
         ended = f"{run.finished} of {run.num_samples} samples have ended"

@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
 
 from harness import hardware
 from harness.cli import options
+from harness.cli.program import typed
 from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.values import parameter_names
@@ -80,13 +82,18 @@ def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: 
     if not only_table:
         _launch(console, reproduction, runs)
     if not only_table and not reproduction.database.is_file():
-        again = f"python -m harness.reproduce {chosen.name} --table"
-        console.print(f"No run is finished yet. To print the table later, use the same flags with:  {again}")
+        later(chosen.name, console)
         return
     try:
         _print_table(console, reproduction, runs)
     except (WarehouseError, DatabaseError) as error:
         raise ValueError(one_line(error)) from error
+
+
+def later(suite_name: str, console: Console) -> None:
+    """Say how to print the table of a suite none of whose runs is finished."""
+    console.print("No run is finished yet. To print the table later, use the same flags with:")
+    console.print(f"  {typed('harness.reproduce')} {quote(suite_name)} --table", soft_wrap=True, markup=False)
 
 
 def suite_run(plan: suite.Planned, overrides: Mapping[str, Any], aligned: str | None) -> SuiteRun:
@@ -138,7 +145,7 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
     file = reproduction.hardware_file
     machine = Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(chosen)
     title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
-    console.print(title, style="bold", soft_wrap=True)
+    console.print(title, style="bold", soft_wrap=not console.is_terminal)
     gpu_hours = 0.0
     printed: list[Launch] = []
     left_out: list[str] = []
@@ -146,9 +153,15 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
         label = f"{run.plan.row.label} · {chosen.columns[run.plan.column].label}"
         if run.launch is None:
             left_out.append(label)
-            console.print(f"  {label}: not planned, awaits {run.awaits}", soft_wrap=True, markup=False)
+            console.print(
+                f"  {label}: not planned, awaits {run.awaits}", soft_wrap=not console.is_terminal, markup=False
+            )
         elif run.launch in printed:
-            console.print(f"  {label}: the same run as one above, with these flags", soft_wrap=True, markup=False)
+            console.print(
+                f"  {label}: the same run as one above, with these flags",
+                soft_wrap=not console.is_terminal,
+                markup=False,
+            )
         else:
             printed.append(run.launch)
             cost = estimated(reproduction, run, machine)
@@ -157,16 +170,18 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
             gpu_hours += cost.gpu_hours if cost else 0.0
             size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
-            console.print(line, soft_wrap=True, markup=False)
+            console.print(line, soft_wrap=not console.is_terminal, markup=False)
             words = " ".join(options.arguments(run.plan.flags))
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
     speeds = f"{machine.hardware.name}; {machine.hardware.source}"
-    console.print(f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=True)
+    console.print(
+        f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=not console.is_terminal
+    )
     alone, together = planned_starts(printed)
     if together < alone:
         console.print(f"Starts of engines on each worker: {together}; {alone} if every run started its own.")
     if left_out:
-        console.print(f"Not included: {'; '.join(left_out)}", soft_wrap=True, markup=False)
+        console.print(f"Not included: {'; '.join(left_out)}", soft_wrap=not console.is_terminal, markup=False)
     about(chosen, console)
 
 

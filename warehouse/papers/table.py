@@ -50,7 +50,9 @@ class Entry:
 def show(suite: Suite, entries: Mapping[tuple[str, str], Entry], columns: Collection[str], console: Console) -> None:
     """Print the table: one block per column of the paper, or one block in all where the paper has one row."""
     console.print(
-        f"{suite.name}: {suite.title} ({suite.paper}, {suite.version}, {suite.place})", style="bold", soft_wrap=True
+        f"{suite.name}: {suite.title} ({suite.paper}, {suite.version}, {suite.place})",
+        style="bold",
+        soft_wrap=not console.is_terminal,
     )
     console.print(f"Published on {suite.devices}, {suite.engine}. Ours [95 % interval]; below it the published value.")
     notes: list[str] = []
@@ -64,32 +66,36 @@ def show(suite: Suite, entries: Mapping[tuple[str, str], Entry], columns: Collec
                 suite, column.label, [(row.label, row, entries[row.label, key]) for row in suite.rows], notes, console
             )
     for number, note in enumerate(notes, 1):
-        console.print(Text(f"[{number}] {note}"), soft_wrap=True)
+        console.print(Text(f"[{number}] {note}"), soft_wrap=not console.is_terminal)
     about(suite, console)
 
 
 def about(suite: Suite, console: Console) -> None:
     """Print what must be known beside the published values."""
     if suite.no_numbers:
-        console.print(Text(f"No value is published: {suite.no_numbers}."), soft_wrap=True)
+        console.print(Text(f"No value is published: {suite.no_numbers}."), soft_wrap=not console.is_terminal)
     if suite.only_graphics:
         console.print(
-            "The paper shows this as graphics: no value is published but those that its prose states.", soft_wrap=True
+            "The paper shows this as graphics: no value is published but those that its prose states.",
+            soft_wrap=not console.is_terminal,
         )
     if suite.unstated:
         left_out = "; ".join(unstated.what for unstated in suite.unstated)
-        console.print(Text(f"The paper does not state: {left_out}."), soft_wrap=True)
+        console.print(Text(f"The paper does not state: {left_out}."), soft_wrap=not console.is_terminal)
     for covered, words in (("thought", "of the thought alone"), ("answer", "of the answer alone")):
         rows = "; ".join(row.label for row in suite.rows if row.includes == covered)
         if rows:
-            console.print(Text(f"Published times and tokens are {words}, and so are ours: {rows}."), soft_wrap=True)
+            console.print(
+                Text(f"Published times and tokens are {words}, and so are ours: {rows}."),
+                soft_wrap=not console.is_terminal,
+            )
     _about_prompts(suite, console)
     for line in suite.stated:
-        console.print(Text(f"Stated: {line}."), soft_wrap=True)
+        console.print(Text(f"Stated: {line}."), soft_wrap=not console.is_terminal)
     if any(metric.measure in OF_REWARDS for metric in suite.metrics.values()):
         console.print("Values of a process reward model need its scores: python -m jobs score RUN --model MODEL.")
     for what in sorted({m.awaits for m in suite.metrics.values() if m.awaits}):
-        console.print(f"Not measured yet, because this harness lacks {what}.", soft_wrap=True)
+        console.print(f"Not measured yet, because this harness lacks {what}.", soft_wrap=not console.is_terminal)
 
 
 def _about_prompts(suite: Suite, console: Console) -> None:
@@ -103,7 +109,7 @@ def _about_prompts(suite: Suite, console: Console) -> None:
             f"Prompts: {told.source}. A run counts with a file for --prompts that has these hashes, as far as its "
             f"method uses them: {hashes} (python -m harness.launch --list prompts --prompts FILE prints a file's)."
         ),
-        soft_wrap=True,
+        soft_wrap=not console.is_terminal,
     )
 
 

@@ -67,7 +67,7 @@ SELECT run_id, author, num_samples, num_steps, num_steps / num_samples AS steps_
     num_tokens / num_steps AS tokens_per_step
 FROM author JOIN finished USING (run_id)
 WINDOW same_run AS (PARTITION BY run_id);
-COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers';
+COMMENT ON VIEW steps_by_author IS 'Steps of the accepted chains by author (SpecReason, section 5.2: ratio of steps by the small model), per finished sample. reasoning_share excludes final answers, and no other role: guidance (SpecCoT) counts as a step of the target, steps_by_role has it apart';
 
 CREATE OR REPLACE VIEW steps_by_role AS
 SELECT run_id, author, role, sum(num_steps)::BIGINT AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,

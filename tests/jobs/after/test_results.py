@@ -37,6 +37,12 @@ def test_whatever_concludes_a_run_writes_its_results(finished: RunFolder) -> Non
     assert finished.results_path.read_bytes() == first
 
 
+def test_results_without_a_model_say_that_they_mean_nothing(finished: RunFolder) -> None:
+    conclude(str(finished.path))
+    found = json.loads(finished.results_path.read_bytes())
+    assert found["warnings"][0] == "SCRIPTED ENGINES: no model ran; the numbers mean nothing."
+
+
 def test_results_that_are_as_they_were_are_not_written_again(finished: RunFolder) -> None:
     conclude(str(finished.path))
     before = finished.results_path.stat()

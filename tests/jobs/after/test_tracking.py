@@ -54,6 +54,7 @@ class MadeUpMlflow(ModuleType):
 
     def log_artifact(self, file: str) -> None:
         self.current["file"] = Path(file).name
+        print("View run at: http://localhost:5000")
 
 
 @pytest.fixture
@@ -72,6 +73,7 @@ def test_a_finished_run_is_one_entry_however_often_it_is_sent(tmp_path: Path, ml
         result = launched(tmp_path, "--tracker", "mlflow")
         assert result.exit_code == 0, result.output
         assert result.stdout.endswith("Sent to mlflow.\n")
+        assert "View run at" not in result.stdout, "standard output is the command's own"
     [path] = tmp_path.glob("demo-speccot-*/results.json")
     results = json.loads(path.read_bytes())
     [entry] = mlflow.entries.values()

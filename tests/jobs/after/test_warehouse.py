@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.after.warehouse import WarehouseFailed, check
+from jobs.after.warehouse import WarehouseFailed, check, results_of
+from tests.jobs.runs import plan
 from warehouse.database import writer
 
 
@@ -29,6 +30,13 @@ def test_a_truncated_database_and_a_folder_are_found_too(tmp_path: Path) -> None
     folder.mkdir()
     with pytest.raises(WarehouseFailed, match="is a folder"):
         check(folder)
+
+
+def test_a_database_that_lost_the_run_meanwhile_is_one_line(tmp_path: Path) -> None:
+    with writer(tmp_path / "warehouse.duckdb"):
+        pass
+    with pytest.raises(WarehouseFailed, match="the warehouse holds no run"):
+        results_of(plan(tmp_path), tmp_path / "warehouse.duckdb")
 
 
 def test_a_missing_and_a_readable_database_pass(tmp_path: Path) -> None:

@@ -87,12 +87,14 @@ def test_a_folder_that_does_not_exist_is_refused_before_anything_runs(small: Pat
 def test_waiting_ends_with_the_verdict_of_the_record(
     chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm.prints(squeue="small.2026-01-01.verdict|0|7|7|RUNNING|n1|None")
+    for job in ("7", "9"):
+        record.append("verdict job", job=job, after=[])
+    slurm.prints(squeue="small.2026-01-01.verdict|N/A|7|7|RUNNING|n1|None")
     between_looks(
         monkeypatch,
         lambda: slurm.answers(squeue=SQUEUE_DOWN),
         lambda: slurm.prints(squeue=""),
-        lambda: slurm.prints(squeue="small.2026-01-01.confirm.verdict|0|9|9|PENDING||Dependency"),
+        lambda: slurm.prints(squeue="small.2026-01-01.confirm.verdict|N/A|9|9|PENDING||Dependency"),
         lambda: record.append("concluded", verdict="FAIL", exit_code=1, missing=0),
     )
     assert awaited.wait(chosen, NIGHT) == 1
@@ -102,6 +104,15 @@ def test_a_night_whose_verdict_jobs_are_gone_has_no_verdict(
     chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm.prints(squeue="")
+    between_looks(monkeypatch, *[lambda: None] * 2)
+    assert awaited.wait(chosen, NIGHT) == 2
+
+
+def test_a_job_of_the_same_name_of_another_suite_is_not_waited_for(
+    chosen: Suite, record: NightRecord, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record.append("verdict job", job="7", after=[])
+    slurm.prints(squeue="small.2026-01-01.verdict|N/A|8|8|RUNNING|n1|None|1234|colleague")
     between_looks(monkeypatch, *[lambda: None] * 2)
     assert awaited.wait(chosen, NIGHT) == 2
 

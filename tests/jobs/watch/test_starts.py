@@ -90,6 +90,15 @@ def test_the_progress_line_follows_the_start_of_an_engine_through_its_phases(
     assert at() == "draft: importing vLLM"
 
 
+def test_much_output_of_an_engine_does_not_hide_its_start(tmp_path: Path) -> None:
+    log = log_of(plan(tmp_path), 0)
+    add(log, LOADING, *["a warning of a library"] * 10_000)
+    assert log.stat().st_size > 128 << 10
+    assert start_log.phase(log) == "target: loading weights"
+    start_log.end(log, "target", is_ready=True)
+    assert start_log.phase(log) is None
+
+
 def test_workers_at_different_phases_are_told_apart_by_their_shards(tmp_path: Path) -> None:
     run = plan(tmp_path, shards=3)
     follower = Follower(run)
