@@ -94,6 +94,17 @@ def hardware() -> dict[str, Any]:
     }
 
 
+def load() -> float | None:
+    """Return how many processes of the whole machine ran, or waited to, on average over the last minute.
+
+    In a container too it is that of the machine, as the number of cores is. None where the system does not say.
+    """
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
 def gpus() -> list[dict[str, str]]:
     """Return name, memory, driver and UUID of each GPU that this process may use; empty where none is found."""
     return [

@@ -8,7 +8,7 @@ threshold = [3, 5, 7]             # 12 runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, get_origin
@@ -46,7 +46,7 @@ def num_runs(flags: Mapping[str, Any]) -> int:
     return prod(map(len, _swept(flags).values()))
 
 
-def _swept(flags: Mapping[str, Any]) -> dict[tuple[str, bool], list[Any]]:
+def _swept(flags: Mapping[str, Any]) -> dict[tuple[str, bool], Sequence[Any]]:
     """Return the lists of values by flag, and whether it is one of the table `parameters`."""
     own = {(name, False): value for name, value in flags.items() if _is_swept(name, value)}
     return own | {(name, True): value for name, value in _parameters(flags).items() if isinstance(value, list)}

@@ -16,6 +16,8 @@ from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import CodeShare, RunSummary, SpeedUp, TokenSpeculation
 
+_BUSY = 1.5
+"""Load for each core from which times are no longer those of the run's own work."""
 _NEARLY_FULL = 0.9
 """Share of the concurrency from which the mean number of samples in flight is not printed beside it."""
 
@@ -47,12 +49,33 @@ def warnings(run: RunSummary) -> list[str]:
         incomplete.append(
             f"NOT GRADED: {run.num_ungraded} of {total} samples are finished but have no grade{_by_grader(run)}."
         )
-    return [*scripted(run), *limited(run), *mixed_code(run), *incomplete, *unreadable(run), *weaker_baseline(run)]
+    return [
+        *scripted(run),
+        *limited(run),
+        *mixed_code(run),
+        *incomplete,
+        *unreadable(run),
+        *busy(run),
+        *weaker_baseline(run),
+    ]
 
 
 def scripted(run: RunSummary) -> list[str]:
     """Return a warning where no model wrote the answers."""
     return ["SCRIPTED ENGINES: no model ran; the numbers mean nothing."] if run.engine_kind == "scripted" else []
+
+
+def busy(run: RunSummary) -> list[str]:
+    """Return a warning where a machine had clearly more to do than its cores could; without a model times mean nothing.
+
+    One that works for a run alone has a load of about 1 for each core while it generates on them.
+    """
+    if run.engine_kind == "scripted" or run.load_per_core is None or run.load_per_core < _BUSY:
+        return []
+    return [
+        f"BUSY MACHINE: a load of {run.load_per_core:.1f} for each core at the start or end of the run's work; its "
+        "times are longer than on an idle machine."
+    ]
 
 
 def limited(run: RunSummary) -> list[str]:

@@ -28,6 +28,8 @@ SELECT run.run_id, run.method, run.params, run.dataset, run.draft_name AS draft,
     latency.mean_seconds AS mean_latency_seconds, latency.median_seconds AS median_latency_seconds,
     (SELECT sum(cached_tokens) / nullif(sum(prompt_tokens), 0) FROM cache_hit_rate WHERE run_id = run.run_id)
         AS cache_hit_rate,
+    (SELECT max(greatest(load_at_start, load_at_end) / try_cast(hardware ->> '$.cores' AS DOUBLE))
+        FROM attempt WHERE attempt.run_id = run.run_id) AS load_per_core,
     run_conditions.regime, run_throughput.emitted_tokens_per_second, run_throughput.mean_samples_in_flight
 FROM run
 JOIN pass_at_1 AS score USING (run_id)
@@ -186,6 +188,8 @@ class RunSummary:
     median_latency_seconds: float | None
     latency_shares: Mapping[str, float]
     cache_hit_rate: float | None
+    load_per_core: float | None
+    """Load of the busiest machine that worked on the run, at the start or end of an attempt, for each of its cores."""
     regime: str
     """latency (concurrency 1) or throughput."""
     tokens_per_call_second: Mapping[str, float]

@@ -262,3 +262,7 @@ class Attempt:
     """SHA-256 of the archive that the job's code was unpacked from; None where no job ran it."""
     other_codes: Sequence[str] = ()
     """Hashes of the other codes that worked on the run, or may do so at the same time (jobs.run.codes)."""
+    load_at_start: float | None = None
+    """Load of the machine (`harness.environment.load`) before the attempt opened its engines."""
+    load_at_end: float | None = None
+    """The same when it ended, its own work included; None while it is under way, and where it was killed."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 from filelock import Timeout
 
+from harness import environment
 from harness.trace import Trace
 from jobs.run import endings, files, own_files, trace_files
 from jobs.run.endings import NO_ENDINGS, Endings
@@ -87,8 +88,11 @@ def compact_own(run: RunFolder, journal_path: Path) -> None:
 
     The journal is removed once every sample in it is in its trace file. While another process compacts the run it stays
     for the next compaction: that process may have read it earlier, and its shorter trace file may replace this one.
+    The attempt in the trace file has the load of the machine now, when it ends.
     """
     journal = read_journal(journal_path)
+    if journal.attempt is not None:
+        journal.attempt["load_at_end"] = environment.load()
     _write_trace_file(run, journal_path, journal)
     samples = {*journal.finished, *journal.unfinished}
     with contextlib.suppress(Timeout), run.compaction_lock().acquire(timeout=0):

@@ -31,10 +31,12 @@ def new_attempt(
     engines: Mapping[Role, LeasedEngine],
     settings: Mapping[Role, EngineSettings],
     other_codes: Sequence[str] = (),
+    load: float | None = None,
 ) -> Attempt:
     """Return the record of an attempt that starts now; `shard` is the first of its shards.
 
-    `other_codes`: hashes of the other codes that may work on the run, as `jobs.run.codes.claim` returns them. A start
+    `load`: that of the machine before its engines were opened. `other_codes`: hashes of the other codes that may work
+    on the run, as `jobs.run.codes.claim` returns them. A start
     of an engine counts into the `startup_seconds` of the first attempt that uses it; `engine_start` names it in every
     one.
     """
@@ -76,6 +78,7 @@ def new_attempt(
         code_hash=own_method.with_method(running_code(), codes.method_of(run)).hash,
         code_archive=snapshot.unpacked_archive(),
         other_codes=tuple(other_codes),
+        load_at_start=load,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from filelock import Timeout
 
+from harness import environment
 from harness.engines.pool import EnginePool, in_engine_order, num_starts
 from harness.engines.settings import cpu_kv_bytes
 from harness.engines.sharing import EngineNeed
@@ -167,10 +168,10 @@ class RunPart:
         """Run samples of shards that are locked, the first of which is `shard`; further ones are locked in `locks`."""
         run = self.run
         check_prompts(self.spec)
-        other_codes = codes.claim(run)
+        other_codes, load = codes.claim(run), environment.load()
         engines = await pool.lease(self.needs, run.logs_dir / f"shard-{shard}")
         settings = {need.role: need.settings for need in self.needs}
-        attempt = new_attempt(run, shard, engines, settings, other_codes)
+        attempt = new_attempt(run, shard, engines, settings, other_codes, load)
         used_engines = taking_turns(engines) if self.spec.engine.take_turns else engines
         journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
         samples = ShardRun(self.spec, self.method, self.problems, used_engines, journal, state, ends_at)

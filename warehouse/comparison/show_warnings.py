@@ -9,7 +9,7 @@ from harness.plural import counted
 from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
-from warehouse.render import limited, mixed_code, scripted, unreadable, weaker_baseline
+from warehouse.render import busy, limited, mixed_code, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
@@ -22,7 +22,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     for run in runs.values():
         summary = run.summary
         run_warnings = [*scripted(summary), *limited(summary), *mixed_code(summary), *_missing(run)]
-        run_warnings += [*unreadable(summary), *weaker_baseline(summary)]
+        run_warnings += [*unreadable(summary), *busy(summary), *weaker_baseline(summary)]
         yield from (f"{run.run_id}: {line}" for line in run_warnings)
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed

@@ -190,6 +190,8 @@ CREATE TABLE attempt (
     code_hash VARCHAR,
     code_archive VARCHAR,
     other_codes JSON,
+    load_at_start DOUBLE,
+    load_at_end DOUBLE,
     PRIMARY KEY (run_id, attempt_id)
 );
 COMMENT ON TABLE attempt IS 'One worker''s attempt at one shard that finished a sample. Key: run_id, attempt_id';
@@ -209,6 +211,8 @@ COMMENT ON COLUMN attempt.engines IS 'Per model: KV-cache and context tokens, ho
 COMMENT ON COLUMN attempt.code_hash IS 'Hash of the code that decides results (harness/code_hash.py); NULL: not recorded';
 COMMENT ON COLUMN attempt.code_archive IS 'SHA-256 of the archive that Slurm''s job ran; NULL outside of Slurm, or not recorded';
 COMMENT ON COLUMN attempt.other_codes IS 'Hashes of the other codes that worked on the run, or were allowed to (--accept-code-change); NULL: none';
+COMMENT ON COLUMN attempt.load_at_start IS 'Processes of the whole machine that ran or waited to, mean of the minute before the attempt opened its engines; hardware has the number of cores. NULL: not recorded';
+COMMENT ON COLUMN attempt.load_at_end IS 'The same when the attempt ended, its own work included; NULL: killed, or not recorded';
 
 CREATE TABLE problem (
     run_id VARCHAR,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -23,7 +25,7 @@ from harness.cli.command import OneLineErrors
         (click.FloatRange(0, 1, max_open=True), "1", "1.0 is not a number of 0 or more and below 1"),
     ],
 )
-def test_a_number_that_is_not_valid_gets_what_is(kind: click.ParamType, typed: str, said: str) -> None:
+def test_a_number_that_is_not_valid_gets_what_is(kind: click.ParamType[Any], typed: str, said: str) -> None:
     command = OneLineErrors("take", params=[click.Option(["--number"], type=kind)], callback=lambda number: None)
     result = CliRunner().invoke(command, ["--number", typed])
     assert (result.exit_code, result.stderr) == (2, f"error: Invalid value for '--number': {said}\n")

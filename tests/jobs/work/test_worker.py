@@ -130,6 +130,18 @@ def test_a_sample_that_lived_through_an_engine_restart_is_marked(
     assert attempts[1] == 24 - attempts[2]
 
 
+def test_an_attempt_records_the_load_of_the_machine_when_it_starts_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = iter([0.5, 1.75])
+    monkeypatch.setattr("os.getloadavg", lambda: (next(loads), 0.0, 0.0))
+    run = plan(tmp_path, samples=1)
+    run_shard(str(run.path), 0)
+    attempt = json.loads(trace_files.read_metadata(run.trace_files()[0])["attempt"])
+    assert (attempt["load_at_start"], attempt["load_at_end"]) == (0.5, 1.75)
+    assert attempt["hardware"]["cores"] >= 1
+
+
 def test_an_attempt_counts_the_cards_that_its_engines_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvidia_smi(tmp_path / "bin", monkeypatch, [card(i, "NVIDIA H100") for i in range(8)])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6")
