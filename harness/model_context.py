@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Protocol
 
 from harness import prompts
 from harness.engine import Tokenizer
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
-from harness.recording import Model
+
+
+class Reader(Protocol):
+    """Whatever reads or writes with a tokenizer: a recording model, or a model whose stored steps are read again."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
 
 class ModelContext:
@@ -19,7 +26,7 @@ class ModelContext:
     may carry text past the separator that ends a step.
     """
 
-    def __init__(self, model: Model, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False) -> None:
+    def __init__(self, model: Reader, problem: Problem, wording: Prompts = BUILT_IN, *, rubric: bool = False) -> None:
         """Open the context with the model's prompt; `rubric` lets the prompt explain what a score is."""
         self.model = model
         self.ids, self.prompt = prompts.opening(model.tokenizer, problem, wording, rubric=rubric)
@@ -29,7 +36,7 @@ class ModelContext:
         self._last_boundary = len(self.ids), ""
         """How many ids stand before the piece with the last separator, and the text of that piece up to it."""
 
-    def read(self, ids: Sequence[int], text: str, author: Model) -> Sequence[int]:
+    def read(self, ids: Sequence[int], text: str, author: Reader) -> Sequence[int]:
         """Return the ids under which this model reads what `author` wrote; a plain model is not shown `</think>`."""
         reader = self.model
         if not reader.tokenizer.thinks and prompts.THINK_END in text:
@@ -39,7 +46,7 @@ class ModelContext:
             return ids
         return reader.tokenizer.encode(text)
 
-    def append(self, ids: Sequence[int], text: str, author: Model) -> None:
+    def append(self, ids: Sequence[int], text: str, author: Reader) -> None:
         """Append a piece of the chain."""
         joined = self.open_text + text
         head, separator, self.open_text = joined.rpartition(self._separator)

@@ -27,6 +27,7 @@ for _command in (
     results.lossless,
     results.score,
     probing.probe,
+    results.target_logprob,
     results.finalize,
     examples.example,
 ):

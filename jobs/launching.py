@@ -128,6 +128,12 @@ def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
 
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
+    _assign(prepared)
+    if prepared.launch.target_logprobs:
+        prepared.run.target_logprobs_dir.mkdir(exist_ok=True)  # which asks the workers for them
+
+
+def _assign(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     if run.exists():
         served.record(run, prepared.plan.servers)

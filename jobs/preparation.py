@@ -75,6 +75,11 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(launch_checks.check_wording(launch, planned.spec))
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
+    if launch.target_logprobs and planned.spec.target is None:
+        planned.notices.append(
+            "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
+            "--target-of OTHER-RUN"
+        )
     notice = codes.check(run, accept=launch.accept_code_change)
     prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)

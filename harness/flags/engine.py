@@ -48,6 +48,14 @@ class EngineFlags(BaseModel):
             default="off, because no method decides by it",
         ),
     ] = None
+    target_logprobs: Annotated[
+        bool,
+        Flag(
+            "engine",
+            "Store the target's log-probability of each accepted step, read in one pass over each chain after a "
+            "worker's samples; texts and times stay as they are.",
+        ),
+    ] = False
     dtype: Annotated[DataType, Flag("engine", "Data type of the weights; auto: as they are stored.")] = "auto"
     max_context: Annotated[
         int | None,

@@ -65,6 +65,33 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
 
 
+@click.command("target-logprobs", cls=RunCommand, short_help="Score steps with the run's own target.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RunPath())
+@click.option(
+    "--target-of",
+    metavar="RUN",
+    type=RunPath(),
+    help="Run whose target reads the chains of runs without a target of their own (the draft alone).",
+)
+def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
+    """Store the target's log-probability of each accepted step of finished samples, for the warehouse to load.
+
+    The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
+    """
+    from jobs.after import target_logprobs
+
+    folders = [run_folder(run) for run in runs]
+    try:
+        specs = target_logprobs.check(folders, run_folder(target_of) if target_of else None)
+        scored = target_logprobs.score_runs(folders, specs, click.echo)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    for folder, one in zip(folders, scored, strict=True):
+        if not one.num_samples:
+            click.echo(f"{folder.path.name}: every finished sample is scored already")
+    click.echo(f"  {typed('warehouse.load')} {' '.join(quote(str(run)) for run in runs)}")
+
+
 @click.command(cls=RunCommand, short_help="Check that two runs emitted the same tokens.")
 @RUN
 @click.argument("baseline", metavar="BASELINE", type=RunPath())

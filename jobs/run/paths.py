@@ -10,6 +10,7 @@
     runs/<run_id>/candidate_grades/  grades of candidates that are whole chains
     runs/<run_id>/scores/*.parquet   quality of steps and candidates by a process reward model, one file per model
     runs/<run_id>/probe/points.parquet  the steps of another run that this one probes (jobs.probing)
+    runs/<run_id>/target_logprobs/   the target's log-probability of each step, where it was asked for
     runs/<run_id>/logs/              the workers', the engines' and Slurm's output
     runs/<run_id>/retries.jsonl      which failed samples may be retried
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
@@ -89,6 +90,11 @@ class RunPaths:
     def probe_dir(self) -> Path:
         """Folder of the points that the run probes; only a run that `jobs probe` made has it."""
         return self.path / "probe"
+
+    @property
+    def target_logprobs_dir(self) -> Path:
+        """Folder of the target's log-probabilities of steps; a run that has it lets its workers add to it."""
+        return self.path / "target_logprobs"
 
     @property
     def logs_dir(self) -> Path:

@@ -172,6 +172,20 @@ PROBE_POINTS = pa.schema(
     }
 )
 """The points of a probe (jobs.probing.points.Point), each with the ids of its two problems in the probe's run."""
+TARGET_LOGPROBS = pa.schema(
+    {
+        "sample_id": _text,
+        "step_index": _int,
+        "num_characters": _int,
+        "num_tokens": _int,
+        "logprob": _real,
+        "lowest_logprob": _real,
+        "target": _text,
+    }
+)
+"""The target's log-probability (nats) of the generated tokens of each step (harness.chain_likelihood). num_characters:
+length of the step's text, by which a row is told from one of another chain. target: fingerprint of the model. Metadata
+key `scorer` holds the JSON of jobs.run.target_logprobs.Scorer."""
 
 
 def schema_of(traces: Iterable[Trace]) -> pa.Schema:

@@ -13,14 +13,36 @@ from harness.engine import Role
 from harness.engines import adapter, arguments
 from harness.engines.served.address import ServedModel
 from harness.engines.settings import EngineSettings, Kind, pair_settings
+from harness.engines.sharing import EngineNeed
 from harness.engines.speculation import DraftSampling, Proposer, Speculation, unsupported_reason
 from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.here import Chosen, asked_for, chosen_here
 from harness.sizing.plan import DoesNotFit
 from harness.sizing.run_sizing import RunSizing
+from jobs.run import engine_installed, served
+from jobs.run.folder import RunFolder
 from jobs.run.sizing import sizing_of, unplanned_arguments
 from jobs.run.spec import RunSpec
+
+
+def engine_needs(
+    run: RunFolder, spec: RunSpec, method: Method, problems: Iterable[Problem], kv_bytes: int | None = None
+) -> list[EngineNeed]:
+    """Return the engines that a method would start alone on this node, with the models and settings of a run.
+
+    `kv_bytes`: see `pair_settings`. Raises ValueError where this node cannot start them.
+    """
+    engine_installed.check_worker(spec.engine.kind)
+    servers = dict(served.served_models(spec, served.recorded(run)))
+    settings = engine_settings(spec, method, problems, kv_bytes, servers)
+    needs = []
+    for role in method.roles:
+        if (model := spec.models[role]) is None:
+            raise ValueError(f"this method needs a {role} model")
+        may_queue = role != "draft" and method.parallel_verdicts > 1
+        needs.append(EngineNeed(role, model.path, model.revision, settings[role], may_queue))
+    return needs
 
 
 def engine_settings(

@@ -18,7 +18,7 @@ from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
 from harness.problems.problem import Problem
-from jobs.run import codes, engine_installed, served, shared_jobs
+from jobs.run import codes, shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal_writer import JournalWriter
@@ -26,10 +26,11 @@ from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.run.wording import check_prompts
 from jobs.work.attempt import new_attempt
-from jobs.work.engine_settings import engine_settings
+from jobs.work.engine_settings import engine_needs
 from jobs.work.free_shards import FreeShards
 from jobs.work.neighbors import Neighbors
 from jobs.work.shard_run import ShardRun
+from jobs.work.target_logprobs import score_finished
 
 _LOCK_SECONDS = 3.0
 """How long to wait for a shard's lock: longer than a compaction holds it."""
@@ -85,16 +86,7 @@ class RunPart:
 
         Raises ValueError where this node cannot start them.
         """
-        engine_installed.check_worker(self.spec.engine.kind)
-        servers = dict(served.served_models(self.spec, served.recorded(self.run)))
-        settings = engine_settings(self.spec, self.method, self.problems.values(), self.kv_bytes, servers)
-        needs = []
-        for role in self.method.roles:
-            if (model := self.spec.models[role]) is None:
-                raise ValueError(f"this method needs a {role} model")
-            may_queue = role != "draft" and self.method.parallel_verdicts > 1
-            needs.append(EngineNeed(role, model.path, model.revision, settings[role], may_queue))
-        return needs
+        return engine_needs(self.run, self.spec, self.method, self.problems.values(), self.kv_bytes)
 
     def needs_or_none(self) -> list[EngineNeed]:
         """Return `needs`; nothing where they cannot be resolved, which is raised when the run's turn comes."""
@@ -183,6 +175,8 @@ class RunPart:
             self.num_ended += samples.num_ended
             self.num_steps += samples.num_steps
         self.is_cut_short |= samples.num_ended < samples.num_asked
+        if not self.is_cut_short:
+            await score_finished(run, self.spec, engines, journal.path)
 
 
 def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:

@@ -22,7 +22,7 @@ from warehouse.statistics.run_factor import between_runs
 WITHIN = "_within_runs"
 """Ending of the metrics that do not cover the run factor."""
 _OUTDATED = """
-DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND NOT EXISTS (
+DELETE FROM estimate WHERE baseline_run_id IS NOT NULL AND metric <> 'distance_from_target' AND NOT EXISTS (
     FROM comparable AS pair
     WHERE pair.run_id = estimate.run_id AND pair.baseline_run_id = estimate.baseline_run_id)
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warehouse.database import Connection, rows, transaction
-from warehouse.estimates import speed_ups
+from warehouse.estimates import distances, speed_ups
 from warehouse.estimates.accuracies import accuracies
 from warehouse.estimates.judges import judges
 from warehouse.estimates.probed import probed
@@ -33,6 +33,8 @@ def bring_up_to_date(connection: Connection) -> None:
                     *judges(connection, some),
                     *rates(connection, some),
                     *probed(connection, some),
+                    *distances.of_runs(connection, some),
                 ],
             )
         speed_ups.bring_up_to_date(connection)
+        distances.bring_up_to_date(connection)

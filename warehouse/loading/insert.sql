@@ -142,4 +142,35 @@ QUALIFY row_number() OVER (PARTITION BY sample_id, step_index, candidate_index, 
 
 INSERT INTO probe_point BY NAME SELECT * EXCLUDE (load_order) FROM staged_probe_point;
 
+-- A sample counts as the first file has it, and only where every row is of the chain that counts: its steps have as many
+-- characters. One target reads all chains of a run: its own, or where it has none that of the first file.
+INSERT INTO step_target_logprob BY NAME
+WITH first_target AS (
+    SELECT coalesce(any_value(run.target_fingerprint), arg_min(staged.target, staged.load_order)) AS target
+    FROM staged_target_logprob AS staged CROSS JOIN staged_run AS run
+), first_file AS (
+    FROM staged_target_logprob SEMI JOIN first_target USING (target)
+    QUALIFY load_order = min(load_order) OVER (PARTITION BY sample_id)
+), fits AS (
+    SELECT sample_id FROM step LEFT JOIN first_file USING (sample_id, step_index)
+    WHERE step.run_id = getvariable('loading_run') AND sample_id IN (SELECT sample_id FROM first_file)
+    GROUP BY sample_id
+    HAVING bool_and(coalesce(first_file.num_characters = step.num_characters, false)) AND count(*) = (
+        SELECT count(*) FROM first_file AS own WHERE own.sample_id = step.sample_id)
+)
+SELECT first_file.run_id, sample_id, step_index, num_tokens,
+    if_finite(CASE WHEN logprob <= 0 THEN logprob END) AS logprob,
+    if_finite(CASE WHEN lowest_logprob <= 0 THEN lowest_logprob END) AS lowest_logprob
+FROM first_file SEMI JOIN fits USING (sample_id);
+
+INSERT INTO sample_target_logprob BY NAME
+SELECT sample.run_id, sample_id, sample.problem_id, sample.sample_index, any_value(read.target) AS target,
+    sum(own.num_tokens)::BIGINT AS num_tokens, exact_sum(own.logprob) AS logprob
+FROM step_target_logprob AS own JOIN sample USING (run_id, sample_id)
+JOIN (SELECT sample_id, arg_min(target, load_order) AS target FROM staged_target_logprob GROUP BY sample_id) AS read
+    USING (sample_id)
+WHERE own.run_id = getvariable('loading_run') AND sample.stop_reason <> 'error'
+GROUP BY sample.run_id, sample_id, sample.problem_id, sample.sample_index
+HAVING bool_and(own.logprob IS NOT NULL) AND sum(own.num_tokens) > 0;
+
 INSERT INTO loaded_file BY NAME SELECT * FROM staged_loaded_file;

@@ -17,7 +17,10 @@ from warehouse.nightly.judge import replay
 
 PRUNED = "pruned"
 """State of a run whose details were forgotten."""
-_DETAILS = ("step", "candidate", "call", "step_score", "candidate_score", "candidate_grade", "loaded_file")
+_DETAILS = (
+    "step", "candidate", "call", "step_score", "candidate_score", "candidate_grade", "step_target_logprob",
+    "loaded_file",
+)  # fmt: skip
 _SAMPLE = """
 INSERT INTO sample SELECT sample.* REPLACE (
     CASE WHEN forgotten.run_id IS NULL THEN draft_prompt END AS draft_prompt,

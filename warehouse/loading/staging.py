@@ -89,10 +89,15 @@ _STAGE_DERIVED = {
     + _CHECKED_VERDICT,
     "score": "SELECT sample_id, step_index, candidate_index, scorer, score",
     "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
+    "target_logprob": f"SELECT {', '.join(trace_files.TARGET_LOGPROBS.names)}",
 }
 _SCORE_TABLE = (
     "CREATE OR REPLACE TEMP TABLE staged_score AS "
     "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
+)
+_TARGET_LOGPROB_TABLE = (
+    "CREATE OR REPLACE TEMP TABLE staged_target_logprob AS SELECT *, NULL::INTEGER AS num_characters, "
+    "NULL::VARCHAR AS target, NULL::INTEGER AS load_order FROM main.step_target_logprob LIMIT 0"
 )
 
 _PROBE_TABLE = (
@@ -154,6 +159,7 @@ def _derived(folder: RunFolder) -> dict[Path, str]:
         folder.candidate_grades_dir: "candidate_grade",
         folder.scores_dir: "score",
         folder.probe_dir: "probe_point",
+        folder.target_logprobs_dir: "target_logprob",
     }
 
 
@@ -242,6 +248,7 @@ def _create_tables(connection: Connection) -> None:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE staged_{table} AS SELECT * FROM main.{table} LIMIT 0")
     connection.execute(_SCORE_TABLE)
     connection.execute(_PROBE_TABLE)
+    connection.execute(_TARGET_LOGPROB_TABLE)
     for kind in ("VIEW", "TABLE"):  # whichever the previous run left
         with contextlib.suppress(DatabaseError):
             connection.execute(f"DROP {kind} IF EXISTS temp.staged_record")

@@ -61,6 +61,12 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
     show_default=True,
     help='A run is "not worse" if it is shown to lose fewer percentage points than this.',
 )
+@click.option(
+    "--absurd-nats",
+    type=click.FloatRange(min=0, min_open=True),
+    help="List accepted steps with a token of so many nats or more under the target (jobs target-logprobs).  "
+    "[default: 12, a probability of 6 in a million]",
+)
 @grader_option()
 @wait_option()
 def main(
@@ -73,6 +79,7 @@ def main(
     figures_folder: Path | None,
     baseline: str | None,
     margin_points: float,
+    absurd_nats: float | None,
     grader: str | None,
     wait_seconds: float,
 ) -> None:
@@ -97,6 +104,7 @@ def main(
         settings=Settings(margin=margin_points / 100),
         baseline=baseline,
         grader=grader,
+        absurd_nats=absurd_nats,
         wait_seconds=wait_seconds,
     )
     if output is not None:

@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from warehouse.formatting import percent, span
-from warehouse.report import differences, probes, queries, speculation, tables, verdicts
+from warehouse.report import differences, distance, probes, queries, speculation, tables, verdicts
 from warehouse.report.charts.bars import Bar, StackedBars
 from warehouse.report.charts.points import Dot, Dots, Point, Scatter
 from warehouse.report.conditions import conditions
 from warehouse.report.differences import Differences
+from warehouse.report.distance import Distances
 from warehouse.report.facts import Flips, RunFacts
 from warehouse.report.problem_sets import over_the_same_problems
 from warehouse.report.section import Figure, Section, behind
 from warehouse.report.tables import Table
 
 
-def sections(runs: Sequence[RunFacts], flips: Sequence[Flips], compared: Differences) -> list[Section]:
+def sections(
+    runs: Sequence[RunFacts], flips: Sequence[Flips], compared: Differences, distances: Distances
+) -> list[Section]:
     """Return everything above the trace viewer, without sections that would be empty."""
     speed = [table for table in (tables.latency(runs), tables.speed_ups(runs)) if table is not None]
     costs = tables.costs(runs)
@@ -25,6 +28,7 @@ def sections(runs: Sequence[RunFacts], flips: Sequence[Flips], compared: Differe
         Section("results", "Results", "Results", _by_problems(_accuracy, runs), [tables.results(runs)]),
         differences.section(runs, compared),
         Section("trade-off", "Accuracy against latency", "Trade-off", _by_problems(_trade_offs, runs), speed),
+        distance.section(runs, distances, compared),
         Section(
             "speculation",
             "Fallback and tokens",

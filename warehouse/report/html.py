@@ -89,7 +89,7 @@ def _rendered(
         runs=runs,
         flips=flips,
         sections=sections,
-        warnings=report_warnings(runs),
+        warnings=[*report_warnings(runs), *(line for section in sections for line in section.warnings)],
         limited=_limited(runs),
         coverage=coverage(chunks),
         options=options,

@@ -50,6 +50,20 @@ FROM token_split WHERE run_id IN {_RUNS} ORDER BY run_id, model
 VERDICTS = f"""
 SELECT run_id, verdict, num_samples, share FROM verdict_counts WHERE run_id IN {_RUNS} ORDER BY run_id, verdict
 """
+DISTANCE = f"""
+SELECT run_id, nats_per_token, nats_per_token_low_95, nats_per_token_high_95, num_samples, baseline_run_id, n, distance,
+    distance_low_95, distance_high_95, speed_up, speed_up_low_95, speed_up_high_95
+FROM distance_from_target WHERE run_id IN {_RUNS} ORDER BY run_id, baseline_run_id
+"""
+ABSURDITY = f"""
+SELECT run_id, num_steps, num_tokens, num_absurd_steps, absurd_steps_per_thousand_tokens, most_nats
+FROM absurdity WHERE run_id IN {_RUNS} ORDER BY run_id
+"""
+ABSURD_STEPS = f"""
+SELECT run_id, problem_id, sample_index, step_index, author, role, num_tokens, nats_per_token, most_nats
+FROM scored_step WHERE most_nats >= $nats AND run_id IN {_RUNS}
+ORDER BY most_nats DESC, run_id, problem_id, sample_index, step_index LIMIT 20
+"""
 FLIPS = f"""
 SELECT right_run_id, wrong_run_id, problem_id, right_score, wrong_score, right_sample_index, wrong_sample_index
 FROM flips WHERE right_run_id IN {_RUNS} AND wrong_run_id IN {_RUNS} ORDER BY ALL

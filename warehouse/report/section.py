@@ -38,6 +38,8 @@ class Section:
     """Title in the page's navigation."""
     figures: Sequence[Figure] = field(default=())
     tables: Sequence[Table] = field(default=())
+    warnings: Sequence[str] = field(default=())
+    """Lines for the top of the report."""
 
 
 def behind(statement: str, runs: Sequence[RunFacts]) -> str:

@@ -14,6 +14,7 @@ from warehouse.graders import reader_for_grader
 from warehouse.report import text
 from warehouse.report.charts.svg import Chart
 from warehouse.report.differences import read_differences
+from warehouse.report.distance import read_distances
 from warehouse.report.facts import RunFacts, flips, report_facts
 from warehouse.report.figures import all_figures, all_tables, sections
 from warehouse.report.problem_sets import dataset_titles
@@ -50,13 +51,15 @@ def make_report(
     settings: Settings | None = None,
     baseline: str | None = None,
     grader: str | None = None,
+    absurd_nats: float | None = None,
     wait_seconds: float = WAIT_SECONDS,
 ) -> Report:
     """Make a report on runs of a database.
 
     runs: run ids, prefixes of run ids, or paths of run folders. max_megabytes: size limit of the HTML page, which
     leaves out traces that do not fit. settings, baseline: of the differences between runs, as for `compare_runs`.
-    Raises WarehouseError and DatabaseError.
+    absurd_nats: from how many nats of a token on a step is absurd to the target; None: as the database has it. Raises
+    WarehouseError and DatabaseError.
     """
     with reader_for_grader(database, grader, wait_seconds) as connection:
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
@@ -65,11 +68,13 @@ def make_report(
         pair_flips, title = flips(facts), title or _title(facts)
         baseline_id = resolve(connection, baseline) if baseline else None
         compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
-        contents = sections(facts, pair_flips, compared)
+        distances = read_distances(connection, run_ids, absurd_nats)
+        contents = sections(facts, pair_flips, compared, distances)
         charts = {name: chart for figure in all_figures(contents) for name, chart in figure.charts.items()}
         if output_format != "html":
             tables = all_tables(contents)
-            content = text.write(title, report_warnings(facts), tables, output_format)
+            warnings = [*report_warnings(facts), *(line for section in contents for line in section.warnings)]
+            content = text.write(title, warnings, tables, output_format)
             return Report(content, f"{len(tables)} tables", charts)
         from warehouse.report.html import coverage, page
 

@@ -29,6 +29,7 @@ from warehouse.report.charts.lines import Line, Lines, Place
 from warehouse.report.charts.paper import write_charts
 from warehouse.report.charts.points import Dots, Scatter
 from warehouse.report.differences import read_differences
+from warehouse.report.distance import read_distances
 from warehouse.report.facts import flips, report_facts
 from warehouse.report.figures import all_figures, sections
 from warehouse.report.section import Figure
@@ -40,7 +41,7 @@ def figures_of(database: Path, *run_ids: str) -> list[Figure]:
     with reader(database) as connection:
         facts = report_facts(connection, run_ids)
         compared = read_differences(connection, run_ids, Settings())
-        return all_figures(sections(facts, flips(facts), compared))
+        return all_figures(sections(facts, flips(facts), compared, read_distances(connection, run_ids)))
 
 
 def asked(database: Path, sql: str) -> list[dict[str, Any]]:

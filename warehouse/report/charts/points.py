@@ -98,6 +98,10 @@ class Scatter:
     x_axis: str
     y_axis: str
     description: str
+    y_lowest: float = 0.0
+    """Smallest value that the vertical axis can reach."""
+    y_highest: float = 100.0
+    """Largest value that the vertical axis can reach."""
 
     def draw(self, *, is_narrow: bool) -> Markup:
         """Return the drawing."""
@@ -106,7 +110,7 @@ class Scatter:
         xs = [x for p in points for x in (p.x, p.x_low, p.x_high) if x is not None]
         ys = [y for p in points for y in (p.y, p.y_low, p.y_high) if y is not None]
         x_scale = svg.scale_from_zero(xs, left, right)
-        y_scale = svg.padded_scale(ys, bottom, top, low=0.0, high=100.0)
+        y_scale = svg.padded_scale(ys, bottom, top, low=self.y_lowest, high=self.y_highest)
         parts = [
             _vertical_grid(x_scale, bottom, top, count=4 if is_narrow else 6),
             *(svg.line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),

@@ -1,0 +1,112 @@
+"""Finished runs scored by their target: `python -m jobs target-logprobs RUN…`.
+
+The rows are written to `target_logprobs/` in the run folder, which the warehouse loads. Samples that are scored stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from harness.engine import Engine, Role, Tokenizer
+from harness.engines.pool import EnginePool
+from harness.engines.settings import cpu_kv_bytes
+from harness.methods import build
+from harness.weights.tokenizer import HFTokenizer
+from jobs.run import target_logprobs
+from jobs.run.folder import RunFolder
+from jobs.run.records import counting_records
+from jobs.run.spec import RunSpec
+from jobs.run.target_logprobs import Scorer, scorer_of
+from jobs.run.wording import current_prompt_hash
+from jobs.work.reopened import reopen, without_speculation
+from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
+
+_OF_TARGET = ("target", "target_template", "target_thinking_tags", "engine")
+"""What a run without a target takes over from another one."""
+
+
+def check(runs: Sequence[RunFolder], target_of: RunFolder | None) -> list[RunSpec]:
+    """Return the specification that each run is scored by. Raises ValueError where one cannot be scored."""
+    return [_with_target(run, target_of) for run in runs]
+
+
+def score_runs(
+    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None] = lambda _: None
+) -> list[Scored]:
+    """Score what is not scored of runs over as few starts of engines as possible; what was scored, by run.
+
+    Raises ValueError and EngineDied.
+    """
+    return asyncio.run(_score_runs(runs, specs, say))
+
+
+async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]) -> list[Scored]:
+    kv_bytes = cpu_kv_bytes()
+    async with EnginePool() as pool:
+        return [
+            await _score_run(pool, run, spec, kv_bytes, partial(_say_of, run, say))
+            for run, spec in zip(runs, specs, strict=True)
+        ]
+
+
+def _say_of(run: RunFolder, say: Callable[[str], None], words: str) -> None:
+    say(f"{run.path.name}: {words}")
+
+
+async def _score_run(
+    pool: EnginePool, run: RunFolder, spec: RunSpec, kv_bytes: int, say: Callable[[str], None]
+) -> Scored:
+    scorer = _scorer(spec)
+    known = target_logprobs.scored_ids(run, scorer)
+    unscored = (row for row in counting_records(run, COLUMNS, failed=False) if row["sample_id"] not in known)
+    first = next(unscored, None)
+    if first is None:
+        return Scored()  # before an engine is started
+    engines = await reopen(pool, run, build("vanilla", {"model": "target"}), spec, kv_bytes)
+    target = Target(engines["target"], _tokenizers(spec, engines["target"]), scorer, spec.concurrency)
+    return await score(run, chain([first], unscored), target, say)
+
+
+def _scorer(spec: RunSpec) -> Scorer:
+    assert spec.target is not None
+    return scorer_of(spec.target, spec)
+
+
+def _with_target(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
+    """Return a run's specification with a target that only reads. Raises ValueError where it cannot be scored."""
+    spec = run.spec()
+    current = current_prompt_hash(spec.method, spec.params, spec.wording)
+    if current != spec.prompt_hash:
+        raise ValueError(
+            f"{run.path.name} was made with other prompts ({spec.prompt_hash}) than this code has ({current}), so the "
+            "target would read its chains behind another one: score it with the code that made it"
+        )
+    if spec.target is None:
+        spec = _with_target_of(run, spec, target_of)
+    target_logprobs.scored_ids(run, _scorer(spec))
+    return without_speculation(spec)
+
+
+def _with_target_of(run: RunFolder, spec: RunSpec, other: RunFolder | None) -> RunSpec:
+    remedy = "name a run whose target shall read its chains: --target-of RUN, e.g. one by the target alone"
+    if other is None:
+        raise ValueError(f"{run.path.name} has no target: {remedy}")
+    theirs = other.spec()
+    if theirs.target is None:
+        raise ValueError(f"--target-of {other.path.name} has no target either: {remedy}")
+    return replace(spec, **{name: getattr(theirs, name) for name in _OF_TARGET})
+
+
+def _tokenizers(spec: RunSpec, engine: Engine) -> dict[Role, Tokenizer]:
+    """Return the tokenizers of target and draft; a draft of the same files has the target's."""
+    tokenizers: dict[Role, Tokenizer] = {"target": engine.tokenizer, "draft": engine.tokenizer}
+    draft = spec.draft
+    if draft is not None and spec.engine.kind != "scripted" and draft != spec.target:
+        revision = None if Path(draft.path).is_dir() else draft.revision
+        tokenizers["draft"] = HFTokenizer(draft.path, revision, spec.conventions("draft"))
+    return tokenizers

@@ -1,0 +1,72 @@
+-- Distance from the target: how probable the accepted text is to the target, on one axis for all methods.
+
+CREATE OR REPLACE VIEW distance_baseline AS
+WITH scored AS (
+    SELECT DISTINCT run_id, target FROM sample_target_logprob
+)
+SELECT run.run_id, baseline.run_id AS baseline_run_id
+FROM run JOIN scored AS own USING (run_id)
+JOIN run AS baseline ON
+    baseline.method = 'vanilla' AND json_extract_string(baseline.params, '$.model') = 'target'
+    AND NOT (run.method = 'vanilla' AND json_extract_string(run.params, '$.model') = 'target')
+    AND run.temperature = baseline.temperature
+    AND run.top_p = baseline.top_p
+    AND run.token_budget = baseline.token_budget
+    AND split_part(run.prompt_hash, '-', 1) = split_part(baseline.prompt_hash, '-', 1)
+    AND (run.target_fingerprint IS NULL OR ( -- the draft alone has nothing of the target's
+        run.target_sampling IS NOT DISTINCT FROM baseline.target_sampling
+        AND run.target_template IS NOT DISTINCT FROM baseline.target_template
+        AND run.target_thinking_tags IS NOT DISTINCT FROM baseline.target_thinking_tags))
+    AND regexp_extract(coalesce(run.tag, ''), '^\d{4}-\d{2}-\d{2}')
+        = regexp_extract(coalesce(baseline.tag, ''), '^\d{4}-\d{2}-\d{2}')
+JOIN scored AS theirs ON theirs.run_id = baseline.run_id AND theirs.target = own.target
+JOIN shared_problems AS shared ON shared.dataset_hash = run.dataset_hash AND shared.num_problems = run.num_problems
+    AND shared.other_dataset_hash = baseline.dataset_hash AND shared.num_other_problems = baseline.num_problems;
+COMMENT ON VIEW distance_baseline IS 'Runs of the target alone with whose chains those of a run may be compared: read by the same target, drawn with the same temperature, top-p, sampling of the target and token budget, behind the same prompts, on problems that both have; a run of a night only with those of the same night. Engines, devices and samples in flight may differ, because they decide no text';
+
+CREATE OR REPLACE VIEW distance_from_target AS
+WITH own AS (
+    FROM estimate WHERE metric = 'target_nats_per_token'
+), pair AS (
+    FROM estimate WHERE metric = 'distance_from_target'
+), speed AS (
+    FROM estimate WHERE metric = 'speed_up'
+)
+SELECT run_id, run.method, own.estimate AS nats_per_token, own.low_95 AS nats_per_token_low_95,
+    own.high_95 AS nats_per_token_high_95, own.num_samples, pair.baseline_run_id, pair.n, pair.estimate AS distance,
+    pair.low_95 AS distance_low_95, pair.high_95 AS distance_high_95, speed.estimate AS speed_up,
+    speed.low_95 AS speed_up_low_95, speed.high_95 AS speed_up_high_95,
+    accuracy.graded_pass_at_1, accuracy.graded_low_95, accuracy.graded_high_95
+FROM own JOIN run USING (run_id) LEFT JOIN pair USING (run_id)
+LEFT JOIN speed ON speed.run_id = own.run_id AND speed.baseline_run_id = pair.baseline_run_id
+LEFT JOIN pass_at_1 AS accuracy USING (run_id);
+COMMENT ON VIEW distance_from_target IS 'How surprised the target is by the text that a run accepted, beside speed-up and accuracy: nats_per_token is the mean over problems of the mean over their samples of a chain''s negative log-probability per token; distance is that minus the same of the target''s own chains (baseline_run_id), paired by problem. About 0: as probable to the target as what it writes itself, as token-level speculation is by construction; above 0: text that it would rather not write. A difference of cross-entropies, which is the divergence per token only where both texts vary equally; below 0: text that is more probable to it than its own samples (warehouse/statistics/README.md). Needs python -m jobs target-logprobs; a run without a scored baseline has no distance';
+
+CREATE OR REPLACE VIEW target_nats_by_role AS
+SELECT run_id, author, role, count(*) AS num_steps, sum(scored.num_tokens)::BIGINT AS num_tokens,
+    exact_sum(-logprob) / nullif(sum(scored.num_tokens), 0) AS nats_per_token, min(lowest_logprob) AS lowest_logprob
+FROM step_target_logprob AS scored JOIN step USING (run_id, sample_id, step_index)
+WHERE logprob IS NOT NULL GROUP BY run_id, author, role;
+COMMENT ON VIEW target_nats_by_role IS 'Negative log-probability per token under the target by author and role of the steps, over all their tokens: what the draft contributed against what the target wrote itself in the same chains';
+
+CREATE OR REPLACE VIEW scored_step AS
+SELECT run_id, sample.problem_id, sample.sample_index, step_index, step.author, step.role, scored.num_tokens,
+    -scored.logprob / scored.num_tokens AS nats_per_token, -lowest_logprob AS most_nats, step.text, sample_id
+FROM step_target_logprob AS scored JOIN step USING (run_id, sample_id, step_index)
+JOIN sample USING (run_id, sample_id)
+WHERE scored.num_tokens > 0 AND scored.logprob IS NOT NULL;
+COMMENT ON VIEW scored_step IS 'Accepted steps with what the target gives them, given all before: nats per token, and those of the least probable token. Address of a trace: python -m warehouse.trace RUN_ID PROBLEM_ID SAMPLE_INDEX. Key: run_id, sample_id, step_index';
+
+CREATE OR REPLACE MACRO absurd_nats() AS coalesce(getvariable('absurd_nats')::DOUBLE, 12);
+COMMENT ON MACRO absurd_nats IS 'Nats of a token from which on a step is absurd: the variable of this name (SET VARIABLE absurd_nats = …), else 12, a probability of 6 in a million';
+
+CREATE OR REPLACE VIEW absurd_step AS
+FROM scored_step WHERE most_nats >= absurd_nats();
+COMMENT ON VIEW absurd_step IS 'Accepted steps with a token that the target finds absurd: absurd_nats() nats or more, by default 12, a probability of 6 in a million. One such token counts however long the step is, so that whole chains and short steps are told alike';
+
+CREATE OR REPLACE VIEW absurdity AS
+SELECT run_id, count(*) AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
+    count(*) FILTER (most_nats >= absurd_nats()) AS num_absurd_steps,
+    1000 * num_absurd_steps / sum(num_tokens) AS absurd_steps_per_thousand_tokens, max(most_nats) AS most_nats
+FROM scored_step GROUP BY run_id;
+COMMENT ON VIEW absurdity IS 'Absurd steps of a run (see absurd_step) among those that are scored. Chains of the target itself have some, too: compare with those of the run by the target alone';
