@@ -63,7 +63,8 @@ async def _score_run(
 ) -> Scored:
     scorer = _scorer(spec)
     known = target_logprobs.scored_ids(run, scorer)
-    unscored = (row for row in counting_records(run, COLUMNS, failed=False) if row["sample_id"] not in known)
+    records = counting_records(run, COLUMNS, failed=False)
+    unscored = (row for row in records if row["steps"] and row["sample_id"] not in known)
     first = next(unscored, None)
     if first is None:
         return Scored()  # before an engine is started

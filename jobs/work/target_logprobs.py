@@ -97,7 +97,7 @@ async def score_trace_file(run: RunFolder, path: Path, target: Target) -> Scored
     known = target_logprobs.scored_ids(run, target.scorer)
     columns = ["sample_id", "stop_reason", *COLUMNS]
     finished = (row for row in trace_files.iterate_rows(path, columns) if row["stop_reason"] not in (None, FAILED))
-    return await score(run, (row for row in finished if row["sample_id"] not in known), target)
+    return await score(run, (row for row in finished if row["steps"] and row["sample_id"] not in known), target)
 
 
 async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, Engine], journal: Path) -> None:
