@@ -21,13 +21,16 @@ UNANSWERED = {
     "Did the target select",
     "How long are the drafts",
     "Do accepted steps score",
+    "How far is the accepted text",
+    "Which steps does the target",
     "How many decisions were close",
     "How often does the judge accept wrong",
     "What would another threshold",
     "Which problems are solved by some",
 }
-"""First words of questions about what these runs do not have: SCoT's drafts, their grades, rewards, thresholds, probes
-(test_probe.py), and problems that are right in some samples only, for which see test_questions_answered.py."""
+"""First words of questions about what these runs do not have: SCoT's drafts, their grades, rewards, log-probabilities
+under the target, thresholds, probes (test_probe.py), and problems that are right in some samples only, for which see
+test_questions_answered.py."""
 
 
 @pytest.mark.parametrize(("question", "sql"), QUESTIONS, ids=[q[:40] for q, _ in QUESTIONS])
