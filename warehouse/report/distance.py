@@ -93,25 +93,31 @@ def _figures(
     points = [(run, row) for run in scored if (row := _with_baseline(run, runs, distances)) is not None]
     baselines = {str(row["baseline_run_id"]) for _, row in points}
     points += [(run, {}) for run in scored if run.summary.run_id in baselines]
-    statement, figures = behind(queries.DISTANCE, scored), [_alone(scored, distances, title, ending)]
     speed = [_point(run, row, x) for run, row in points if (x := _speed_up(run, row, compared)) is not None]
     accuracy = [_point(run, row, x) for run, row in points if (x := _accuracy(run)) is not None]
-    charts = {
-        f"distance-{name}{ending}": _scatter(drawn, axis, f"Distance from the target against {what}, one mark per run")
-        for name, drawn, axis, what in (
-            ("speed-up", speed, "speed-up over the target alone (×)", "speed-up"),
-            ("accuracy", accuracy, "pass@1 (%)", "accuracy"),
-        )
-        if len(drawn) > 1
-    }
-    if charts:
+    figures = [_alone(scored, distances, title, ending)]
+    for name, drawn, axis, better in (
+        ("speed-up", speed, "speed-up over the target alone (×)", "Down and to the right is better. "),
+        ("accuracy", accuracy, "pass@1 (%)", ""),
+    ):
+        if len(drawn) < 2:
+            continue
+        missing = len(points) - len(drawn)
         caption = (
             "Nats per token of the accepted text under the target, minus those of its own chains on the same problems: "
-            "0 is what the target alone has, and token-level speculation by construction. Down and to the right is "
-            "better. Lines: 95 % intervals over problems, paired for the distance. Speed-ups are those of the "
-            "tables above, and runs without one are not drawn in the first chart."
+            f"0 is what the target alone has, and token-level speculation by construction. {better}Lines: 95 % "
+            "intervals over problems, paired for the distance."
         )
-        figures.append(Figure(title.replace("Nats per token under", "Distance from"), charts, caption, sql=statement))
+        caption += f" Runs without a value are not drawn: {missing}." if missing else ""
+        description = f"Distance from the target against {name}, one mark per run"
+        figures.append(
+            Figure(
+                title.replace("Nats per token under the target", f"Distance from the target against {name}"),
+                {f"distance-{name}{ending}": _scatter(drawn, axis, description)},
+                caption,
+                sql=behind(queries.DISTANCE, scored),
+            )
+        )
     return figures
 
 
@@ -187,7 +193,6 @@ def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Dist
         "95 % interval",
         "absurd steps",
         "per 1,000 tokens",
-        "most nats",
     )
     names = {run.summary.run_id: run.label for run in runs}
     cells = []
@@ -206,7 +211,6 @@ def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Dist
                 span(row.get("distance_low_95"), row.get("distance_high_95"), _NAT_DIGITS),
                 f"{absurd['num_absurd_steps']} of {absurd['num_steps']}" if absurd else NOTHING,
                 fixed(absurd.get("absurd_steps_per_thousand_tokens"), 3),
-                fixed(absurd.get("most_nats"), 1),
             )
         )
     caption = (
@@ -226,7 +230,7 @@ def _absurd_steps(runs: Sequence[RunFacts], distances: Distances) -> Table:
     cells = [
         (
             by_id[str(row["run_id"])].label,
-            f"{row['problem_id']}, sample {row['sample_index']}, step {row['step_index']}",
+            str(row["step_index"]),
             f"{row['author']}, {row['role']}",
             str(row["num_tokens"]),
             fixed(row["nats_per_token"], 2),
