@@ -9,7 +9,7 @@ from rich.console import Console
 
 from harness.cli.program import typed
 from harness.plural import counted
-from jobs.after import results, warehouse
+from jobs.after import results, target_logprobs, warehouse
 from jobs.after.grading import finish
 from jobs.run import endings, lag
 from jobs.run.folder import RunFolder
@@ -58,6 +58,8 @@ def report(run: RunFolder, console: Console, database: Path | None = None, wait_
     with console.status("Grading …"):
         finish(run)
     warehouse.load_and_print(run, database, console, wait_seconds)
+    if missing := target_logprobs.notice(run):
+        console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
     if problem := results.write(run, database):
         console.print(problem, style="bold yellow", markup=False, soft_wrap=True)
     console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)

@@ -11,11 +11,14 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 
+from harness.cli.program import typed
 from harness.engine import Engine, Role, Tokenizer
 from harness.engines.pool import EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import build
+from harness.plural import counted
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
@@ -43,6 +46,25 @@ def score_runs(
     Raises ValueError and EngineDied.
     """
     return asyncio.run(_score_runs(runs, specs, say))
+
+
+def notice(run: RunFolder) -> str | None:
+    """Return a line on finished samples that are not scored although the run asks for it; None: there are none."""
+    if not run.target_logprobs_dir.is_dir():
+        return None
+    target, command = run.spec().target, f"{typed('jobs target-logprobs')} {quote(str(run.path))}"
+    if target is None:
+        return f"Without a target of its own, the run has no log-probabilities by one yet: {command} --target-of RUN"
+    try:
+        known = target_logprobs.scored_ids(run, scorer_of(target, run.spec()))
+    except target_logprobs.OtherTarget as error:
+        return str(error)
+    columns = ["steps.list.element.finish"]
+    records = counting_records(run, columns, failed=False)
+    number = sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
+    if not number:
+        return None
+    return f"{counted(number, 'sample has', 'samples have')} no log-probabilities by the target yet: {command}"
 
 
 async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]) -> list[Scored]:

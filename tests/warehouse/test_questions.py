@@ -29,9 +29,7 @@ UNANSWERED = {
     "Which problems are solved by some",
 }
 """First words of questions about what these runs do not have: SCoT's drafts, their grades, rewards, log-probabilities
-"""First words of questions about what these runs do not have: SCoT's drafts, their grades, rewards, log-probabilities
 under the target, thresholds, probes (test_probe.py), and problems that are right in some samples only, for which see
-test_questions_answered.py."""
 test_questions_answered.py."""
 
 

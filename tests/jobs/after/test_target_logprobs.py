@@ -61,8 +61,10 @@ def test_a_worker_scores_what_it_finishes_where_the_run_asks_for_it(tmp_path: Pa
     by_worker = scored_places(run)
     assert by_worker
     assert by_worker < places(run)
+    assert "samples have no log-probabilities by the target yet" in str(scoring.notice(run))
     scoring.score_runs([run], scoring.check([run], None))
     assert scored_places(run) == places(run), "the command scores what is left, and nothing twice"
+    assert scoring.notice(run) is None
 
 
 def test_a_damaged_file_is_named_and_its_samples_are_scored_again(
