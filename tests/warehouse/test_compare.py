@@ -254,7 +254,7 @@ def test_csv_holds_every_number_and_files_are_written_by_their_ending(tmp_path: 
     assert (result.exit_code, result.output) == (0, "")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert float(rows[1]["difference"]) == pytest.approx(np.mean(np.array(BAD) / 4 - np.array(GOOD) / 4))
-    for ending, opening in (("md", "Compared:"), ("tex", "%"), ("json", "{")):
+    for ending, opening in (("md", "**sums-vanilla-"), ("tex", "%"), ("json", "{")):
         path = tmp_path / f"out.{ending}"
         assert compare(tmp_path, *pair, "-o", str(path)).exit_code == 0
         assert path.read_text().startswith(opening)

@@ -52,7 +52,7 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
 def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
     console = Console(file=out)
     for line in warnings:
-        console.print(plain(line, style="bold red"), soft_wrap=True)
+        console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
     names = show.names(comparison)
     console.print(plain("Compared:", style="bold"))
     for run_id, name in names.items():
