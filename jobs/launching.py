@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 
+_PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
 _MOST_PROMPTS = 4
 """Keys of a prompt file that a launch names."""
 
@@ -284,8 +285,8 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
         f"seed {spec.seed}",
         *own_sampling,
-        f"{spec.engine.kind} engines, {spec.concurrency} samples in flight per worker, "
-        f"{counted(prepared.num_shards, 'shard')}, {prepared.cluster}",
+        f"{spec.engine.kind} engines, {counted(spec.concurrency, 'sample')} in flight per worker, "
+        f"{counted(prepared.num_shards, 'shard')}, {_PLACES[prepared.cluster]}",
         *_prompts(spec),
         *_conventions(spec),
         *_engine_arguments(spec),

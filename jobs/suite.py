@@ -13,6 +13,9 @@ method = "speccot"
 drafts = [3, 5]                   # a list: one run for each value (jobs.sweeps)
 row = "SpecCoT"                   # its name in the suite's table (python -m harness.reproduce FILE)
 
+[latency]                         # every run once more, with one sample in flight and these flags
+limit = 12
+
 [nightly]                         # only `jobs nightly` reads this: see jobs.nights.settings
 recoveries = 5
 """
@@ -75,33 +78,77 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         content = read_toml(path)
     except ValueError as error:
         raise BadSuite(str(error)) from error
-    runs = content.pop("run", [])
+    runs, latency = content.pop("run", []), content.pop("latency", None)
     try:
         nightly = settings.from_table(content.pop("nightly", {}))
     except ValueError as error:
         raise BadSuite(f"{path}: {error}") from error
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
         raise BadSuite(f"{path}: no runs; add at least one [[run]] table of launch flags")
-    for flags in (content, *runs):
+    _check_latency(path, latency)
+    own_flags = [*runs, *([latency] if latency else [])]
+    for flags in (content, *own_flags):
         if misplaced := _NOT_IN_A_SUITE & {key.replace("_", "-") for key in flags}:
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
-    if any("output" in run for run in runs):
+    if any("output" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
     names_output = "output" in content or "output" in (overrides or {})
     output = content.setdefault("output", default_output)
     if "output" in (overrides or {}):
         output = content["output"] = str((overrides or {})["output"])
-    if (number := sum(sweeps.num_runs(_flags(content, run)) for run in runs)) > sweeps.MOST_RUNS:
+    with_latency = [run | latency for run in runs] if latency else []
+    if (number := sum(sweeps.num_runs(_flags(content, run)) for run in (*runs, *with_latency))) > sweeps.MOST_RUNS:
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
-    launches, rows = [], []
+    launches = list(_launches(path, content, runs, latency, overrides or {}))
+    rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
+    return Suite(path.stem, Path(output), requests, nightly, names_output, rows)
+
+
+def _check_latency(path: Path, latency: object) -> None:
+    """Raise BadSuite where what the file says of runs with one sample in flight is not a table of flags for them."""
+    if latency is None:
+        return
+    if not isinstance(latency, dict):
+        raise BadSuite(f"{path}: latency: expected a table [latency] of launch flags")
+    if latency.get("concurrency", 1) != 1:
+        raise BadSuite(
+            f"{path}: [latency]: concurrency {latency['concurrency']}: these runs have one sample in flight; "
+            "for another number, add a [[run]]"
+        )
+    if "row" in latency:
+        raise BadSuite(f"{path}: [latency]: row: valid in a [[run]] only")
+
+
+def _launches(
+    path: Path,
+    common: dict[str, Any],
+    runs: Sequence[dict[str, Any]],
+    latency: dict[str, Any] | None,
+    overrides: Mapping[str, Any],
+) -> Iterator[tuple[str | None, Launch]]:
+    """Yield the name of its row and the launch of every run: all of the tables `[[run]]`, then those of `[latency]`.
+
+    A table that has a run with one sample in flight already has no other one. Raises BadSuite.
+    """
+    again = []
     for number, run in enumerate(runs, 1):
-        try:
-            for row, flags in _runs(content, run, path.parent):
-                launches.append(options.launch_from(_overridden(flags, overrides or {})))
-                rows.append(row)
-        except ValueError as error:  # BadLaunch is one
-            raise BadSuite(f"{path}: run {number}: {error}") from error
-    return Suite(path.stem, Path(output), tuple(launches), nightly, names_output, tuple(rows))
+        launches = list(_of_table(f"{path}: run {number}", common, run, path.parent, overrides))
+        yield from launches
+        if latency is not None and all(request.concurrency > 1 for _, request in launches):
+            again.append((f"{path}: [latency], run {number}", run | latency | {"concurrency": 1}))
+    applicable = {name: value for name, value in overrides.items() if name != "concurrency"}
+    for where, run in again:
+        yield from _of_table(where, common, run, path.parent, applicable)
+
+
+def _of_table(
+    where: str, common: dict[str, Any], run: dict[str, Any], folder: Path, overrides: Mapping[str, Any]
+) -> Iterator[tuple[str | None, Launch]]:
+    try:
+        for row, flags in _runs(common, run, folder):
+            yield row, options.launch_from(_overridden(flags, overrides))
+    except ValueError as error:  # BadLaunch is one
+        raise BadSuite(f"{where}: {error}") from error
 
 
 def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:

@@ -27,7 +27,7 @@ def render(summaries: Sequence[RunSummary], console: Console | None = None) -> N
     console = console or Console()
     for run in summaries:
         for line in warnings(run):
-            console.print(plain(line, style="bold red"), soft_wrap=True)
+            console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
         table = Table(title=plain(run.run_id), box=box.SIMPLE_HEAD, show_header=False, title_justify="left")
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")

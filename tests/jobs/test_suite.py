@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.problems import benchmarks
 from jobs import launching, suite
+from jobs.cli.examples import SUITES
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder, write_problems
@@ -101,6 +103,12 @@ def test_nothing_is_launched_where_one_run_is_wrong(tmp_path: Path) -> None:
         ("tag = 'x'\n[[run]]\nmethod = 'vanilla'", "not allowed in a suite: tag"),
         ("[[run]]\ndry_run = true", "not allowed in a suite: dry-run"),
         ("[[run]]\noutput = 'x'", "set output once at the top: all runs share"),
+        ("latency = 3\n[[run]]\nmethod = 'vanilla'", "latency: expected a table"),
+        ("[[run]]\nmethod = 'vanilla'\n[latency]\nconcurrency = 4", r"\[latency\]: concurrency 4: these runs have one"),
+        ("[[run]]\nmethod = 'vanilla'\n[latency]\noutput = 'x'", "set output once at the top: all runs share"),
+        ("[[run]]\nmethod = 'vanilla'\n[latency]\ntag = 'x'", "not allowed in a suite: tag"),
+        ("[[run]]\nmethod = 'vanilla'\n[latency]\nrow = 'x'", r"\[latency\]: row: valid in a \[\[run\]\] only"),
+        ("[[run]]\nmethod = 'vanilla'\ndataset = 'demo'\n[latency]\nlimit = 0", r"\[latency\], run 1: "),
     ],
 )
 def test_a_wrong_suite_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -247,3 +255,88 @@ def test_flags_on_top_of_a_suite_reach_the_runs_whose_method_has_them(tmp_path: 
     assert [launch.parameters.get("drafts") for launch in chosen.launches] == [None, 4]
     assert {launch.limit for launch in chosen.launches} == {1}
     assert chosen.output == tmp_path / "other"
+
+
+LATENCY = """
+output = "{output}"
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+concurrency = 2
+limit = 3
+samples = 2
+
+[[run]]
+method = "vanilla"
+row = "alone"
+
+[[run]]
+method = "specreason"
+threshold = [3, 5]
+
+[[run]]
+method = "scot"
+concurrency = 1
+
+[latency]
+limit = 2
+samples = 1
+"""
+
+
+def with_latency(folder: Path) -> Path:
+    path = folder / "both.toml"
+    path.write_text(LATENCY.format(output=folder / "runs"), encoding="utf-8")
+    return path
+
+
+def test_a_table_latency_stands_for_every_run_once_more_with_one_sample_in_flight(tmp_path: Path) -> None:
+    chosen = suite.read(with_latency(tmp_path))
+    planned = [(run.method, run.parameters.get("threshold"), run.concurrency, run.limit) for run in chosen.launches]
+    many = [("vanilla", None, 2, 3), ("specreason", 3, 2, 3), ("specreason", 5, 2, 3), ("scot", None, 1, 3)]
+    one = [("vanilla", None, 1, 2), ("specreason", 3, 1, 2), ("specreason", 5, 1, 2)]
+    assert planned == many + one, "a run with one sample in flight is not run twice"
+    assert {run.samples for run in chosen.launches[len(many) :]} == {1}
+    assert chosen.rows == ("alone", None, None, None, "alone", None, None)
+    changed = suite.read(with_latency(tmp_path), overrides={"concurrency": 8, "samples": 3})
+    assert [run.concurrency for run in changed.launches] == [8] * 4 + [1] * 4
+    assert {run.samples for run in changed.launches} == {3}
+
+
+def test_both_regimes_of_a_suite_share_engines_and_are_shown_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jobs.__main__ import main
+
+    path = tmp_path / "both.toml"
+    text = SUITE.format(output=tmp_path / "runs", drafts=2).replace("samples = 1", "samples = 1\nconcurrency = 2")
+    path.write_text(f"{text}\n[latency]\nlimit = 1\n", encoding="utf-8")
+    main.main(["suite", str(path)])
+    printed = capsys.readouterr().out
+    assert "Latency (1 sample in flight): how long one answer takes" in printed
+    assert "Throughput (2 samples in flight): how fast answers come" in printed
+    last = printed[printed.rindex("Latency (1 sample") :].splitlines()
+    assert [line.split()[0] for line in last if line.startswith(("vanilla", "speccot"))] == ["vanilla", "speccot"]
+    assert last[-1].endswith("both.html")
+    assert "Latency and throughput" in (tmp_path / "runs" / "both.html").read_text(encoding="utf-8")
+    prepared = [launching.prepare(launch) for launch in suite.read(path).launches]
+    starts = [engine_starts(prepared[number].run) for number in (1, 3)]
+    assert len(set().union(*starts)) == 2, "one pair of engines serves both regimes"
+
+
+def test_the_demo_plans_what_the_readme_shows() -> None:
+    chosen = suite.read(SUITES["demo"])
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    many = [run for run in chosen.launches if run.concurrency > 1]
+    one = [run for run in chosen.launches if run.concurrency == 1]
+    assert [(run.method, run.parameters) for run in one] == [(run.method, run.parameters) for run in many]
+    assert {(run.limit, run.samples) for run in one} == {(12, 1)}
+    [in_flight], [samples] = {run.concurrency for run in many}, {run.samples for run in many}
+    problems = len(benchmarks.load("demo"))
+    assert samples * problems == in_flight, "a full batch"
+    assert f"{len(chosen.launches)} runs with " in readme
+    assert f"Throughput ({in_flight} samples in flight): " in readme
+    assert f"pass@1 of {problems} problems × {samples} " in readme
+    for run in many:
+        label = f"vanilla {run.parameters['model']}" if run.method == "vanilla" else run.method
+        assert f"\n{label} " in readme

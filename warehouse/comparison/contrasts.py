@@ -8,7 +8,7 @@ that both runs have. Only the claim that a run is not worse counts them, against
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import comb
 
 import numpy as np
@@ -136,21 +136,23 @@ class Comparison:
     rankings: Sequence[Ranking] = ()
     """By dataset and definition of latency."""
     baselines: Sequence[Baseline] = ()
-    """One for each dataset, with the reason for it."""
+    """One for each dataset, and for each regime where it has both, with the reason for it."""
+    modelled: Mapping[str, float] = field(default_factory=dict)
+    """Speed-up that the latency model expects with one sample in flight, by run id; see `modelled`."""
 
 
 def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None) -> Comparison:
     """Compare runs; the baseline of a dataset is the run named `baseline`, else the target alone (see `baselines`).
 
-    Rows are by dataset, the baseline's first. Rows that lack too many samples are left out. Raises WarehouseError if
-    fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with its baseline, or if a run
-    has planned too few samples for some k.
+    Rows are by dataset and regime, the baseline's first. Rows that lack too many samples are left out. Raises
+    WarehouseError if fewer than two runs remain, if `baseline` has no samples, if a run shares no problem with its
+    baseline, or if a run has planned too few samples for some k.
     """
     chosen = choose(runs, baseline)
     rows: list[Row] = []
-    left_out = [empty_message(run, chosen, runs) for run in runs if run.is_empty]
-    for dataset, base in chosen.items():
-        members = [run for run in runs if run.dataset == dataset and not run.is_empty]
+    left_out = [empty_message(run, chosen) for run in runs if run.is_empty]
+    for base in chosen:
+        members = [run for run in base.members if not run.is_empty]
         metrics = _metrics(members, settings)
         for run in sorted(members, key=lambda run: run is not base.run):
             run_rows, messages = _rows(run, base.run, metrics, settings)
@@ -160,8 +162,8 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
     if len(compared_runs) < 2:
         raise WarehouseError(f"fewer than two runs are left to compare: {'; '.join(left_out)}")
     unequal = differences([run.manifest for run in compared_runs.values()])
-    used = [base for base in chosen.values() if base.run.run_id in compared_runs]
-    ranked = _rankings(rows, {base.dataset: base.run for base in used}, settings)
+    used = [base for base in chosen if base.run.run_id in compared_runs]
+    ranked = _rankings(rows, used, settings)
     return Comparison(_holm_adjusted(rows), unequal, settings, left_out, ranked, used)
 
 
@@ -175,16 +177,19 @@ def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
     return metrics
 
 
-def _rankings(rows: Sequence[Row], baselines: Mapping[str, Run], settings: Settings) -> list[Ranking]:
-    """Return the rankings of every dataset, without runs whose times may not be compared with the baseline's."""
+def _rankings(rows: Sequence[Row], baselines: Sequence[Baseline], settings: Settings) -> list[Ranking]:
+    """Return the rankings against every baseline, without runs whose times may not be compared with the baseline's."""
     ranked: list[Ranking] = []
-    for dataset, baseline in baselines.items() if settings.stopwatches else ():
+    for base in baselines if settings.stopwatches else ():
         refused = {row.run.run_id for row in rows if row.speed and row.speed.unlike and not settings.is_latency_forced}
-        runs = {row.run.run_id: row.run for row in rows if row.run.dataset == dataset}
+        members = {run.run_id for run in base.members}
+        runs = {row.run.run_id: row.run for row in rows if row.run.run_id in members}
         times = {name: run.times for name, run in runs.items() if run.times is not None and name not in refused}
         unlike = {row.run.run_id for row in rows if row.speed and row.speed.unlike}
         factors = {name: run.factor for name, run in runs.items() if run.factor is not None and name not in unlike}
-        ranked += rankings(dataset, baseline.run_id, times, settings.stopwatches, factors)
+        regime = base.run.summary.regime if sum(other.dataset == base.dataset for other in baselines) > 1 else ""
+        found = rankings(base.dataset, base.run.run_id, times, settings.stopwatches, factors)
+        ranked += [replace(ranking, regime=regime) for ranking in found]
     return ranked
 
 

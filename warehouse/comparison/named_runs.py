@@ -9,6 +9,7 @@ from pathlib import Path
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
+from warehouse.comparison.modelled import modelled_speed_ups
 from warehouse.comparison.outcomes import check_details, read_folders, read_outcomes, resolve
 from warehouse.comparison.own_datasets import named_alike
 from warehouse.comparison.stopwatches import read_definitions, read_times
@@ -41,11 +42,12 @@ def compare_runs(
         settings = replace(settings, stopwatches=read_definitions(connection) if stopwatches else ())
         records = read_runs(connection, names, votes=settings.majority, times=stopwatches)
         baseline_id = resolve(connection, baseline) if baseline else None
-    if len(records) < 2 <= len(names):
-        raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
-    if len(records) < 2:
-        raise WarehouseError("at least two runs are needed")
-    return compare(records, settings, baseline_id)
+        if len(records) < 2 <= len(names):
+            raise WarehouseError(f"two different runs are needed; all arguments name {records[0].run_id}")
+        if len(records) < 2:
+            raise WarehouseError("at least two runs are needed")
+        comparison = compare(records, settings, baseline_id)
+        return replace(comparison, modelled=modelled_speed_ups(connection, comparison))
 
 
 def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, times: bool = False) -> list[Run]:

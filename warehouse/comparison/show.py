@@ -133,9 +133,11 @@ def contrast_legend(comparison: Comparison) -> Iterator[str]:
 
 
 def baseline_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield for each dataset which run is its baseline, and why."""
+    """Yield for each dataset which run is its baseline, and why; for each regime where they have their own."""
+    datasets = [base.dataset for base in comparison.baselines]
     for base in comparison.baselines:
-        yield f"Baseline of {base.dataset}: {base.run.run_id}, because {base.why}."
+        regime = f", {', '.join(base.regimes)}" if datasets.count(base.dataset) > 1 else ""
+        yield f"Baseline of {base.dataset}{regime}: {base.run.run_id}, because {base.why}."
 
 
 def names(comparison: Comparison) -> dict[str, str]:

@@ -60,14 +60,15 @@ def _is_pass_at_1_alone(comparison: Comparison) -> bool:
     return all(row.metric.partition("[")[0] == "pass@1" for row in comparison.rows)
 
 
-def _range(interval: Interval, digits: int, factor: float = 1.0) -> str:
+def interval_range(interval: Interval, digits: int, factor: float = 1.0) -> str:
+    """Return an interval in brackets behind a blank; empty where there is none."""
     if interval.low is None or interval.high is None:
         return ""
     return f" ({fixed(interval.low, digits, factor)}–{fixed(interval.high, digits, factor)})"
 
 
 def _result(result: Interval) -> str:
-    return f"{fixed(result.estimate, 1, 100)}{_range(result, 1, 100)}"
+    return f"{fixed(result.estimate, 1, 100)}{interval_range(result, 1, 100)}"
 
 
 def _contrast(contrast: Contrast | None) -> list[str]:
@@ -84,4 +85,4 @@ def _speed(speed: SpeedRatio | None, has_interval: bool) -> str:
     if speed.ratio is None:
         return "refused" if speed.unlike else "not timed"
     mark = "!" if speed.unlike else ""
-    return f"{fixed(speed.ratio.estimate, 2)}×{mark}{_range(speed.ratio, 2) if has_interval else ''}"
+    return f"{fixed(speed.ratio.estimate, 2)}×{mark}{interval_range(speed.ratio, 2) if has_interval else ''}"

@@ -15,10 +15,11 @@ HEADERS = ("stopwatch", "#", "run", "value", "speed-up", "95 %")
 
 def cells(comparison: Comparison, names: Mapping[str, str]) -> list[list[str]]:
     """Return the table under HEADERS: every definition with its runs, the fastest first. names: by run id."""
-    is_several = len({ranking.dataset for ranking in comparison.rankings}) > 1
+    is_several = len({(ranking.dataset, ranking.regime) for ranking in comparison.rankings}) > 1
     table = []
     for ranking in comparison.rankings:
-        title = f"{ranking.definition.title} ({ranking.dataset})" if is_several else ranking.definition.title
+        of = ", ".join(filter(None, (ranking.dataset, ranking.regime)))
+        title = f"{ranking.definition.title} ({of})" if is_several else ranking.definition.title
         for ranked in ranking.ranked:  # each row is named: on a narrow terminal it is a block of its own
             value = f"{number(ranked.value)} {ranking.definition.unit}"
             table.append(
@@ -134,6 +135,7 @@ def record(ranking: Ranking) -> dict[str, object]:
     definition = ranking.definition
     return {
         "dataset": ranking.dataset,
+        "regime": ranking.regime or None,
         "stopwatch": definition.stopwatch,
         "title": definition.title,
         "unit": definition.unit,

@@ -129,6 +129,8 @@ class Ranking:
     flips: Sequence[Flip]
     has_other_samples: bool = False
     """Whether the ranked runs did not time the same samples of these problems."""
+    regime: str = ""
+    """The regime of these runs, where the dataset has a ranking for each; otherwise empty."""
 
 
 def read_definitions(connection: Connection) -> list[Definition]:

@@ -6,14 +6,16 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import IO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from warehouse.comparison import show, show_brief, show_stopwatches, show_warnings
+from warehouse.comparison import show, show_brief, show_regimes, show_stopwatches, show_warnings
 from warehouse.comparison.contrasts import Comparison
+from warehouse.comparison.show_regimes import Regime
 from warehouse.display import fits, plain, print_item, print_table, printable
 from warehouse.formats import ComparisonFormat
 from warehouse.markup import aligned, markdown
@@ -40,7 +42,10 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
     elif shape == "json":
         differing = [{"name": d.name, "matter": d.matter, "values": dict(d.values)} for d in comparison.differences]
         records = [show.record(row) for row in comparison.rows]
-        baselines = [{"dataset": b.dataset, "run_id": b.run.run_id, "why": b.why} for b in comparison.baselines]
+        baselines = [
+            {"dataset": b.dataset, "run_id": b.run.run_id, "why": b.why, "regimes": b.regimes}
+            for b in comparison.baselines
+        ]
         document = {"warnings": warnings, "baselines": baselines, "differences": differing, "rows": records}
         if comparison.settings.stopwatches:
             document["stopwatches"] = [show_stopwatches.record(ranking) for ranking in comparison.rankings]
@@ -51,30 +56,54 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
 
 def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
     console = Console(file=out)
+    is_pipe = not console.is_terminal
     for line in warnings:
-        console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
+        console.print(plain(line, style="bold red"), soft_wrap=is_pipe)
     names = show.names(comparison)
     console.print(plain("Compared:", style="bold"))
     for run_id, name in names.items():
         console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
     for line in show.baseline_lines(comparison):
-        console.print(plain(line), soft_wrap=True)
+        console.print(plain(line), soft_wrap=is_pipe)
     console.print(plain("What differs:", style="bold"))
     for line in list(show.difference_lines(comparison)) or ["nothing"]:
         print_item(line, console)
-    if is_brief:
-        has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out)
-        print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out)
-        if not has_speed_interval and any(row.speed and row.speed.ratio for row in comparison.rows):
-            console.print(
-                "Intervals of the speed-ups do not fit this terminal: --all.", soft_wrap=not console.is_terminal
-            )
-    else:
+    found = show_regimes.regimes(comparison)
+    if not is_brief:
         print_table(_table(show.HEADERS, [show.cells(row, names[row.run.run_id]) for row in comparison.rows]), out)
+    elif not found:
+        _write_brief_table(comparison, names, console, out)
+    else:
+        for regime in found:
+            console.print(plain(regime.heading, style="bold"), soft_wrap=is_pipe)
+            _write_brief_table(replace(comparison, rows=regime.rows), regime.names, console, out)
     for line in (show_brief if is_brief else show).legend(comparison):
-        console.print(plain(line), soft_wrap=not console.is_terminal)
+        console.print(plain(line), soft_wrap=is_pipe)
     if comparison.settings.stopwatches:
         _write_rankings(comparison, names, console, out)
+    if is_brief and found:
+        _write_regimes(found, comparison.modelled, console, out)
+
+
+def _write_brief_table(comparison: Comparison, names: Mapping[str, str], console: Console, out: IO[str]) -> None:
+    has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out)
+    print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out)
+    if not has_speed_interval and any(row.speed and row.speed.ratio for row in comparison.rows):
+        console.print("Intervals of the speed-ups do not fit this terminal: --all.", soft_wrap=not console.is_terminal)
+
+
+def _write_regimes(found: Sequence[Regime], modelled: Mapping[str, float], console: Console, out: IO[str]) -> None:
+    """Write what both regimes come to, last and short enough for a small screen."""
+    console.print()
+    for regime in found:
+        console.print(plain(regime.heading), soft_wrap=not console.is_terminal)
+    headers = show_regimes.headers(found)
+    with_intervals = ((show_regimes.LATENCY, show_regimes.THROUGHPUT), (show_regimes.LATENCY,), ())
+    tables = [_table(headers, show_regimes.cells(found, regimes)) for regimes in with_intervals]
+    narrow = _table(headers, show_regimes.cells(found, ()), wrapped_name_width=_LEAST_NAME_WIDTH)
+    print_table(next((table for table in tables if fits(table, out)), narrow), out)
+    for line in show_regimes.legend(found, modelled):
+        console.print(plain(line), soft_wrap=not console.is_terminal)
 
 
 def _brief_table(comparison: Comparison, names: Mapping[str, str], *, has_speed_interval: bool) -> Table:
@@ -90,7 +119,7 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped_name_w
     """Return a table for `print_table`. wrapped_name_width: the least width to which the first column is wrapped."""
     table = Table(box=box.SIMPLE_HEAD)
     for i, header in enumerate(headers):
-        table.add_column(plain(header), overflow="fold", min_width=None if i else wrapped_name_width)
+        table.add_column(plain(header, keep="\n"), overflow="fold", min_width=None if i else wrapped_name_width)
     for row in rows:
         table.add_row(*map(plain, row))
     return table

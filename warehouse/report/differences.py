@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 
 from warehouse.comparison import show
 from warehouse.comparison.contrasts import Comparison, Row, Settings, compare
 from warehouse.comparison.metrics import Run
+from warehouse.comparison.modelled import modelled_speed_ups
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.comparison.show_warnings import pairing_warnings
@@ -43,7 +44,8 @@ def read_differences(
         return Differences((), ())
     runs = read_runs(connection, run_ids, votes=False)
     try:
-        return Differences([compare(runs, settings, baseline)], ())
+        comparison = compare(runs, settings, baseline)
+        return Differences([replace(comparison, modelled=modelled_speed_ups(connection, comparison))], ())
     except WarehouseError:
         if baseline is not None:
             raise
@@ -72,12 +74,16 @@ def section(runs: Sequence[RunFacts], differences: Differences) -> Section:
 def _over_the_same_problems(runs: Sequence[RunFacts], comparison: Comparison) -> list[list[Row]]:
     """Return the rows with a baseline in groups whose differences are over the same problems; a figure has one's."""
     problems = {run.summary.run_id: run.problems for run in runs}
-    groups: dict[frozenset[tuple[str, str]], list[Row]] = {}
+    groups: dict[tuple[str, frozenset[tuple[str, str]]], list[Row]] = {}
     for row in comparison.rows:
         if row.contrast is not None:
             shared = problems[row.run.run_id] & problems[row.contrast.baseline]
-            groups.setdefault(shared, []).append(row)
+            groups.setdefault((_regime(comparison, row.contrast.baseline), shared), []).append(row)
     return list(groups.values())
+
+
+def _regime(comparison: Comparison, baseline: str) -> str:
+    return next(row.run.summary.regime for row in comparison.rows if row.run.run_id == baseline)
 
 
 def _sharing_problems(runs: Sequence[Run]) -> list[list[Run]]:

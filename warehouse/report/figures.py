@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from warehouse.formatting import percent, span
-from warehouse.report import differences, distance, probes, queries, speculation, tables, verdicts
+from warehouse.report import differences, distance, probes, queries, regimes, speculation, tables, verdicts
 from warehouse.report.charts.bars import Bar, StackedBars
 from warehouse.report.charts.points import Dot, Dots, Point, Scatter
 from warehouse.report.conditions import conditions
 from warehouse.report.differences import Differences
 from warehouse.report.distance import Distances
 from warehouse.report.facts import Flips, RunFacts
-from warehouse.report.problem_sets import over_the_same_problems
+from warehouse.report.regimes import drawn_together
 from warehouse.report.section import Figure, Section, behind
 from warehouse.report.tables import Table
 
@@ -22,10 +22,11 @@ def sections(
     runs: Sequence[RunFacts], flips: Sequence[Flips], compared: Differences, distances: Distances
 ) -> list[Section]:
     """Return everything above the trace viewer, without sections that would be empty."""
-    speed = [table for table in (tables.latency(runs), tables.speed_ups(runs)) if table is not None]
+    speed = [*regimes.tables(tables.latency, runs), *regimes.tables(tables.speed_ups, runs)]
     costs = tables.costs(runs)
     candidates = [
-        Section("results", "Results", "Results", _by_problems(_accuracy, runs), [tables.results(runs)]),
+        regimes.overview(compared),
+        Section("results", "Results", "Results", _by_problems(_accuracy, runs), regimes.tables(tables.results, runs)),
         differences.section(runs, compared),
         Section("trade-off", "Accuracy against latency", "Trade-off", _by_problems(_trade_offs, runs), speed),
         distance.section(runs, distances, compared),
@@ -34,7 +35,7 @@ def sections(
             "Fallback and tokens",
             "Speculation",
             [*_by_problems(speculation.fallback, runs), *_by_problems(speculation.tokens, runs)],
-            [tables.efficiency(runs)],
+            regimes.tables(tables.efficiency, runs),
         ),
         Section("time", "Where the time goes", "Time", _by_problems(speculation.latency_parts, runs)),
         Section(
@@ -53,8 +54,8 @@ def sections(
 
 
 def _by_problems(draw: Callable[[Sequence[RunFacts]], list[Figure]], runs: Sequence[RunFacts]) -> list[Figure]:
-    """Return the figures of every group of runs over the same problems: others are not drawn side by side."""
-    groups = over_the_same_problems(runs)
+    """Return the figures of every group of one regime over the same problems: others are not drawn side by side."""
+    groups = drawn_together(runs)
     if len(groups) == 1:
         return draw(runs)
     return [

@@ -21,6 +21,16 @@ def titled_datasets(runs: Sequence[RunFacts]) -> list[str]:
     return [f"{name} ({'; '.join(sorted(titles[name]))})" if titles[name] else name for name in sorted(titles)]
 
 
+def by_regime(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
+    """Return the runs by regime, latency first; all of them as one group unless each regime has runs to compare."""
+    regimes: dict[str, list[RunFacts]] = {}
+    for run in sorted(runs, key=lambda run: run.summary.regime != "latency"):
+        regimes.setdefault(run.summary.regime, []).append(run)
+    if any(len(group) < 2 for group in regimes.values()):
+        return {"": list(runs)}
+    return regimes
+
+
 def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]]:
     """Return the runs in groups over the same problems, by a short name of these; a figure has one group's runs."""
     groups: dict[frozenset[tuple[str, str]], list[RunFacts]] = {}
@@ -36,7 +46,11 @@ def over_the_same_problems(runs: Sequence[RunFacts]) -> dict[str, list[RunFacts]
 
 
 def other_problems(runs: Sequence[RunFacts]) -> list[str]:
-    """Return a warning for each dataset whose runs are not over the same problems."""
+    """Return a warning for each dataset whose runs, of one regime, are not over the same problems."""
+    return [line for group in by_regime(runs).values() for line in _other_problems(group)]
+
+
+def _other_problems(runs: Sequence[RunFacts]) -> list[str]:
     lines = []
     for dataset in dict.fromkeys(run.summary.dataset for run in runs):
         groups = over_the_same_problems([run for run in runs if run.summary.dataset == dataset]).values()

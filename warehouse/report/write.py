@@ -18,6 +18,7 @@ from warehouse.report.distance import read_distances
 from warehouse.report.facts import RunFacts, flips, report_facts
 from warehouse.report.figures import all_figures, all_tables, sections
 from warehouse.report.problem_sets import dataset_titles
+from warehouse.report.regimes import within
 from warehouse.report.tables import report_warnings
 
 MAX_MEGABYTES = 19.0
@@ -65,7 +66,7 @@ def make_report(
         run_ids = list(dict.fromkeys(resolve(connection, run) for run in runs))
         check_details(connection, run_ids)
         facts = report_facts(connection, run_ids)
-        pair_flips, title = flips(facts), title or _title(facts)
+        pair_flips, title = within(flips(facts), facts), title or _title(facts)
         baseline_id = resolve(connection, baseline) if baseline else None
         compared = read_differences(connection, run_ids, settings or Settings(), baseline_id)
         distances = read_distances(connection, run_ids, absurd_nats)
