@@ -10,6 +10,9 @@ SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Additional arguments for pytest, e.g. make test TESTS=tests/grading
 TESTS ?=
 
+# The program that draws the README's terminal: CONTRIBUTING.md
+TERMTOSVG ?= termtosvg
+
 # vLLM's build, gpu or cpu; empty: the one that is installed, otherwise gpu where a GPU is visible
 ENGINE ?=
 # The nodes' NVIDIA driver, on a machine without one, e.g. make venv ENGINE=gpu DRIVER=580.65
@@ -30,7 +33,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo train-demo test test-slurm coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo train-demo pictures test test-slurm coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,7 +41,7 @@ help: ## List these targets
 venv: $(STAMP) ## Build .venv with everything in it
 
 ifeq ($(MODELS),pair)
-demo: $(STAMP) ## Compare four methods here, with the bundled toy models
+demo: $(STAMP) ## Compare four methods here, one and many at a time, with the bundled toy models
 	$(RUN) -m jobs suite harness/data/demo.toml
 	@echo 'Before commands of your own:  . $(VENV)/bin/activate'
 else ifeq ($(MODELS),smollm)
@@ -52,6 +55,10 @@ endif
 
 train-demo: $(STAMP) ## Retrain the toy models (75 minutes on two cores)
 	$(RUN) -m harness.demo_pair
+
+pictures: $(STAMP) ## Run the demo and remake the README's pictures of it (Chromium, termtosvg)
+	$(RUN) -m tests.warehouse.report.recording "$(TERMTOSVG)"
+	$(RUN) -m tests.warehouse.report.picture runs/demo.html
 
 test: $(SMOLLM_STAMP) ## Run the tests
 	$(RUN) -m pytest $(TESTS)

@@ -96,7 +96,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     output = content.setdefault("output", default_output)
     if "output" in (overrides or {}):
         output = content["output"] = str((overrides or {})["output"])
-    with_latency = [run | latency for run in runs] if latency else []
+    with_latency = [] if latency is None else [run | latency | {"concurrency": 1} for run in runs]
     if (number := sum(sweeps.num_runs(_flags(content, run)) for run in (*runs, *with_latency))) > sweeps.MOST_RUNS:
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides or {}))

@@ -146,9 +146,9 @@ def by_the_draft(unit: Unit) -> Trace:
 
 def test_the_latency_model_expects_what_the_calls_take_at_the_speeds_of_the_models_alone(tmp_path: Path) -> None:
     draft_alone = replace(runs.VANILLA, params={"model": "draft"}, draft=runs.DRAFT, target=None)
-    specs = [replace(spec, concurrency=1) for spec in (runs.VANILLA, draft_alone, runs.SPEC)]
-    made = (runs.vanilla, by_the_draft, runs.speculative)
-    target, draft, method = (loaded_run(tmp_path, *pair) for pair in zip(specs, made, strict=True))
+    target = loaded_run(tmp_path, replace(runs.VANILLA, concurrency=1), runs.vanilla)
+    draft = loaded_run(tmp_path, replace(draft_alone, concurrency=1), by_the_draft)
+    method = loaded_run(tmp_path, replace(runs.SPEC, concurrency=1), runs.speculative)
     modelled = compare_runs([target, draft, method], tmp_path / "w.duckdb").modelled
     # 40 tokens in 19 s and in 3 s, the first of them after 0.1 s behind 0.25 s in the queue
     of_target, of_draft = (19 - 0.35) / 39, (3 - 0.35) / 39

@@ -1,0 +1,80 @@
+"""Record the README's terminal: `python -m tests.warehouse.report.recording TERMTOSVG`, in the repository's root.
+
+Runs `make demo` in a terminal of 80 columns and 24 lines and writes `demo.svg`, an animation without scripts, beside
+this module. TERMTOSVG is the program of that name (PyPI; `pip install termtosvg "setuptools<80"` in an environment of
+its own, because nothing else here needs it). A second argument is a command to be recorded instead.
+"""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+COLUMNS, LINES = 80, 24
+SECONDS = 24.0
+"""Length of the animation, which the minutes of the demo are shortened to."""
+FRAME_MILLISECONDS = 400
+LAST_FRAME_MILLISECONDS = 12_000
+"""For how long the last screen is shown before the animation begins anew."""
+MOST_BYTES = 150_000
+Event = tuple[float, str]
+"""Seconds since the start, and what was written then."""
+
+
+def events(command: str) -> Iterator[Event]:
+    """Run a command in a terminal of its own and yield what it writes. Raises CalledProcessError where it fails."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvpe("sh", ["sh", "-c", command], {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS)})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    began, decoder = time.monotonic(), codecs.getincrementaldecoder("utf-8")("replace")
+    yield 0.0, f"$ {command}\r\n"
+    while chunk := _read(terminal):
+        yield time.monotonic() - began, decoder.decode(chunk)
+    if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise subprocess.CalledProcessError(code, command)
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux's way to say that the command has ended
+        return b""
+
+
+def asciicast(recorded: Sequence[Event]) -> str:
+    """Return events in asciicast format, version 2, within SECONDS and each at the same share of the time."""
+    factor = SECONDS / max(recorded[-1][0], 1e-3)
+    header = {"version": 2, "width": COLUMNS, "height": LINES}
+    return "".join(f"{json.dumps(line)}\n" for line in (header, *([at * factor, "o", text] for at, text in recorded)))
+
+
+def render(program: str, recording: Path, to: Path) -> None:
+    """Write the animation. Raises ValueError where it is too large for a README."""
+    durations = ["-m", str(FRAME_MILLISECONDS), "-D", str(LAST_FRAME_MILLISECONDS)]
+    subprocess.run([program, "render", str(recording), str(to), *durations, "-t", "window_frame"], check=True)
+    if (size := to.stat().st_size) > MOST_BYTES:
+        raise ValueError(f"{to}: {size:,} bytes, more than {MOST_BYTES:,}: raise FRAME_MILLISECONDS")
+
+
+def main(program: str, command: str = "make demo") -> None:
+    """Record a command, and render it."""
+    with tempfile.TemporaryDirectory() as folder:
+        recording = Path(folder) / "demo.cast"
+        recording.write_text(asciicast(list(events(command))), encoding="utf-8")
+        render(program, recording, Path(__file__).with_name("demo.svg"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
