@@ -19,13 +19,13 @@ from harness.engines.pool import EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import build
 from harness.plural import counted
+from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
 from jobs.run.records import counting_records
 from jobs.run.spec import RunSpec
 from jobs.run.target_logprobs import Scorer, scorer_of
-from jobs.run.wording import current_prompt_hash
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
@@ -103,11 +103,11 @@ def _scorer(spec: RunSpec) -> Scorer:
 def _with_target(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
     """Return a run's specification with a target that only reads. Raises ValueError where it cannot be scored."""
     spec = run.spec()
-    current = current_prompt_hash(spec.method, spec.params, spec.wording)
-    if current != spec.prompt_hash:
+    current, recorded = prompt_hash(spec.wording), spec.prompt_hash.partition("-")[0]
+    if current != recorded:  # what follows after a hyphen is of the questions of verdicts, which are not read
         raise ValueError(
-            f"{run.path.name} was made with other prompts ({spec.prompt_hash}) than this code has ({current}), so the "
-            "target would read its chains behind another one: score it with the code that made it"
+            f"{run.path.name} was made with other prompts ({recorded}) than this code has ({current}), so the target "
+            "would read its chains behind another one: score it with the code that made it"
         )
     if spec.target is None:
         spec = _with_target_of(run, spec, target_of)

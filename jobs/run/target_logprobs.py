@@ -18,7 +18,7 @@ from typing import Any
 
 from harness import chain_likelihood
 from jobs.run import own_files, trace_files
-from jobs.run.digest import FileDamaged, say_once
+from jobs.run.digest import FileDamaged, FileTooNew, say_once
 from jobs.run.files import files_in
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import ModelSpec
@@ -29,7 +29,7 @@ SCORER_KEY = "scorer"
 
 
 class OtherTarget(ValueError):
-    """The run has log-probabilities of another target, or by another definition; the message is one line."""
+    """The run has log-probabilities of another target, by another definition, or in a newer format; one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ def write(run: RunFolder, scorer: Scorer, rows: Sequence[Mapping[str, Any]]) -> 
 def scored_ids(run: RunFolder, scorer: Scorer) -> set[str]:
     """Return the ids of the samples that are scored. A file that is damaged is named, and its samples are not.
 
-    Raises OtherTarget where the run was scored by another target, or by another version of the definition.
+    Raises OtherTarget where the run was scored by another target, by another version of the definition, or by a version
+    of this code with a newer format.
     """
     ids, sample_ids = own_files.run_ids(run), set[str]()
     for path in files_in(run.target_logprobs_dir, ".parquet"):
@@ -74,6 +75,8 @@ def scored_ids(run: RunFolder, scorer: Scorer) -> set[str]:
             other = json.loads(trace_files.read_metadata(path)[SCORER_KEY])
             is_same = (other["fingerprint"], other["version"]) == (scorer.fingerprint, scorer.version)
             name, version = str(other["target"]), other["version"]
+        except FileTooNew as error:
+            raise OtherTarget(str(error)) from error
         except FileDamaged as error:
             say_once(f"{error}; what it held is scored again")
             continue

@@ -115,7 +115,7 @@ async def score_finished(run: RunFolder, spec: RunSpec, engines: Mapping[Role, E
     except OtherTarget as error:
         print(error, file=sys.stderr, flush=True)
     else:
-        print(f"log-probabilities by the target: {scored.in_words}", flush=True)
+        print(f"log-probabilities by the target: {scored.in_words}", file=sys.stderr, flush=True)
 
 
 async def _likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelihood]:

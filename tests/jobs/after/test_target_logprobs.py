@@ -103,6 +103,16 @@ def test_a_second_target_is_refused(tmp_path: Path) -> None:
     assert "log-probabilities of other (version 1), not of scripted" in output
 
 
+def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    made = plan(tmp_path / "made", samples=1)
+    spec = replace(made.spec(), prompt_hash="0123456789abcdef-whole-steps")
+    run = RunFolder(tmp_path / spec.run_id)
+    run.create(spec, made.problems(), made.shards())
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 2
+    assert "was made with other prompts (0123456789abcdef) than this code has" in output
+
+
 def test_a_file_says_what_its_numbers_are_of(tmp_path: Path) -> None:
     run = plan(tmp_path, samples=1)
     run_shard(str(run.path), 0)
