@@ -218,7 +218,7 @@ def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Dist
         "and the difference from the target's own chains, paired by problem, with 95 % t intervals. A difference of "
         "cross-entropies: the divergence per token where both texts vary equally, too small where the run's text "
         "varies less. Absurd: a step with a token of "
-        f"{distances.threshold:g} nats or more (--absurd-nats); the target's own chains have some, too."
+        f"{distances.threshold:g} nats or more (--absurd-nats); the target's own chains may have some, too."
     )
     return Table("distance", "Distance from the target", columns, cells, caption, [run.place for run in scored])
 

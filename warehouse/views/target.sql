@@ -69,4 +69,4 @@ SELECT run_id, count(*) AS num_steps, sum(num_tokens)::BIGINT AS num_tokens,
     count(*) FILTER (most_nats >= absurd_nats()) AS num_absurd_steps,
     1000 * num_absurd_steps / sum(num_tokens) AS absurd_steps_per_thousand_tokens, max(most_nats) AS most_nats
 FROM scored_step GROUP BY run_id;
-COMMENT ON VIEW absurdity IS 'Absurd steps of a run (see absurd_step) among those that are scored. Chains of the target itself have some, too: compare with those of the run by the target alone';
+COMMENT ON VIEW absurdity IS 'Absurd steps of a run (see absurd_step) among those that are scored. Chains of the target itself may have some, too: compare with those of the run by the target alone';
