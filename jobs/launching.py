@@ -31,6 +31,8 @@ from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
 from jobs.submission.submit import Job, log_of, submit_here
+from jobs.timing import folder as timings
+from jobs.timing import request
 from jobs.watch import failures
 from jobs.watch.follow import follow
 from jobs.watch.tracebacks import first_of
@@ -112,19 +114,21 @@ def start(prepared: PreparedLaunch, console: Console, workers: Workers | None = 
 
 
 def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
-    """Say what earlier attempts have left; returns the number of samples that are not finished."""
+    """Say what earlier attempts have left; returns the number of samples that are not finished or not yet timed."""
     run, spec = prepared.run, prepared.plan.spec
     state = read_state(run)
-    num_unfinished = by_shard(run, state.endings).num_unfinished
+    ended = by_shard(run, state.endings)
+    num_unfinished, num_untimed = ended.num_unfinished, ended.num_untimed
     if not num_unfinished:
-        console.print(f"All {spec.num_samples} samples are already finished.")
+        timing = f"; {counted(num_untimed, 'sample is', 'samples are')} still to be timed" if num_untimed else ""
+        console.print(f"All {spec.num_samples} samples are already finished{timing}.", soft_wrap=True)
     elif state.finished or state.unfinished:
         console.print(
             f"Resuming: {len(state.finished)} of {spec.num_samples} samples are finished; of the others, "
             f"{len(state.unfinished)} continue from their last accepted step.",
             soft_wrap=True,
         )
-    return num_unfinished
+    return num_unfinished or num_untimed
 
 
 def create(prepared: PreparedLaunch) -> None:
@@ -138,6 +142,7 @@ def _assign(prepared: PreparedLaunch) -> None:
     run, spec, problems = prepared.run, prepared.plan.spec, prepared.plan.problems
     if run.exists():
         served.record(run, prepared.plan.servers)
+        _request_timing(prepared)
         if run.num_shards() == prepared.num_shards:
             return
     recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
@@ -147,6 +152,12 @@ def _assign(prepared: PreparedLaunch) -> None:
     else:
         run.create(spec, problems, assigned)
         served.record(run, prepared.plan.servers)
+        _request_timing(prepared)
+
+
+def _request_timing(prepared: PreparedLaunch) -> None:
+    if prepared.launch.latency_sample is not None:
+        timings.request(prepared.run, prepared.launch.latency_sample)
 
 
 def _submit(prepared: PreparedLaunch, console: Console) -> None:
@@ -292,6 +303,7 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
         *_engine_arguments(spec),
         *_token_speculation(spec),
         *_placement(spec),
+        *request.in_words(prepared.launch.latency_sample),
         *prepared.sizes,
         *_workers_without_shards(prepared),
     ]

@@ -26,6 +26,8 @@ from jobs.run.spec import RunSpec
 from jobs.slurm import profiles
 from jobs.slurm.python_command import names_own_python
 from jobs.submission.submit import num_cards, resolve
+from jobs.timing import folder as timings
+from jobs.timing import request
 
 _MOST_SAMPLES = 10_000_000
 """Several hundred times as many as the largest of the papers' runs; each is a row of the run's plan."""
@@ -80,7 +82,9 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
             "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
             "--target-of OTHER-RUN"
         )
-    notice = codes.check(run, accept=launch.accept_code_change)
+    request.check(launch.latency_sample, planned.spec, run)
+    is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
+    notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it

@@ -19,6 +19,7 @@ from jobs.after.missing import missing_after
 from jobs.launching import LaunchFailed
 from jobs.run.endings import num_unfinished, read_endings
 from jobs.run.folder import RunFolder
+from jobs.timing import folder as timings
 from jobs.watch.status import RunStatus, Watch
 
 LOOK_SECONDS = 30.0
@@ -33,7 +34,7 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
     What the last job of a finished run has not done, because it died, is done here. Raises LaunchFailed where samples
     are not finished, or a result could not be loaded. Interrupted, the jobs go on.
     """
-    pending = [run for run in dict.fromkeys(runs) if num_unfinished(run) or missing_after(run, read_endings(run))]
+    pending = [run for run in dict.fromkeys(runs) if _is_pending(run)]
     if not pending:
         return
     statuses = _until_ended(pending, console)
@@ -48,6 +49,10 @@ def wait(runs: Sequence[RunFolder], console: Console) -> None:
             failures.append(_unfinished(run, status))
     if failures:
         raise LaunchFailed("; ".join(failures))
+
+
+def _is_pending(run: RunFolder) -> bool:
+    return bool(num_unfinished(run) or timings.progress(run).left or missing_after(run, read_endings(run)))
 
 
 def _until_ended(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]:
@@ -67,7 +72,7 @@ def _until_ended(runs: Sequence[RunFolder], console: Console) -> list[RunStatus]
 
 
 def _is_concluded(status: RunStatus) -> bool:
-    return status.finished == status.planned and not status.missing
+    return status.is_finished and not status.missing
 
 
 def _line(statuses: Sequence[RunStatus]) -> str:

@@ -78,17 +78,23 @@ class Validation:
 
 def timed_samples(connection: Connection, run_id: str) -> list[TimedSample]:
     """Return the samples of a run with a meaningful latency, with their calls. Raises WarehouseError without any."""
+    samples = read_samples(connection, _CALLS, run_id)
+    if not samples:
+        raise WarehouseError(f"the warehouse has no timed samples of a run {run_id!r}")
+    return list(samples.values())
+
+
+def read_samples(connection: Connection, sql: str, run_id: str) -> dict[str, TimedSample]:
+    """Return samples with their calls by id; `sql` has the columns of `timed_samples`, a row for each call in order."""
     calls: dict[str, list[TimedCall]] = {}
     latency: dict[str, float] = {}
-    for row in rows(connection, _CALLS, {"run_id": run_id}):
+    for row in rows(connection, sql, {"run_id": run_id}):
         sample = str(row["sample_id"])
         latency[sample] = _number(row["latency_seconds"])
         calls.setdefault(sample, [])
         if row["model"] is not None:
             calls[sample].append(_call(row, calls[sample]))
-    if not latency:
-        raise WarehouseError(f"the warehouse has no timed samples of a run {run_id!r}")
-    return [TimedSample(tuple(calls[sample]), seconds) for sample, seconds in latency.items()]
+    return {sample: TimedSample(tuple(calls[sample]), seconds) for sample, seconds in latency.items()}
 
 
 def fit(samples: Sequence[TimedSample]) -> LatencyModel:

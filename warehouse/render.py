@@ -14,7 +14,7 @@ from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from warehouse.display import plain
 from warehouse.formatting import NOTHING, number, percent
-from warehouse.summary import CodeShare, RunSummary, SpeedUp, TokenSpeculation
+from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
 _BUSY = 1.5
 """Load for each core from which times are no longer those of the run's own work."""
@@ -132,11 +132,13 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
             f", critical path {number(sum(t.critical_path_per_sample for t in tokens))}",
         ),
         ("latency", _latency(run)),
+        *([("one at a time", _at_one(run.at_one))] if run.at_one else []),
         ("latency split", ", ".join(f"{part} {percent(s)}" for part, s in run.latency_shares.items()) or NOTHING),
         ("cache hit rate", f"{percent(run.cache_hit_rate)} of prompt tokens"),
         ("tokens per second", _speed(run)),
         *([("token speculation", token_speculation(run.token_speculation))] if run.token_speculation else []),
         *(("speed-up", _speed_up(ratio)) for ratio in run.speed_ups),
+        *(("one at a time", _speed_up_at_one(ratio)) for ratio in run.speed_ups_at_one),
     ]
 
 
@@ -218,6 +220,20 @@ def _latency(run: RunSummary) -> str:
         f"mean {number(run.mean_latency_seconds)} s, median {number(run.median_latency_seconds)} s per sample, "
         f"{_in_flight(run)} in flight, {run.num_timed} samples timed"
     )
+
+
+def _at_one(timed: LatencyAtOne) -> str:
+    ends = timed.low_95, timed.high_95
+    interval = f" (95 % {number(ends[0])} to {number(ends[1])})" if None not in ends else ""
+    return f"mean {number(timed.mean_seconds)} s{interval} per sample, from {timed.num_timed} of {timed.num_samples}"
+
+
+def _speed_up_at_one(ratio: SpeedUpAtOne) -> str:
+    within = "" if ratio.run_factor else " within these runs"
+    interval = f" (95 % {ratio.low_95:.2f} to {ratio.high_95:.2f}{within})" if ratio.low_95 and ratio.high_95 else ""
+    unlike = "" if ratio.same_versions else "; UNLIKE PACKAGE VERSIONS"
+    timed = f"{ratio.num_timed} and {ratio.num_timed_of_baseline} samples timed"
+    return f"{ratio.speed_up:.2f}×{interval} over {ratio.baseline_run_id}, ratio of mean latencies, {timed}{unlike}"
 
 
 def _in_flight(run: RunSummary) -> str:

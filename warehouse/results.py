@@ -7,6 +7,7 @@ standard error in NAME_standard_error and the method in NAME_interval.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ SELECT metric, estimate, low_95 AS low, high_95 AS high, standard_error, interva
 FROM counted_estimate WHERE run_id = $run_id AND metric IN ('pass_at_1', 'graded_pass_at_1')
 UNION ALL
 SELECT metric, estimate, low_95, high_95, standard_error, interval_kind
-FROM estimate WHERE run_id = $run_id AND metric IN ('fallback_rate', 'latency_seconds')
+FROM estimate WHERE run_id = $run_id AND metric IN ('fallback_rate', 'latency_seconds', 'latency_at_one')
 """
-_SHOWN = ("pass_at_1", "graded_pass_at_1", "fallback_rate", "latency_seconds")
+_SHOWN = ("pass_at_1", "graded_pass_at_1", "fallback_rate", "latency_seconds", "latency_at_one")
 
 
 class RunResults(BaseModel):
@@ -137,6 +138,18 @@ class RunResults(BaseModel):
     """Its standard error over problems."""
     latency_seconds_interval: str | None
     """Method of its interval."""
+    num_timed_at_one: int | None
+    """Timing samples that the latency at one is from: they ran again, one at a time; None without any."""
+    latency_at_one: float | None
+    """Mean wall time of a sample with one sample in flight, estimated from timing samples, in seconds."""
+    latency_at_one_low_95: float | None
+    """Lower end of its 95 % interval."""
+    latency_at_one_high_95: float | None
+    """Upper end of its 95 % interval."""
+    latency_at_one_standard_error: float | None
+    """Standard error of its logarithm, over problems and timed samples."""
+    latency_at_one_interval: str | None
+    """Method of its interval."""
     regime: str
     """latency (one sample in flight) or throughput."""
     emitted_tokens_per_second: float | None
@@ -151,6 +164,8 @@ class RunResults(BaseModel):
     """The same of each model by its role, and its share of the emitted tokens."""
     speed_ups: list[dict[str, Any]]
     """Speed against each comparable run of the target alone that the database has; empty where it has none."""
+    speed_ups_at_one: list[dict[str, Any]]
+    """Ratio of mean latencies with one sample in flight over each comparable run that has timing samples too."""
     grader_version: str | None
     """The grader whose verdicts these are."""
     code_hash: str | None
@@ -198,6 +213,8 @@ def _flat(run: RunSummary) -> dict[str, Any]:
         "critical_path_tokens_per_sample": sum(t.critical_path_per_sample for t in tokens) if tokens else None,
         "tokens": dict(run.tokens),
         "speed_ups": [_speed_up(ratio) for ratio in run.speed_ups],
+        "num_timed_at_one": run.at_one.num_timed if run.at_one else None,
+        "speed_ups_at_one": [asdict(ratio) for ratio in run.speed_ups_at_one],
         "code_hash": run.codes[0].code_hash if len(run.codes) == 1 else None,
         "codes": list(run.codes),
         "warnings": warnings(run),

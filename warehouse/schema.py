@@ -16,12 +16,11 @@ rebuilt by the next load; tests/warehouse/test_estimates.py says when that is ne
 FILLING = ("loading/insert", "loading/insert_totals")
 """SQL files that fill the tables from the staged tables of one run, in this order."""
 _FOLDER = Path(__file__).parent
-_TABLES = ("run", "trace", "grade", "probe", "target", "totals", "estimate")
+_TABLES = ("run", "trace", "grade", "probe", "target", "totals", "timing", "estimate")
 """Files of tables/."""
 _VIEWS = (
-    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "modelled", "stopwatches", "judge",
-    "replay", "drafts", "probe", "flips", "wide", "several", "code", "pruned",
-    "target",
+    "macros", "accuracy", "graders", "speculation", "tokens", "speed", "speed_up", "timing", "modelled", "stopwatches",
+    "judge", "replay", "drafts", "probe", "flips", "wide", "several", "code", "pruned", "target",
 )  # fmt: skip
 """Files of views/, each after those that it builds on."""
 _USED_IN_FILLING = ("macros", "replay")

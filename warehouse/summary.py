@@ -59,6 +59,13 @@ SELECT baseline_run_id, n, speed_up, low_95, high_95, rate_ratio, chain_length_r
     ratio_of_means_low_95, ratio_of_means_high_95, run_factor
 FROM speed_up WHERE run_id = $run_id ORDER BY baseline_run_id
 """
+_AT_ONE = """
+SELECT n, num_samples, num_timed, mean_seconds, low_95, high_95 FROM latency_at_one WHERE run_id = $run_id
+"""
+_SPEED_UPS_AT_ONE = """
+SELECT baseline_run_id, n, num_timed, num_timed_of_baseline, speed_up, low_95, high_95, same_versions, run_factor
+FROM speed_up_at_one WHERE run_id = $run_id ORDER BY baseline_run_id
+"""
 _TOKEN_SPECULATION = """
 SELECT proposer, model, num_tokens, draft_sampling, acceptance_rate, tokens_per_pass
 FROM token_speculation_setting WHERE run_id = $run_id
@@ -98,6 +105,37 @@ class SpeedUp:
     run_factor: float | None = None
     """Standard deviation of a run's times in logarithms, from repeated runs, which the intervals cover; None: not
     known, and the intervals hold within the two runs only."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyAtOne:
+    """Mean latency with one sample in flight, estimated from timing samples; see the view `latency_at_one`."""
+
+    n: int
+    num_samples: int
+    """Samples that the estimate is of."""
+    num_timed: int
+    """Of these, the samples that ran again, one at a time."""
+    mean_seconds: float
+    low_95: float | None
+    high_95: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedUpAtOne:
+    """Speed with one sample in flight against one run of the target alone; see the view `speed_up_at_one`."""
+
+    baseline_run_id: str
+    n: int
+    num_timed: int
+    num_timed_of_baseline: int
+    speed_up: float
+    """Ratio of mean latencies."""
+    low_95: float | None
+    high_95: float | None
+    same_versions: bool
+    run_factor: float | None = None
+    """As that of `SpeedUp`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +246,9 @@ class RunSummary:
     """pass@1 over the samples that are there, as comparisons have it; None if none is."""
     num_result_samples: int = 0
     """Number of these samples."""
+    at_one: LatencyAtOne | None = None
+    """None without timing samples."""
+    speed_ups_at_one: tuple[SpeedUpAtOne, ...] = ()
 
     @property
     def is_unfinished(self) -> bool:
@@ -254,6 +295,8 @@ def _summary(connection: Connection, run_id: str) -> RunSummary:
         tokens_per_call_second=_pairs(query(_SPEEDS)),
         skipped=tuple(SkippedFile(**row) for row in query(_SKIPPED)),
         speed_ups=tuple(SpeedUp(**row) for row in query(_SPEED_UPS)),
+        at_one=next((LatencyAtOne(**row) for row in query(_AT_ONE)), None),
+        speed_ups_at_one=tuple(SpeedUpAtOne(**row) for row in query(_SPEED_UPS_AT_ONE)),
         codes=tuple(CodeShare(**row) for row in query(_CODES)),
         token_speculation=next((TokenSpeculation(**row) for row in query(_TOKEN_SPECULATION)), None),
     )

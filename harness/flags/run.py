@@ -45,6 +45,16 @@ class RunFlags(BaseModel):
     ] = ()
     preset: Annotated[str | None, Flag("run", "Settings of a paper: models, sampling and hyper-parameters.")] = None
     samples: Annotated[int, Flag("run", "Samples per problem."), Field(ge=1)] = 16
+    latency_sample: Annotated[
+        int | None,
+        Flag(
+            "run",
+            "Time this many samples again, one at a time, after all have run in full batches. The latency of one "
+            "request at a time is estimated from them, without --concurrency 1.",
+            metavar="M",
+        ),
+        Field(ge=1),
+    ] = None
     limit: Annotated[
         int | None, Flag("run", "Run only the first N problems; the result is marked as limited."), Field(ge=1)
     ] = None

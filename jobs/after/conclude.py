@@ -16,6 +16,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.wording import OtherPrompts, check_prompts
 from jobs.slurm import client
 from jobs.submission import snapshot
+from jobs.timing import folder as timings
 
 _WAIT_SECONDS = 3600.0
 """How long to wait for the warehouse: the runs of a night end at the same time."""
@@ -30,6 +31,13 @@ def conclude(folder: str, database: str | None = None) -> bool:
         lag.wait_for_endings(run)
     report(run, console, Path(database) if database else None, _WAIT_SECONDS)
     num_unfinished = endings.num_unfinished(run)
+    untimed = timings.progress(run).left
+    if untimed and not num_unfinished and not timings.is_at_work(run):
+        console.print(
+            f"NOT TIMED: {counted(untimed, 'sample is', 'samples are')} still to be timed. {_how_to_resume(run)}",
+            style="bold yellow",
+            soft_wrap=True,
+        )
     if num_unfinished:
         console.print(
             f"NOT COMPLETE: {counted(num_unfinished, 'sample is', 'samples are')} not finished. " + _how_to_resume(run),

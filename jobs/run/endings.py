@@ -25,6 +25,7 @@ from jobs.run.files import read_records
 from jobs.run.folder import RunFolder
 from jobs.run.journal import NO_EVENT, Journal, apply, attempt_in, owner_of, parse_journal
 from jobs.run.records import FAILED
+from jobs.timing import folder as timings
 
 _READERS = 8
 """Trace files read at a time: a shared filesystem answers slowly, but it answers many requests at once."""
@@ -60,6 +61,8 @@ class ShardEndings:
     planned: list[int]
     finished: list[int]
     failed: list[int]
+    num_untimed: int = 0
+    """Samples of the run that are still to be timed one at a time (jobs.timing), which begins when all have ended."""
 
     @property
     def num_unfinished(self) -> int:
@@ -68,6 +71,14 @@ class ShardEndings:
 
     @property
     def unfinished_shards(self) -> list[int]:
+        """Numbers of the shards that need a worker: those that have a sample that is not finished.
+
+        Where all samples are finished and some are still to be timed, it is the first shard, for any worker does.
+        """
+        return self.shards_with_samples or ([0] if self.num_untimed else [])
+
+    @property
+    def shards_with_samples(self) -> list[int]:
         """Numbers of the shards that have a sample that is not finished."""
         counts = zip(self.planned, self.finished, strict=True)
         return [shard for shard, (planned, finished) in enumerate(counts) if finished < planned]
@@ -153,7 +164,8 @@ def by_shard(run: RunFolder, endings: Endings) -> ShardEndings:
     for row in sums.to_pylist():
         shard = row["shard"]
         planned[shard], finished[shard], failed[shard] = row["shard_count"], row["finished_sum"], row["failed_sum"]
-    return ShardEndings(planned, finished, failed)
+    num_untimed = timings.progress(run).left
+    return ShardEndings(planned, finished, failed, num_untimed)
 
 
 def endings_in_journal(path: Path, content: bytes, ids: frozenset[str], *, whole: bool = True) -> dict[str, bool]:

@@ -14,6 +14,7 @@ import orjson
 from jobs.run import own_files
 from jobs.run.endings import read_endings
 from jobs.run.folder import RunFolder
+from jobs.timing import folder as timings
 from jobs.watch import starts
 
 _WINDOW_SECONDS = 60.0
@@ -43,6 +44,9 @@ class Progress:
     eta_seconds: float | None = None
     steps_before: int = 0
     """Number of steps that were there when this follower began."""
+    to_time: int = 0
+    """Samples that run again, one at a time, once all have ended."""
+    timed: int = 0
     starting: dict[int, str] = field(default_factory=dict)
     """What the workers are at whose engines start, by the first shard of each."""
 
@@ -81,6 +85,9 @@ class Follower:
         self.progress.in_flight -= self.progress.ended
         self.progress.starting = starts.starting(self._run, self._since)
         self._update_rates(time.monotonic())
+        if len(self.progress.ended) == self.progress.total:
+            timing = timings.progress(self._run)
+            self.progress.to_time, self.progress.timed = timing.asked, timing.done
         return self.progress
 
     def _read(self, path: Path) -> None:

@@ -60,12 +60,18 @@ def _header(status: RunStatus) -> list[str]:
     shared = f" (with {counted(len(status.shared_with), 'run')} in the same jobs)" if status.shared_with else ""
     third += [f"{status.gpu_hours:.2f} GPU-hours{shared}"] if status.gpu_hours else []
     lines = [" · ".join(first), "shards: " + ", ".join(second)]
+    lines += [f"timing, one at a time: {_timing(status)}"] if status.to_time else []
     lines += [" · ".join(third)] if third else []
     lines += [f"THE DISK IS FULL: {full}"] if (full := failures.full_disk(status.free_bytes)) else []
     lines += [status.how_to_conclude] if status.how_to_conclude else []
     lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
     lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
     return lines
+
+
+def _timing(status: RunStatus) -> str:
+    done = f"{status.timed:,} of {counted(status.to_time, 'sample')}"
+    return done if status.finished == status.planned else f"{done}, after all others"
 
 
 def _row(shard: ShardStatus) -> list[str]:
@@ -102,6 +108,7 @@ def progress_line(progress: Progress) -> str:
     shown += [counted(progress.errors, "error")] if progress.errors else []
     if len(progress.ended) == progress.total:
         # The journal may have been removed before its last steps were read, so no count of steps would be right.
+        shown += [f"timing {progress.timed} of {progress.to_time}, one at a time"] if progress.to_time else []
         return " · ".join(shown)
     shown += [counted(progress.steps, "step")]
     shown += [rates] if rates else []

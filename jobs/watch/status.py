@@ -15,6 +15,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
+from jobs.timing import folder as timings
 from jobs.watch import conclusion, reasons, starts, workers
 from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
@@ -75,6 +76,12 @@ class RunStatus:
     """The codes that work on the run, in words, where they are more than one."""
     free_bytes: int = 0
     """Free space on the disk of the run folder."""
+    to_time: int = 0
+    """Samples that run again, one at a time, once all have ended."""
+    timed: int = 0
+    """Number of these that have ended."""
+    is_timing: bool = False
+    """True if a worker times samples now."""
     missing: str = ""
     """What the finished run lacks of grades and results, in words; empty where nothing."""
     how_to_conclude: str = ""
@@ -96,6 +103,11 @@ class RunStatus:
     def finished(self) -> int:
         """Number of samples that ended."""
         return sum(shard.finished for shard in self.shards)
+
+    @property
+    def is_finished(self) -> bool:
+        """True if all samples have ended, and those that were to be timed are."""
+        return self.finished == self.planned and self.timed == self.to_time
 
     @property
     def failed(self) -> int:
@@ -127,7 +139,7 @@ class RunStatus:
     @property
     def may_progress(self) -> bool:
         """True if a shard is running or queued, or may be because Slurm did not answer."""
-        return any(shard.state in _MAY_PROGRESS for shard in self.shards)
+        return self.is_timing or any(shard.state in _MAY_PROGRESS for shard in self.shards)
 
 
 class Watch:
@@ -153,7 +165,7 @@ class Watch:
         looked_at = [number for number in range(len(self._runs)) if number not in known]
         statuses = dict(zip(looked_at, self._read_again(looked_at), strict=True))
         for number, run_status in statuses.items():
-            is_concluded = run_status.finished == run_status.planned and not run_status.missing
+            is_concluded = run_status.is_finished and not run_status.missing
             if is_concluded and not run_status.slurm_error:
                 self._finished[number] = _sizes_of_records(self._runs[number]), run_status
         return [statuses[number] if number in statuses else known[number] for number in range(len(self._runs))]
@@ -174,7 +186,7 @@ class Watch:
 
 def _sizes_of_records(run: RunFolder) -> tuple[int, ...]:
     """Return the sizes of the files that grow when somebody continues a finished run."""
-    paths = (run.submissions_path, run.retries_path)
+    paths = (run.submissions_path, run.retries_path, timings.of(run).requests_path)
     return tuple(path.stat().st_size if path.exists() else 0 for path in paths)
 
 
@@ -192,6 +204,9 @@ def _of_files(run: RunFolder) -> RunStatus:
     counts = zip(ended.planned, ended.finished, ended.failed, strict=True)
     shards = [ShardStatus(number, *of_shard) for number, of_shard in enumerate(counts)]
     result = RunStatus(run.path.name, shards, recent.tokens_per_second(), recent.samples_per_second())
+    timing = timings.progress(run)
+    result.to_time, result.timed = timing.asked, timing.done
+    result.is_timing = bool(timing.left and not ended.num_unfinished and timings.is_at_work(run))
     if missing := missing_after(run, endings):
         result.missing, result.how_to_conclude = missing, conclusion.how_to_conclude(run, missing)
     result.free_bytes = shutil.disk_usage(run.path).free

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
 from filelock import Timeout
 
 from harness import environment
+from harness.engine import Engine, Role
 from harness.engines.pool import EnginePool, in_engine_order, num_starts
 from harness.engines.settings import cpu_kv_bytes
-from harness.engines.sharing import EngineNeed
+from harness.engines.sharing import EngineNeed, LeasedEngine
 from harness.engines.turns import taking_turns
 from harness.methods import Method, build
 from harness.plural import counted
@@ -22,9 +23,11 @@ from jobs.run import codes, shared_jobs
 from jobs.run import state as run_state
 from jobs.run.folder import RunFolder
 from jobs.run.journal_writer import JournalWriter
-from jobs.run.spec import RunSpec, Unit
+from jobs.run.spec import Attempt, RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.run.wording import check_prompts
+from jobs.timing import folder as timings
+from jobs.timing import phase
 from jobs.work.attempt import new_attempt
 from jobs.work.engine_settings import engine_needs
 from jobs.work.free_shards import FreeShards
@@ -49,11 +52,12 @@ class RunPart:
     def __init__(self, folder: str | Path, shards: Sequence[int], shared_job: str | None = None) -> None:
         """Nothing is read or locked yet. `shared_job` names the job that does this, where the run shares it."""
         self.run, self.shards, self.shared_job = RunFolder(Path(folder)), list(shards), shared_job
-        self.num_ended = self.num_steps = 0
+        self.num_ended = self.num_steps = self.num_timed = 0
         self.is_cut_short = False
         """True if samples were not started because the time left was too short."""
         self.free: FreeShards | None = None
         """The shards, where other workers take them too; None where all are this worker's."""
+        self._neighbors: Neighbors | None = None
         self.kv_bytes: int | None = None
         """Size of the KV caches on a CPU, for `needs`; None: by the memory that is free when they are resolved."""
 
@@ -63,6 +67,7 @@ class RunPart:
         The search begins at place `first`. `neighbors` are the other workers, where their task has started them.
         """
         self.free = FreeShards(self.run, self.shards, first, neighbors)
+        self._neighbors = neighbors
 
     @cached_property
     def spec(self) -> RunSpec:
@@ -135,6 +140,8 @@ class RunPart:
                 _check_shards(self.run, self.shards)
                 if (taken := self.free.take(locks)) is not None:
                     await self._work(pool, ends_at, taken.number, taken.todo, taken.state, locks)
+                elif self._neighbors is None or not self._neighbors.are_at_work():
+                    await self._time(pool, ends_at)
                 return
             for shard in self.shards:
                 try:
@@ -147,6 +154,7 @@ class RunPart:
             todo = [unit for unit in _units(self.run, self.shards) if unit.sample_id not in state.finished]
             if todo:
                 await self._work(pool, ends_at, self.shards[0], todo, state, locks)
+            await self._time(pool, ends_at)
 
     async def _work(
         self,
@@ -159,14 +167,9 @@ class RunPart:
     ) -> None:
         """Run samples of shards that are locked, the first of which is `shard`; further ones are locked in `locks`."""
         run = self.run
-        check_prompts(self.spec)
-        other_codes, load = codes.claim(run), environment.load()
-        engines = await pool.lease(self.needs, run.logs_dir / f"shard-{shard}")
-        settings = {need.role: need.settings for need in self.needs}
-        attempt = new_attempt(run, shard, engines, settings, other_codes, load)
-        used_engines = taking_turns(engines) if self.spec.engine.take_turns else engines
+        engines, attempt = await self._begin(pool, shard)
         journal = JournalWriter(run.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
-        samples = ShardRun(self.spec, self.method, self.problems, used_engines, journal, state, ends_at)
+        samples = ShardRun(self.spec, self.method, self.problems, self._used(engines), journal, state, ends_at)
         try:
             await samples.run_all(todo, None if self.free is None else partial(self.free.take, locks))
         finally:
@@ -177,6 +180,47 @@ class RunPart:
         self.is_cut_short |= samples.num_ended < samples.num_asked
         if not self.is_cut_short:
             await score_finished(run, self.spec, engines, journal.path)
+
+    async def _time(self, pool: EnginePool, ends_at: float | None) -> None:
+        """Time samples again, one at a time, where all samples of the run have ended and no other worker does it."""
+        if self.is_cut_short or not timings.num_asked(self.run):
+            return
+        with contextlib.ExitStack() as locks:
+            try:
+                locks.enter_context(timings.of(self.run).lock(_LOCK_SECONDS))
+            except Timeout:
+                return
+            if not phase.is_due(self.run):
+                return
+            if self._neighbors is not None:
+                self._neighbors.begin()
+            units = phase.samples_left(self.run, self.problems, self.spec.seed)
+            if units:
+                await self._time_each(pool, ends_at, units)
+
+    async def _time_each(self, pool: EnginePool, ends_at: float | None, units: list[Unit]) -> None:
+        engines, attempt = await self._begin(pool, self.shards[0])
+        folder = timings.of(self.run)
+        journal = JournalWriter(folder.journal_dir / f"{attempt.attempt_id}.jsonl", attempt)
+        timed = phase.TimingRun(self.spec, self.method, self.problems, self._used(engines), journal, ends_at)
+        try:
+            self.is_cut_short |= not await timed.run_all(units)
+        finally:
+            journal.close()
+            run_state.compact_own(folder, journal.path)
+            self.num_timed += timed.num_timed
+
+    async def _begin(self, pool: EnginePool, shard: int) -> tuple[dict[Role, LeasedEngine], Attempt]:
+        """Return the engines of an attempt that begins now, and its record; `shard` is the first of its shards."""
+        check_prompts(self.spec)
+        other_codes, load = codes.claim(self.run), environment.load()
+        engines = await pool.lease(self.needs, self.run.logs_dir / f"shard-{shard}")
+        settings = {need.role: need.settings for need in self.needs}
+        return engines, new_attempt(self.run, shard, engines, settings, other_codes, load)
+
+    def _used(self, engines: Mapping[Role, Engine]) -> Mapping[Role, Engine]:
+        """Return the engines as samples use them."""
+        return taking_turns(engines) if self.spec.engine.take_turns else engines
 
 
 def _check_shards(run: RunFolder, shards: Iterable[int]) -> None:

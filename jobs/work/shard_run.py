@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from jobs.run.spec import RunSpec, Unit
 from jobs.run.state import RunState
 from jobs.work import cache_room
 from jobs.work.free_shards import TakenShard
+from jobs.work.seeds import seed_of
 
 _DURATIONS = 256
 """Number of the latest samples that the likely duration of the next one is estimated from."""
@@ -107,8 +107,9 @@ class ShardRun:
         return time.time() + likely < self.ends_at
 
     async def _run_sample(self, unit: Unit, admitted: Admitted) -> None:
+        seed = seed_of(self.spec, unit, self.problems[unit.problem_id])
         trace = self.state.unfinished.get(unit.sample_id) or Trace(
-            unit.sample_id, unit.problem_id, unit.sample_index, seed=self._seed(unit)
+            unit.sample_id, unit.problem_id, unit.sample_index, seed=seed
         )
         trace.num_attempts += bool(trace.steps)
         emitted: int | None = None
@@ -140,13 +141,3 @@ class ShardRun:
 
     def _restarts(self) -> int:
         return sum(engine.restarts for engine in self.engines.values())
-
-    def _seed(self, unit: Unit) -> int:
-        """Return a sample's seed; the run's seed and the sample's index are part of its id."""
-        if self.spec.selection is None and self.spec.reward is None:
-            return _seed_of(unit.sample_id)
-        return _seed_of(self.spec.drawn_alike().sample_ids(self.problems[unit.problem_id])[unit.sample_index])
-
-
-def _seed_of(sample_id: str) -> int:
-    return int(hashlib.sha256(sample_id.encode()).hexdigest()[:8], 16) >> 1

@@ -26,6 +26,7 @@ from jobs.run import shared_jobs
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunDamaged, RunFolder
 from jobs.submission import snapshot
+from jobs.timing import folder as timings
 from jobs.work import neighbors, node_share, worker
 from jobs.work.neighbors import Neighbors
 from jobs.work.run_part import RunPart
@@ -111,7 +112,7 @@ def main() -> None:
     one = worker.Worker(parts, others)
     asyncio.run(one.work_on_all())
     if one.out_of_time:
-        sys.exit(_OUT_OF_TIME if one.num_ended + one.num_steps else _OUT_OF_TIME_AT_ONCE)
+        sys.exit(_OUT_OF_TIME if one.num_progress else _OUT_OF_TIME_AT_ONCE)
     one.raise_failures()
 
 
@@ -159,7 +160,10 @@ def _left(parts: Sequence[tuple[str, list[int]]], job_name: str | None) -> str:
 
 def _unfinished(run: RunFolder, shards: Sequence[int]) -> list[int]:
     ended = by_shard(run, read_endings(run))
-    return [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
+    left = [shard for shard in shards if ended.finished[shard] < ended.planned[shard]]
+    if not left and not ended.num_unfinished and ended.num_untimed and not timings.is_at_work(run):
+        return list(shards[:1])
+    return left
 
 
 def _named(shards: Sequence[int]) -> str:

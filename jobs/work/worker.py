@@ -125,6 +125,11 @@ class Worker:
         """Number of steps that were accepted."""
         return sum(part.num_steps for part in self.parts)
 
+    @property
+    def num_progress(self) -> int:
+        """Number of steps that were accepted and samples that ended or were timed: none means no progress."""
+        return self.num_steps + self.num_ended + sum(part.num_timed for part in self.parts)
+
     def in_order(self) -> list[RunPart]:
         """Return the parts in the order of work. What each needs is resolved now, before any engine is open."""
         if self._order is None:
@@ -186,7 +191,7 @@ class Worker:
     def requeue_if_out_of_time(self) -> None:
         """Requeue this job where the time limit came first; raises OutOfTimeError where that cannot be done."""
         if self.out_of_time:
-            requeue(has_progressed=bool(self.num_steps + self.num_ended))
+            requeue(has_progressed=bool(self.num_progress))
 
     async def _work_on(self, part: RunPart, ends_at: float | None) -> None:
         try:

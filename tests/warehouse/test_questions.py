@@ -27,10 +27,11 @@ UNANSWERED = {
     "How often does the judge accept wrong",
     "What would another threshold",
     "Which problems are solved by some",
+    "How long does one sample at a time take",
 }
 """First words of questions about what these runs do not have: SCoT's drafts, their grades, rewards, log-probabilities
-under the target, thresholds, probes (test_probe.py), and problems that are right in some samples only, for which see
-test_questions_answered.py."""
+under the target, thresholds, timing samples, probes (test_probe.py), and problems that are right in some samples only,
+for which see test_questions_answered.py."""
 
 
 @pytest.mark.parametrize(("question", "sql"), QUESTIONS, ids=[q[:40] for q, _ in QUESTIONS])

@@ -19,6 +19,7 @@ from warehouse.comparison.metrics import Metric, Run, counted, possible_scores, 
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, shared
 from warehouse.comparison.stopwatches import Definition, Ranking, rankings
 from warehouse.database import WarehouseError
+from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.statistics import bounded
 from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
 from warehouse.statistics.multiple import holm
@@ -105,6 +106,8 @@ class SpeedRatio:
     """Reasons why the times are not comparable; with a ratio, the user forced it."""
     factor: RunFactor | None
     """The run factor in the ratio's interval; None: the interval holds within these two runs only."""
+    at_one: SpeedUpAtOne | None = None
+    """Ratio of mean latencies with one sample in flight; None where it is refused, or a run has no timing samples."""
 
 
 @dataclass(frozen=True)
@@ -314,4 +317,9 @@ def _speed(run: Run, base: Run, settings: Settings) -> SpeedRatio:
         return SpeedRatio(base.run_id, n, None, mismatches, None)
     factor = None if mismatches else run.factor
     ratio = between_runs(geometric_mean_ratio(other[is_timed], own[is_timed]), factor)
-    return SpeedRatio(base.run_id, n, ratio, mismatches, factor)
+    return SpeedRatio(base.run_id, n, ratio, mismatches, factor, _at_one(run, base, factor))
+
+
+def _at_one(run: Run, base: Run, factor: RunFactor | None) -> SpeedUpAtOne | None:
+    found = speed_up(run.timed, base.timed) if run.timed and base.timed else None
+    return replace(found, ratio=between_runs(found.ratio, factor)) if found else None

@@ -15,6 +15,7 @@ from warehouse.comparison.outcomes import Outcomes
 from warehouse.comparison.stopwatches import Times
 from warehouse.comparison.votes import Votes
 from warehouse.database import WarehouseError
+from warehouse.latency_at_one import TimedRun
 from warehouse.statistics.intervals import Floats
 from warehouse.statistics.run_factor import RunFactor
 from warehouse.statistics.samples import maj_at_k, pass_at_k
@@ -39,6 +40,8 @@ class Run:
     """What every paper's definition of latency measures; None if the runs are not ranked by them."""
     factor: RunFactor | None = None
     """How much times differ between repeated runs under this run's conditions; None: not known."""
+    timed: TimedRun | None = None
+    """Its timing samples; None where it has none."""
     same_as: str | None = None
     """The other name under which an earlier run has the problems of this one's own dataset."""
 

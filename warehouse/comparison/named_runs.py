@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from warehouse import latency_at_one
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.manifests import read_manifests
 from warehouse.comparison.metrics import Run
@@ -68,6 +69,7 @@ def read_runs(connection: Connection, names: Sequence[str], *, votes: bool, time
             named_grader,
             read_times(connection, run_id) if times else None,
             factors.get(run_id),
+            latency_at_one.read(connection, run_id),
         )
         for run_id, summary in zip(ids, summaries(connection, ids), strict=True)
     ]

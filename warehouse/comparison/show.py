@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from harness.plural import counted
 from warehouse.comparison.contrasts import ALPHA, Comparison, Contrast, Row, SpeedRatio
 from warehouse.comparison.limits import between_runs, open_by_missing, too_small
+from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import LEAST_COMPLETENESS
 from warehouse.formatting import NOTHING, fixed, floored_percent, p_value, signed, span
 from warehouse.labels import labels
@@ -97,7 +98,29 @@ def legend(comparison: Comparison) -> Iterator[str]:
         yield from dict.fromkeys(between_runs(row.speed.factor) for row in comparison.rows if row.speed)
         if any(row.run.summary.concurrency > 1 for row in comparison.rows):
             yield "Several samples in flight shared the engines, so latencies include the load of the other samples."
+    yield from at_one_lines(comparison)
     yield from fallback_lines(comparison)
+
+
+def at_one_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the speed-ups with one sample in flight, estimated from timing samples, in one line."""
+    shown = []
+    for row in comparison.rows:
+        at_one = row.speed.at_one if row.speed else None
+        if row.speed is None or at_one is None:
+            continue
+        ratio, name = at_one.ratio, names(comparison)[row.run.run_id]
+        within = " within these runs" if row.speed.factor is None and ratio.low is not None else ""
+        of_baseline = f"{at_one.num_timed_of_baseline} of the baseline"
+        timed = f"{at_one.num_timed} of {_drawn_from(row.run)} samples timed, {of_baseline}"
+        mark = "!" if row.speed.unlike else ""
+        shown.append(f"{name} {fixed(ratio.estimate, 2)}×{mark} ({span(ratio.low, ratio.high, 2)}{within}; {timed})")
+    if shown:
+        yield f"Speed-up one at a time, ratio of mean latencies, from timing samples: {'; '.join(shown)}."
+
+
+def _drawn_from(run: Run) -> int:
+    return len(run.timed.problems) if run.timed else 0
 
 
 def fallback_lines(comparison: Comparison) -> Iterator[str]:
@@ -224,6 +247,7 @@ def record(row: Row) -> dict[str, Cell]:
     cells |= {"num_timed_problems": speed.n if speed else None}
     cells |= {"latency_unlike": "; ".join(speed.unlike) if speed and speed.unlike else None}
     cells |= _interval("speed_up", speed.ratio if speed else None)
+    at_one = speed.at_one if speed else None
     pair = contrast.pair if contrast else None
     return cells | {
         "num_result_problems": len(row.outcomes.problems),
@@ -240,6 +264,9 @@ def record(row: Row) -> dict[str, Cell]:
         "decision_kinds": ", ".join(summary.decision_kinds) or None,
         "completeness": pair.completeness if pair else None,
         "non_inferiority_refused": contrast.pair.why_refused if contrast else None,
+        **_interval("speed_up_at_one", at_one.ratio if at_one else None),
+        "num_timed_at_one": at_one.num_timed if at_one else None,
+        "num_timed_at_one_of_baseline": at_one.num_timed_of_baseline if at_one else None,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from warehouse.comparison.contrasts import Comparison, Contrast, SpeedRatio
 from warehouse.comparison.limits import between_runs, open_by_missing, too_small
-from warehouse.comparison.show import UNFINISHED, verdict
+from warehouse.comparison.show import UNFINISHED, at_one_lines, verdict
 from warehouse.formatting import NOTHING, fixed, signed, span
 from warehouse.statistics.intervals import Interval
 
@@ -53,6 +53,7 @@ def legend(comparison: Comparison) -> Iterator[str]:
             load = ", under the load of the other samples in flight"
         yield f"Speed-up: latency of the baseline divided by that of the run{load}."
         yield from dict.fromkeys(between_runs(row.speed.factor) for row in comparison.rows if row.speed)
+    yield from at_one_lines(comparison)
     yield "Tests, MDE, re-run SE and methods of the intervals: --all. Every number: -o FILE.csv, .json, .md or .tex."
 
 

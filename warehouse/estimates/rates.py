@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from warehouse import latency_at_one
 from warehouse.database import Connection, rows
 from warehouse.estimates.row import Estimate, Subject
 from warehouse.statistics.intervals import Floats, mean_t
 from warehouse.statistics.shares import share
+from warehouse.statistics.two_phase import mean_interval
 
 _ACCEPTANCE = """
 WITH placed AS (
@@ -35,6 +37,9 @@ _LATENCIES = """
 SELECT run_id, list(latency_seconds ORDER BY problem_id) AS seconds, sum(num_samples)::BIGINT AS num_samples
 FROM problem_speed WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) GROUP BY run_id ORDER BY run_id
 """
+_TIMED = """
+SELECT DISTINCT run_id FROM timing_sample WHERE run_id IN (SELECT unnest($run_ids::VARCHAR[])) ORDER BY run_id
+"""
 
 
 def rates(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
@@ -48,6 +53,12 @@ def rates(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
         num_samples = int(str(row["num_samples"]))
         n = len(_floats(row["seconds"]))
         yield Subject(str(row["run_id"])).estimate("latency_seconds", n, interval, num_samples=num_samples)
+    for row in rows(connection, _TIMED, parameters):
+        run = latency_at_one.read(connection, str(row["run_id"]))
+        if run is not None:
+            found = run.mean()
+            subject, mean = Subject(run.run_id), mean_interval(found)
+            yield subject.estimate(latency_at_one.MEAN, len(found.values.x), mean, num_samples=found.num_samples)
 
 
 def _rate(row: Mapping[str, object]) -> Estimate:

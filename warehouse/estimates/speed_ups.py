@@ -12,8 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from warehouse import latency_at_one
 from warehouse.database import Connection, columns, rows
 from warehouse.estimates.row import NO_INTERVAL, Estimate, Subject, insert
+from warehouse.latency_at_one import TimedRun
 from warehouse.repeated_runs import run_factors
 from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.ratios import geometric_mean_ratio, mean_of, ratio_of_means
@@ -76,6 +78,7 @@ def bring_up_to_date(connection: Connection) -> None:
     connection.execute(_NEW)
     if connection.execute("SELECT 1 FROM new_pair LIMIT 1").fetchall():
         insert(connection, list(_of_new_pairs(connection)))
+        insert(connection, list(_at_one(connection)))
     _widen(connection)
 
 
@@ -100,6 +103,21 @@ def _of_new_pairs(connection: Connection) -> Iterator[Estimate]:
             ("chain_length_ratio", np.log(own_tokens / base_tokens)),
         ):
             yield subject.estimate(metric, end - start, _geometric_mean(logs))
+
+
+def _at_one(connection: Connection) -> Iterator[Estimate]:
+    """Yield the rows of the pairs in the table new_pair of which both runs have timing samples."""
+    runs: dict[str, TimedRun | None] = {}
+    for pair in rows(connection, "FROM new_pair ORDER BY ALL"):
+        names = str(pair["run_id"]), str(pair["baseline_run_id"])
+        for name in names:
+            runs[name] = runs[name] if name in runs else latency_at_one.read(connection, name)
+        own, base = (runs[name] for name in names)
+        found = latency_at_one.speed_up(own, base) if own and base else None
+        if found is not None:
+            subject = Subject(names[0], baseline_run_id=names[1])
+            yield subject.estimate(latency_at_one.SPEED_UP, found.n, found.ratio)
+            yield subject.estimate(latency_at_one.SPEED_UP + WITHIN, found.n, found.ratio)
 
 
 def _geometric_mean(logs: Floats) -> Interval:

@@ -173,4 +173,8 @@ WHERE own.run_id = getvariable('loading_run') AND sample.stop_reason <> 'error'
 GROUP BY sample.run_id, sample_id, sample.problem_id, sample.sample_index
 HAVING bool_and(own.logprob IS NOT NULL) AND sum(own.num_tokens) > 0;
 
+INSERT INTO timing_draw BY NAME SELECT * FROM staged_timing_draw;
+
+INSERT INTO timing_sample BY NAME SELECT * FROM staged_timing_sample;
+
 INSERT INTO loaded_file BY NAME SELECT * FROM staged_loaded_file;

@@ -312,3 +312,43 @@ FROM call
 JOIN (FROM sample WHERE run_id = getvariable('loading_run')) AS sample USING (sample_id)
 LEFT JOIN (FROM timed_sample WHERE run_id = getvariable('loading_run')) AS timed USING (sample_id)
 WHERE call.run_id = getvariable('loading_run') GROUP BY ALL;
+
+-- What the prefix caches held depends on the load, so prompt tokens are counted by the chain alone.
+CREATE OR REPLACE TEMP TABLE timing_chain AS
+WITH called AS (
+    SELECT sample_id, false AS is_timed, call_index, purpose, model, n, prompt_tokens, longest_output_tokens,
+        overlapped_seconds
+    FROM call SEMI JOIN (FROM timing_draw WHERE run_id = getvariable('loading_run')) AS drawn USING (run_id, sample_id)
+    UNION ALL
+    SELECT sample_id, true, call_index, purpose, model, n, prompt_tokens, longest_output_tokens, overlapped_seconds
+    FROM staged_timing_call
+), read AS (
+    SELECT *, greatest(0, prompt_tokens - coalesce(max(prompt_tokens) OVER (
+            PARTITION BY is_timed, sample_id, model ORDER BY call_index ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0)) AS unread_prompt_tokens
+    FROM called
+)
+SELECT *, last_value(CASE WHEN purpose = 'verdict' THEN struct_pack(
+        model := model, prompt := unread_prompt_tokens, output := longest_output_tokens, n := n
+    ) END IGNORE NULLS) OVER (
+        PARTITION BY is_timed, sample_id ORDER BY call_index ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS before, purpose = 'draft' AND overlapped_seconds > 0 AND before IS NOT NULL AS is_ahead
+FROM read;
+
+INSERT INTO timing_call BY NAME
+SELECT staged.*, unread_prompt_tokens
+FROM (SELECT * EXCLUDE (unread_prompt_tokens) FROM staged_timing_call) AS staged
+JOIN (FROM timing_chain WHERE is_timed) AS chain USING (sample_id, call_index);
+
+INSERT INTO timing_work BY NAME
+WITH work AS (
+    SELECT sample_id, is_timed, CASE WHEN is_ahead THEN 'ahead' ELSE 'after' END AS part, model,
+        unread_prompt_tokens AS prompt, longest_output_tokens AS output, n
+    FROM timing_chain WHERE purpose <> 'lookahead'
+    UNION ALL
+    SELECT sample_id, is_timed, 'under', before.model, before.prompt, before.output, before.n
+    FROM timing_chain WHERE is_ahead
+)
+SELECT getvariable('loading_run') AS run_id, sample_id, is_timed, part, model, count(*) AS num_calls,
+    sum(prompt) AS new_prompt_tokens, sum(output) AS output_tokens, sum(output * (n - 1)) AS further_output_tokens
+FROM work GROUP BY ALL;

@@ -24,11 +24,13 @@ from jobs.run.folder import RunFolder
 from jobs.run.grades import graded_at
 from jobs.run.records import FAILED
 from jobs.run.spec import RunSpec
+from jobs.timing import folder as timings
 from warehouse.database import Connection, DatabaseError, literal
 from warehouse.errors import one_line
 from warehouse.loading import convert
 from warehouse.loading.convert import Row
 from warehouse.loading.run_files import LoadedFile, SkippedFile
+from warehouse.loading.timings import StagedTimings
 
 UNREADABLE = (DatabaseError, OSError, ValueError, TypeError, KeyError)
 """Exceptions that reading a damaged file raises; those of Arrow and JSON are ValueErrors or OSErrors."""
@@ -143,6 +145,7 @@ def fingerprints(folder: RunFolder) -> list[LoadedFile]:
     grades = [path for derived in _derived(folder) for path in files_in(derived, ".parquet")]
     times = {path: path.stat().st_mtime for path in (*plan, *folder.trace_files())}
     times |= {path: graded_at(path) for path in grades}
+    times |= {path: path.stat().st_mtime for path in timings.files(folder)}
     files: list[LoadedFile] = []
     for order, path in enumerate(sorted(times, key=lambda p: (times[p], p.name)), start=1):
         with path.open("rb") as content:
@@ -180,8 +183,8 @@ def stage(
     """
     run_id, ids = folder.path.name, frozenset({folder.path.name, plan.spec.run_id})
     _create_tables(connection)
-    staged, traces = Staged(), []
-    derived = _derived(folder)
+    staged, traces, timing = Staged(), [], StagedTimings(plan.units)
+    derived, timing_files = _derived(folder), set(timings.files(folder))
     for file in files:
         path = folder.path / file.name
         try:
@@ -189,6 +192,9 @@ def stage(
                 staged.num_unchecked += not _check(path, ids, is_trace_file=path.parent == folder.trace_files_dir)
             if path.parent == folder.trace_files_dir:
                 traces.append(file)
+                continue
+            if path in timing_files:
+                staged.files.append(replace(file, num_rows=timing.add(path), error=None))
                 continue
             table = derived.get(path.parent)
             num_rows = 1 if table is None else _stage_derived(connection, table, run_id, path, file.load_order)
@@ -202,6 +208,8 @@ def stage(
     stage_rows(connection, "run", [run | convert.chosen_widths(run, attempts)])
     stage_rows(connection, "attempt", attempts)
     stage_rows(connection, "problem", convert.problem_rows(run_id, plan.problems))
+    for name, of_table in timing.rows(run_id).items():
+        stage_rows(connection, name, of_table)
     return staged
 
 

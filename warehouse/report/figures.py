@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from warehouse.formatting import percent, span
 from warehouse.report import differences, distance, probes, queries, regimes, speculation, tables, verdicts
+from warehouse.report.at_one import latencies_at_one
 from warehouse.report.charts.bars import Bar, StackedBars
 from warehouse.report.charts.points import Dot, Dots, Point, Scatter
 from warehouse.report.conditions import conditions
@@ -23,6 +24,7 @@ def sections(
 ) -> list[Section]:
     """Return everything above the trace viewer, without sections that would be empty."""
     speed = [*regimes.tables(tables.latency, runs), *regimes.tables(tables.speed_ups, runs)]
+    speed += [table for table in (latencies_at_one(runs),) if table is not None]
     costs = tables.costs(runs)
     candidates = [
         regimes.overview(compared),

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from grading import grader_version
-from harness.methods.scot import SCoT
 from jobs.after.training_data import NotReady, check, graded_drafts, target_chains
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import AdapterSpec
 from jobs.run.spec import units
-from jobs.work.shard_run import ShardRun
+from jobs.work.seeds import seed_of
 from tests.harness.conftest import save_tiny_model
 from tests.harness.training import folders
 from tests.jobs.runs import plan
@@ -48,10 +46,10 @@ def test_drafts_are_read_as_they_were_offered_with_their_grades(tiny_models: dic
 
 def test_with_a_selection_adapter_the_same_drafts_are_drawn(tmp_path: Path) -> None:
     run = plan(tmp_path, method="scot")
-    spec, problems, nothing = run.spec(), {problem.id: problem for problem in run.problems()}, cast(Any, None)
+    spec, problems = run.spec(), {problem.id: problem for problem in run.problems()}
     tuned = replace(spec, selection=AdapterSpec("selector", "/selector", "f" * 16, 8))
     seeds = [
-        [ShardRun(s, SCoT(), problems, {}, nothing, nothing)._seed(unit) for unit in units(s, run.problems())]
+        [seed_of(s, unit, problems[unit.problem_id]) for unit in units(s, run.problems())]
         for s in (spec, tuned, replace(tuned, seed=1))
     ]
     assert seeds[0] == seeds[1]

@@ -1,0 +1,161 @@
+"""The timing samples of a run: their files, which lie beside those of its samples and are never read with them.
+
+    runs/<run_id>/timings.jsonl           how many samples are to be timed; the last record counts
+    runs/<run_id>/timing/draw.parquet     every sample with its stratum, and whether it is timed
+    runs/<run_id>/timing/journal/*.jsonl  journals of the attempts that timed samples
+    runs/<run_id>/timing/timings/*.parquet  trace files of the timing samples
+
+A timing sample has an id of its own, which follows from that of the sample it repeats. No plan lists it, so even a file
+that gets into the wrong folder adds nothing to the run's samples. It also has other random numbers than the sample: the
+target's and the draft's caches hold the sample's own chain, and would answer it faster than a chain they never saw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from filelock import Timeout
+
+from jobs.run import own_files, trace_files
+from jobs.run.files import append_record, read_records
+from jobs.run.folder import RunFolder
+from jobs.run.journal import read_journal
+from jobs.run.locks import Lock
+from jobs.timing.draw import Drawn
+
+DRAW_NAME = "draw.parquet"
+DRAW = pa.schema({"sample_id": pa.string(), "stratum": pa.int32(), "is_timed": pa.bool_()})
+_ID_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class TimingFolder(RunFolder):
+    """The files of a run's timing samples; everything else is the run's own."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all of them."""
+        return self.path / "timing"
+
+    @property
+    def journal_dir(self) -> Path:
+        """Folder of the journals of the attempts that timed samples."""
+        return self.folder / "journal"
+
+    @property
+    def trace_files_dir(self) -> Path:
+        """Folder of the trace files; its name is none of the run's folders', so that no file of it is taken for one."""
+        return self.folder / "timings"
+
+    @property
+    def draw_path(self) -> Path:
+        """Which samples are timed, and the stratum of every sample."""
+        return self.folder / DRAW_NAME
+
+    @property
+    def requests_path(self) -> Path:
+        """How many samples are to be timed."""
+        return self.path / "timings.jsonl"
+
+    def lock(self, wait_seconds: float = 0.0) -> Lock:
+        """Return the lock of the worker that times samples; acquiring it as that of a shard."""
+        return Lock(self.locks_dir / "timing.lock", timeout=wait_seconds)
+
+
+def of(run: RunFolder) -> TimingFolder:
+    """Return the timing samples of a run."""
+    return TimingFolder(run.path)
+
+
+def is_at_work(run: RunFolder) -> bool:
+    """Return whether a worker times samples of a run now."""
+    try:
+        with of(run).lock():
+            return False
+    except Timeout:
+        return True
+
+
+def timing_id(sample_id: str) -> str:
+    """Return the id of the timing sample that repeats a sample."""
+    return hashlib.sha256(f"{sample_id} timed alone".encode()).hexdigest()[:_ID_DIGITS]
+
+
+def request(run: RunFolder, samples: int) -> None:
+    """Keep how many samples of a run are to be timed, where that differs from before."""
+    if samples != num_asked(run):
+        record = {"requested_at": time.time(), "samples": samples}
+        append_record(of(run).requests_path, record, run.spec_id() or "")
+
+
+def num_asked(run: RunFolder) -> int:
+    """Return how many samples of a run are to be timed; 0 where none are."""
+    if not of(run).requests_path.exists():
+        return 0
+    records = list(read_records(of(run).requests_path, run.spec_id()))
+    asked = records[-1].get("samples") if records else 0
+    return asked if isinstance(asked, int) else 0
+
+
+def write_draw(run: RunFolder, drawn: Sequence[Drawn]) -> None:
+    """Keep which samples are timed, once for all attempts."""
+    columns = {name: [getattr(one, name) for one in drawn] for name in DRAW.names}
+    trace_files.write_columns(of(run).draw_path, DRAW, columns, {trace_files.RUN_KEY: run.spec().run_id})
+
+
+def read_draw(run: RunFolder) -> list[Drawn] | None:
+    """Return every sample with its stratum, and whether it is timed; None before the draw. Raises FileDamaged."""
+    path = of(run).draw_path
+    if not path.exists():
+        return None
+    return [Drawn(**row) for row in own_files.rows(path, own_files.run_ids(run), DRAW.names)]
+
+
+def files(run: RunFolder) -> list[Path]:
+    """Return the files of a run's timing samples that the warehouse reads, those that exist."""
+    timings = of(run)
+    return [*([timings.draw_path] if timings.draw_path.exists() else []), *timings.trace_files()]
+
+
+def finished(run: RunFolder) -> set[str]:
+    """Return the ids of the timing samples that have ended."""
+    timings, ids = of(run), own_files.run_ids(run)
+    ended: set[str] = set()
+    for path in timings.journals():  # before the trace files, which a compaction writes before it removes the journal
+        try:
+            journal = read_journal(path)
+        except FileNotFoundError:
+            continue
+        if own_files.is_own_journal(path, journal.attempt, ids):
+            ended.update(journal.finished)
+    return ended.union(*(own_files.finished_ids(path, ids) for path in timings.trace_files()))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the timing of a run's samples is."""
+
+    asked: int
+    """Samples to time; fewer than were asked for where fewer ended without an error."""
+    done: int
+
+    @property
+    def left(self) -> int:
+        """Samples still to be timed."""
+        return self.asked - self.done
+
+
+def progress(run: RunFolder) -> Progress:
+    """Return how many samples of a run are to be timed, and how many are."""
+    if not (asked := num_asked(run)):
+        return Progress(0, 0)
+    drawn = read_draw(run)
+    if drawn is None:
+        return Progress(asked, 0)
+    wanted = {timing_id(one.sample_id) for one in drawn if one.is_timed}
+    return Progress(len(wanted), len(wanted & finished(run)))

@@ -1,0 +1,147 @@
+"""The timing of a run: the samples that are drawn run again, one at a time, over engines that do nothing else.
+
+The worker that finishes the last sample of a run times them, over the engines that it has. Every shard has ended by
+then: lengths are known for the strata of the whole run, whatever the shards are, no other worker of the run disturbs a
+measurement, and all of them come from one machine. A repeat that is killed is repeated from its beginning, because the
+time of a resumed one means nothing; one that has ended is kept. They are taken in random order, so that a machine that
+slows down does not slow down a stratum. The engines have forgotten the prompts of the full batches: they are leased
+again.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+
+from filelock import Timeout
+
+from harness.chain import Limits
+from harness.engine import Engine, Role
+from harness.methods import Method
+from harness.problems.problem import Problem
+from harness.sample import run_sample
+from harness.trace import Trace
+from jobs.run import lag, state
+from jobs.run.endings import by_shard, read_endings
+from jobs.run.folder import RunFolder
+from jobs.run.journal_writer import JournalWriter
+from jobs.run.records import FAILED, counting_records
+from jobs.run.spec import RunSpec, Unit
+from jobs.timing import folder
+from jobs.timing.draw import Drawn, Ended, draw
+from jobs.timing.folder import timing_id
+from jobs.work.seeds import seed_of
+
+_LENGTH = "steps.list.element.num_tokens"
+
+
+def is_due(run: RunFolder) -> bool:
+    """Return whether all samples of a run have ended, and some are still to be timed."""
+    if not folder.progress(run).left:
+        return False
+    ended = by_shard(run, read_endings(run, whole=False))
+    if ended.num_unfinished and not _are_at_work(run, ended.shards_with_samples):
+        lag.wait_for_endings(run)  # the others may have ended a moment ago, on other machines
+        ended = by_shard(run, read_endings(run, whole=False))
+    return not ended.num_unfinished
+
+
+def _are_at_work(run: RunFolder, shards: Sequence[int]) -> bool:
+    """Return whether a worker holds one of these shards; the locks are asked for, which no filesystem shows late."""
+    for shard in shards:
+        try:
+            with run.shard_lock(shard):
+                continue
+        except Timeout:
+            return True
+    return False
+
+
+def samples_left(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Unit]:
+    """Return the samples that are still to be timed, in random order; draws them where that has not been done.
+
+    The lock of the timing is held, and all samples of the run have ended.
+    """
+    drawn = folder.read_draw(run)
+    if drawn is None:
+        drawn = _draw(run, problems, seed)
+    done = folder.finished(run)
+    wanted = {one.sample_id for one in drawn if one.is_timed and timing_id(one.sample_id) not in done}
+    units = [unit for shard in run.shards() for unit in shard if unit.sample_id in wanted]
+    return sorted(units, key=lambda unit: timing_id(unit.sample_id))
+
+
+def _draw(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Drawn]:
+    state.compact(run)  # what a worker that was killed has left in its journal
+    ended = [
+        Ended(row["sample_id"], problems[row["problem_id"]].level or "", _length(row["steps"]))
+        for row in counting_records(run, ["problem_id", _LENGTH])
+        if row["stop_reason"] != FAILED
+    ]
+    drawn = draw(ended, folder.num_asked(run), f"{run.spec().run_id} {seed}")
+    folder.write_draw(run, drawn)
+    return drawn
+
+
+def _length(steps: Sequence[Mapping[str, int]] | None) -> int:
+    return sum(step["num_tokens"] for step in steps or ())
+
+
+class TimingRun:
+    """Samples that run again, one at a time."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        method: Method,
+        problems: Mapping[str, Problem],
+        engines: Mapping[Role, Engine],
+        journal: JournalWriter,
+        ends_at: float | None = None,
+    ) -> None:
+        """Prepare to time samples; `ends_at` is when this job will be ended, in seconds since the epoch."""
+        self.spec, self.method, self.problems, self.engines, self.journal = spec, method, problems, engines, journal
+        self.limits = Limits(spec.temperature, spec.top_p, spec.token_budget, spec.sampling)
+        self.num_timed = 0
+        self._ends_at = ends_at
+        self._durations: list[float] = []
+
+    async def run_all(self, units: Sequence[Unit]) -> bool:
+        """Time samples one after the other; False where the time became too short for another one."""
+        for unit in units:
+            if not self._has_time():
+                return False
+            await self._time(unit)
+        return True
+
+    async def _time(self, unit: Unit) -> None:
+        problem = self.problems[unit.problem_id]
+        seed = seed_of(self.spec, unit, problem, timing_id)
+        trace = Trace(timing_id(unit.sample_id), unit.problem_id, unit.sample_index, seed=seed)
+        restarts, started_at = self._restarts(), time.monotonic()
+        await run_sample(
+            problem,
+            self.method,
+            self.engines,
+            trace,
+            self.limits,
+            on_step=lambda step: self.journal.step(trace, step),
+            on_start=lambda: self.journal.start(trace),
+            wording=self.spec.wording,
+        )
+        trace.num_attempts += self._restarts() > restarts  # its latency holds an engine's start
+        self.journal.end(trace)
+        self._durations.append(time.monotonic() - started_at)
+        self.num_timed += 1
+
+    def _has_time(self) -> bool:
+        """True if the remaining time is longer than nine in ten of the samples took."""
+        if self._ends_at is None or not self._durations:
+            return True
+        longest = max(self._durations)
+        likely = statistics.quantiles(self._durations, n=10)[-1] if len(self._durations) > 1 else longest
+        return time.time() + min(likely, longest) < self._ends_at
+
+    def _restarts(self) -> int:
+        return sum(engine.restarts for engine in self.engines.values())

@@ -1,0 +1,67 @@
+"""`--latency-sample`: refused in one line where it makes no sense, no part of the run's identity, resumable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.launch import main
+from jobs.__main__ import main as jobs
+from jobs.run.folder import RunFolder
+from jobs.timing import folder
+
+COMMON = ("--method", "speccot", "--dataset", "demo", "--limit", "4", "--samples", "2", "--engine", "scripted")
+SMALL = (*COMMON, "--cluster", "debug", "--token-budget", "600")
+
+
+def launch(output: Path, *arguments: str) -> RunFolder:
+    run = main([*SMALL, *arguments, "--output", str(output)], standalone_mode=False)
+    assert isinstance(run, RunFolder)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--latency-sample", "9"), "--latency-sample 9: the run has 8 samples; valid: 1 to that many"),
+        (("--latency-sample", "0"), "0 is not in the range x>=1"),
+        (("--latency-sample", "4", "--concurrency", "1"), "every sample runs alone already"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [*SMALL, *arguments, "--output", str(tmp_path / "runs")])
+    assert done.exit_code == 2, done.output
+    assert why in done.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_it_is_no_part_of_the_run_and_times_one_that_is_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = launch(tmp_path)
+    spec = before.spec_path.read_bytes()
+    capsys.readouterr()
+    run = launch(tmp_path, "--latency-sample", "4")
+    assert run.path == before.path
+    assert run.spec_path.read_bytes() == spec
+    assert "All 8 samples are already finished; 4 samples are still to be timed" in capsys.readouterr().out
+    assert folder.progress(run) == folder.Progress(4, 4)
+    launch(tmp_path, "--latency-sample", "4")
+    assert folder.progress(run) == folder.Progress(4, 4)
+
+
+def test_another_number_after_the_draw_is_refused(tmp_path: Path) -> None:
+    launch(tmp_path, "--latency-sample", "4")
+    done = CliRunner().invoke(main, [*SMALL, "--latency-sample", "5", "--output", str(tmp_path)])
+    assert done.exit_code == 2, done.output
+    assert "has drawn 4 samples to time; valid: 4" in done.output
+
+
+def test_status_says_how_far_the_timing_is(tmp_path: Path) -> None:
+    run = launch(tmp_path)
+    folder.request(run, 4)
+    assert "timing, one at a time: 0 of 4 samples" in CliRunner().invoke(jobs, ["status", str(run.path)]).output
+    launch(tmp_path, "--latency-sample", "4")
+    assert "timing, one at a time: 4 of 4 samples" in CliRunner().invoke(jobs, ["status", str(run.path)]).output

@@ -1,0 +1,125 @@
+"""The difference estimator: unbiased whatever the model, exact where all is timed, wide where the model is bad."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.warehouse import simulate_two_phase
+from warehouse.statistics.intervals import Floats
+from warehouse.statistics.ratios import mean_of, ratio_of_means
+from warehouse.statistics.two_phase import (
+    Measured,
+    Numbers,
+    Predicted,
+    TwoPhaseMean,
+    mean_interval,
+    two_phase_mean,
+    two_phase_ratio,
+)
+
+N, FOLDS = 24, 3
+
+
+def estimate(
+    chains: Floats, timed: Numbers, *, shift: float = 0.0, scale: float = 1.0, times: Floats | None = None
+) -> TwoPhaseMean:
+    """The estimate where the model predicts scale × seconds + shift; 12 problems × 2 samples in 6 strata by length."""
+    order = np.argsort(chains)
+    strata = np.empty(len(chains), dtype=np.int64)
+    strata[order] = np.arange(len(chains)) // 4
+    problems = np.arange(len(chains)) // 2
+    seconds = chains[timed] if times is None else times
+    predicted = np.repeat([scale * chains + shift], FOLDS, axis=0)
+    folds = problems[timed] % FOLDS
+    return two_phase_mean(
+        Predicted(predicted, problems, strata),
+        Measured(seconds, scale * chains[timed] + shift, folds, problems[timed], strata[timed]),
+    )
+
+
+@pytest.fixture
+def chains() -> Floats:
+    return np.random.default_rng(3).lognormal(1, 0.7, N)
+
+
+def two_of_each_stratum(chains: Floats, seed: int = 0) -> Numbers:
+    order, rng = np.argsort(chains), np.random.default_rng(seed)
+    return np.concatenate([rng.choice(order[i : i + 4], 2, replace=False) for i in range(0, len(chains), 4)])
+
+
+def test_everything_timed_is_the_mean_of_the_measurements(chains: Floats) -> None:
+    for scale in (1.0, 0.0, 5.0):
+        assert estimate(chains, np.arange(N), scale=scale).estimate == pytest.approx(chains.mean())
+
+
+def test_a_model_that_is_off_by_a_constant_changes_nothing(chains: Floats) -> None:
+    timed = two_of_each_stratum(chains)
+    right, off = estimate(chains, timed), estimate(chains, timed, shift=100.0)
+    assert off.estimate == pytest.approx(right.estimate)
+    assert mean_interval(off, resamples=99).high == pytest.approx(mean_interval(right, resamples=99).high)
+
+
+def test_a_right_model_needs_no_timed_samples_but_to_say_so(chains: Floats) -> None:
+    found = estimate(chains, two_of_each_stratum(chains))
+    assert found.estimate == pytest.approx(chains.mean())
+    assert found.timed_variance == pytest.approx(0)
+    by_problem = chains.reshape(-1, 2).mean(axis=1)
+    own = mean_interval(found, resamples=999)
+    whole = ratio_of_means(mean_of(by_problem), mean_of(np.ones(len(by_problem))), resamples=999)
+    assert (own.low, own.high) == pytest.approx((whole.low, whole.high))
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0])
+def test_the_estimate_is_unbiased_however_bad_the_model_is(chains: Floats, scale: float) -> None:
+    found = [estimate(chains, two_of_each_stratum(chains, seed), scale=scale).estimate for seed in range(400)]
+    assert np.mean(found) == pytest.approx(chains.mean(), abs=float(4 * np.std(found) / 20))
+
+
+def test_a_worse_model_leaves_more_to_the_choice_of_the_timed_samples(chains: Floats) -> None:
+    timed = two_of_each_stratum(chains)
+    variances = [estimate(chains, timed, scale=scale).timed_variance for scale in (1.0, 0.5, 0.0, 3.0)]
+    assert variances == sorted(variances)
+    right, useless = (mean_interval(estimate(chains, timed, scale=scale), resamples=499) for scale in (1.0, 0.0))
+    assert right.standard_error is not None
+    assert useless.standard_error is not None
+    assert right.standard_error < useless.standard_error
+
+
+def test_strata_with_too_few_measurements_are_put_together(chains: Floats) -> None:
+    timed = two_of_each_stratum(chains)[[0, 2, 4, 6, 8, 9, 10]]  # one of four strata, two and one of the last
+    found = estimate(chains, timed, scale=0.0)
+    assert found.degrees == 7 - 3
+    assert np.isfinite(found.estimate)
+
+
+def test_too_little_has_no_interval(chains: Floats) -> None:
+    one = estimate(chains, np.array([4]), scale=0.5)
+    assert mean_interval(one, resamples=99).kind == "none: too few timed samples"
+    with pytest.raises(ValueError, match="no sample was timed"):
+        estimate(chains, np.array([], dtype=np.int64))
+
+
+def test_a_ratio_is_paired_by_problem(chains: Floats) -> None:
+    timed = two_of_each_stratum(chains)
+    slow, fast = estimate(2 * chains, timed), estimate(chains, timed)
+    paired = two_phase_ratio(slow, fast, resamples=99)
+    assert paired.estimate == pytest.approx(2)
+    assert paired.low is not None
+    assert paired.high is not None
+    own = mean_interval(slow, resamples=99)
+    assert own.low is not None
+    assert own.high is not None
+    assert np.log(paired.high / paired.low) < np.log(own.high / own.low) + 1e-9
+
+
+def test_negative_predictions_are_allowed(chains: Floats) -> None:
+    interval = mean_interval(estimate(chains, two_of_each_stratum(chains), scale=-1.0), resamples=99)
+    assert interval.low is not None
+    assert interval.low < chains.mean()
+
+
+@pytest.mark.parametrize("model", simulate_two_phase.MODELS)
+def test_intervals_cover_in_the_simulation(model: str) -> None:
+    _, rates, _ = simulate_two_phase.cell("40 × 2", 24, model, 0.7, 60)
+    assert all(rate >= 0.85 for rate in rates)

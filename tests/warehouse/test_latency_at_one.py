@@ -1,0 +1,153 @@
+"""Timing samples in the warehouse: an estimate of its own, and nothing else of the run changes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.after.grading import finish
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder
+from jobs.timing import folder
+from jobs.timing.folder import timing_id
+from jobs.work.worker import run_shard
+from tests.jobs.runs import plan
+from warehouse import latency_at_one
+from warehouse.comparison.contrasts import Settings
+from warehouse.comparison.named_runs import compare_runs
+from warehouse.comparison.show import at_one_lines, record
+from warehouse.database import reader, rows
+from warehouse.load import load_run
+from warehouse.results import results
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, RunFolder, Path]:
+    """A speculative run and the target alone, 8 × 3 samples of which 8 are timed, and their database."""
+    output = tmp_path_factory.mktemp("timed")
+    runs = [plan(output), plan(output, method="vanilla", model="target")]
+    for run in runs:
+        run_shard(str(run.path), 0)
+        folder.request(run, 8)
+        run_shard(str(run.path), 0)
+        finish(run)
+        load_run(run, output / "w.duckdb")
+    return runs[0], runs[1], output / "w.duckdb"
+
+
+def select(database: Path, sql: str, **parameters: object) -> list[dict[str, Any]]:
+    with reader(database) as connection:
+        return rows(connection, sql, parameters)
+
+
+def test_the_estimate_is_of_all_samples_from_the_timed_ones(timed: tuple[RunFolder, RunFolder, Path]) -> None:
+    run, _, database = timed
+    [row] = select(database, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
+    assert (row["n"], row["num_samples"], row["num_drawn"], row["num_timed"]) == (8, 24, 8, 8)
+    measured = [record["latency_seconds"] for path in folder.of(run).trace_files() for record in records(path)]
+    assert row["mean_timed_seconds"] == pytest.approx(np.mean(measured))
+    assert row["low_95"] < row["mean_seconds"] < row["high_95"]
+    assert min(measured) < row["mean_seconds"] < max(measured)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return trace_files.read_rows(path)
+
+
+@pytest.mark.parametrize("table", ["sample", "step", "call", "timed_sample", "sample_tokens"])
+def test_timing_samples_are_no_samples_of_the_run(timed: tuple[RunFolder, RunFolder, Path], table: str) -> None:
+    run, _, database = timed
+    planned = {unit.sample_id for shard in run.shards() for unit in shard}
+    found = select(database, f"SELECT DISTINCT sample_id FROM {table} WHERE run_id = $run", run=run.path.name)
+    assert {row["sample_id"] for row in found} == planned
+
+
+def test_timing_samples_change_no_other_estimate_or_total(
+    timed: tuple[RunFolder, RunFolder, Path], tmp_path: Path
+) -> None:
+    run, _, database = timed
+    bare = tmp_path / run.path.name
+    shutil.copytree(run.path, bare)
+    shutil.rmtree(bare / "timing")
+    load_run(RunFolder(bare), tmp_path / "w.duckdb")
+    own = "FROM estimate WHERE baseline_run_id IS NULL AND metric <> 'latency_at_one' AND run_id = $run ORDER BY ALL"
+    queries = [own] + [
+        f"FROM {name} WHERE run_id = $run ORDER BY ALL"
+        for name in ("verdict_counts", "token_split", "latency_split", "throughput", "cache_hit_rate", "run_conditions")
+    ]
+    with reader(database) as with_timing, reader(tmp_path / "w.duckdb") as without:
+        for query in queries:
+            found = rows(with_timing, query, {"run": run.path.name})
+            assert found == rows(without, query, {"run": run.path.name}), query
+
+
+def test_chains_of_both_kinds_are_predicted_from_what_they_hold(timed: tuple[RunFolder, RunFolder, Path]) -> None:
+    run, _, database = timed
+    drawn = folder.read_draw(run)
+    assert drawn is not None
+    work = select(database, "FROM timing_work WHERE run_id = $run", run=run.path.name)
+    assert {row["sample_id"] for row in work if not row["is_timed"]} == {one.sample_id for one in drawn}
+    by_id = {record["sample_id"]: record for path in folder.of(run).trace_files() for record in records(path)}
+    for sample_id in {row["sample_id"] for row in work if row["is_timed"]}:
+        calls = by_id[timing_id(sample_id)]["calls"]
+        own = [row for row in work if row["is_timed"] and row["sample_id"] == sample_id]
+        assert sum(row["num_calls"] for row in own) == len(calls)
+        assert sum(row["output_tokens"] for row in own) == sum(call["longest_output_tokens"] for call in calls)
+        target = [call["prompt_tokens"] for call in calls if call["model"] == "target"]
+        [read] = [row for row in own if row["model"] == "target"]
+        assert read["new_prompt_tokens"] == max(target), "prompts grow, so what is new adds up to the longest"
+
+
+def test_a_perfect_model_reproduces_the_measured_chains(timed: tuple[RunFolder, RunFolder, Path]) -> None:
+    run, _, database = timed
+    with reader(database) as connection:
+        found = latency_at_one.read(connection, run.path.name)
+    assert found is not None
+    assert found.predicted.shape == (int(found.folds.max()) + 1, 24)
+    problems = np.array(found.problems)[found.timed]
+    assert all(len(set(found.folds[problems == problem])) == 1 for problem in problems), "a problem is in one fold"
+    assert np.all(found.predicted > 0)
+
+
+def test_speed_ups_pair_the_problems_of_both_runs(timed: tuple[RunFolder, RunFolder, Path]) -> None:
+    run, base, database = timed
+    [row] = select(database, "FROM speed_up_at_one")
+    assert (row["run_id"], row["baseline_run_id"], row["n"]) == (run.path.name, base.path.name, 8)
+    assert row["speed_up"] == pytest.approx(row["baseline_mean_seconds"] / row["mean_seconds"])
+    assert row["run_factor"] is None
+    comparison = compare_runs([run.path.name, base.path.name], database, Settings())
+    [compared] = [record(row) for row in comparison.rows if row.speed]
+    assert compared["speed_up_at_one"] == pytest.approx(row["speed_up"])
+    assert compared["speed_up_at_one_low_95"] == pytest.approx(row["low_95"])
+    assert (compared["num_timed_at_one"], compared["num_timed_at_one_of_baseline"]) == (8, 8)
+    [line] = at_one_lines(comparison)
+    assert "within these runs; 8 of 24 samples timed, 8 of the baseline" in line
+
+
+def test_results_for_programs_have_it(timed: tuple[RunFolder, RunFolder, Path]) -> None:
+    run, base, database = timed
+    [row] = select(database, "FROM latency_at_one WHERE run_id = $run", run=run.path.name)
+    found = results(database, run.path.name)
+    assert found.latency_at_one == pytest.approx(row["mean_seconds"])
+    assert found.num_timed_at_one == 8
+    assert [ratio["baseline_run_id"] for ratio in found.speed_ups_at_one] == [base.path.name]
+
+
+def test_a_damaged_file_of_timing_samples_is_named_and_the_samples_stay(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    run_shard(str(run.path), 0)
+    folder.request(run, 5)
+    run_shard(str(run.path), 0)
+    [path] = folder.of(run).trace_files()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    report = load_run(run, tmp_path / "w.duckdb")
+    assert [file.name for file in report.skipped] == [path.relative_to(run.path).as_posix()]
+    assert report.num_finished == 24
+    assert select(tmp_path / "w.duckdb", "FROM latency_at_one") == []
+    assert folder.progress(run).left == 5, "they are timed again"

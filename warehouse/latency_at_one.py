@@ -1,0 +1,184 @@
+"""Latency of one sample at a time, from timing samples: the latency model over all chains, and its error on the timed.
+
+The model is fitted to the calls of the timed samples (latency_fit), once for each fold of them, without the problems of
+that fold. What it predicts from are token counts that follow from a chain alone (table timing_work). Counts of tokens
+that a cache held, or of requests in flight, depend on the load: with those, the chains of the full batches would be
+predicted otherwise than equal chains that ran alone, and the estimate would not be unbiased any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.latency import LatencyModel, ModelSpeed
+from warehouse.database import Connection, rows
+from warehouse.latency_fit import TimedSample, fit, read_samples
+from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.two_phase import Measured, Predicted, TwoPhaseMean, two_phase_mean, two_phase_ratio
+
+MEAN, SPEED_UP = "latency_at_one", "speed_up_at_one"
+"""Metrics of the table `estimate`."""
+FOLDS = 10
+"""Most folds of the cross-fitting."""
+_USABLE = "num_attempts = 1 AND stop_reason <> 'error' AND latency_seconds IS NOT NULL AND isfinite(latency_seconds)"
+_CALLS = f"""
+SELECT sample_id, model, purpose, unread_prompt_tokens AS new_prompt_tokens, longest_output_tokens, n, 1 AS in_flight,
+    end_seconds, overlapped_seconds, latency_seconds
+FROM (FROM timing_sample WHERE {_USABLE}) AS timed LEFT JOIN timing_call USING (run_id, sample_id)
+WHERE run_id = $run_id ORDER BY sample_id, call_index
+"""
+_CHAINS = """
+SELECT draw.sample_id, stratum, problem_id || ' ' || content_hash AS problem
+FROM timing_draw AS draw JOIN sample USING (run_id, sample_id) JOIN problem USING (run_id, problem_id)
+WHERE run_id = $run_id ORDER BY problem, sample_id
+"""
+_WORK = """
+SELECT sample_id, is_timed, part, model, num_calls, new_prompt_tokens, output_tokens, further_output_tokens
+FROM timing_work WHERE run_id = $run_id ORDER BY part, model
+"""
+_COUNTS = ("num_calls", "new_prompt_tokens", "output_tokens", "further_output_tokens")
+_NO_SPEED = ModelSpeed()
+_Work = dict[tuple[str, str], Floats]
+"""By part and model: the counts of chains (chains, 4), in the order of `_COUNTS`."""
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """A run of which some samples were timed one at a time."""
+
+    run_id: str
+    problems: Sequence[str]
+    """(N,): id and content of the problem of each sample that could be drawn."""
+    strata: NDArray[np.int64]
+    predicted: Floats
+    """(folds, N): seconds, by the model of each fold."""
+    timed: NDArray[np.int64]
+    """(M,): which of these samples were timed."""
+    folds: NDArray[np.int64]
+    """(M,)."""
+    predicted_timed: Floats
+    """(M,): seconds of the chains that were timed, by the model that did not see the problem."""
+    seconds: Floats
+    """(M,): measured."""
+
+    def mean(self, among: Collection[str] | None = None) -> TwoPhaseMean:
+        """Return the estimated mean latency, over some problems or all. Raises ValueError where none of it is timed."""
+        names = np.array(self.problems)
+        kept = np.ones(len(names), dtype=bool) if among is None else np.isin(names, list(among))
+        _, numbers = np.unique(names[kept], return_inverse=True)
+        problems = np.full(len(names), -1, dtype=np.int64)
+        problems[kept] = numbers
+        is_kept = kept[self.timed]
+        timed = self.timed[is_kept]
+        measured = Measured(
+            self.seconds[is_kept],
+            self.predicted_timed[is_kept],
+            self.folds[is_kept],
+            problems[timed],
+            self.strata[timed],
+        )
+        return two_phase_mean(Predicted(self.predicted[:, kept], problems[kept], self.strata[kept]), measured)
+
+
+@dataclass(frozen=True)
+class SpeedUpAtOne:
+    """How many times faster a run is than another one, both with one sample in flight."""
+
+    ratio: Interval
+    """Within these two runs; `run_factor.between_runs` adds what differs from one run to the next."""
+    n: int
+    """Problems."""
+    num_timed: int
+    num_timed_of_baseline: int
+
+
+def read(connection: Connection, run_id: str) -> TimedRun | None:
+    """Return a run's timing samples with their predictions; None where it has none that count."""
+    measured = read_samples(connection, _CALLS, run_id)
+    chains = rows(connection, _CHAINS, {"run_id": run_id})
+    places = {str(chain["sample_id"]): place for place, chain in enumerate(chains)}
+    ids = [sample_id for sample_id in measured if sample_id in places]
+    if not ids:
+        return None
+    problems = [str(chain["problem"]) for chain in chains]
+    folds = _folds([problems[places[sample_id]] for sample_id in ids])
+    work, timed_work = _work(connection, run_id, places, {sample_id: place for place, sample_id in enumerate(ids)})
+    predicted, own = [], np.zeros(len(ids))
+    for fold in range(int(folds.max()) + 1):
+        model = _model([measured[sample_id] for sample_id in ids], folds != fold)
+        predicted.append(_seconds(model, work, len(places)))
+        own[folds == fold] = _seconds(model, timed_work, len(ids))[folds == fold]
+    return TimedRun(
+        run_id,
+        problems,
+        np.array([int(str(chain["stratum"])) for chain in chains], dtype=np.int64),
+        np.array(predicted),
+        np.array([places[sample_id] for sample_id in ids], dtype=np.int64),
+        folds,
+        own,
+        np.array([measured[sample_id].latency_seconds for sample_id in ids]),
+    )
+
+
+def speed_up(own: TimedRun, base: TimedRun) -> SpeedUpAtOne | None:
+    """Return how many times faster a run is, over the problems that both have; None where they share none."""
+    shared = set(own.problems) & set(base.problems)
+    try:
+        first, second = base.mean(shared), own.mean(shared)
+    except ValueError:
+        return None
+    ratio = two_phase_ratio(first, second)
+    if not np.isfinite(ratio.estimate):
+        return None
+    return SpeedUpAtOne(ratio, len(shared), second.num_timed, first.num_timed)
+
+
+def _folds(problems: Sequence[str]) -> NDArray[np.int64]:
+    """Return the fold of each timed sample; those of a problem are in one."""
+    distinct = sorted(set(problems))
+    numbers = {problem: number % min(FOLDS, len(distinct)) for number, problem in enumerate(distinct)}
+    return np.array([numbers[problem] for problem in problems], dtype=np.int64)
+
+
+def _model(samples: Sequence[TimedSample], is_used: NDArray[np.bool_]) -> LatencyModel:
+    """Return the model fitted to some samples; to all of them where that would be none, as with a single problem."""
+    used = [sample for sample, is_one in zip(samples, is_used, strict=True) if is_one]
+    return fit(used or samples)
+
+
+def _work(
+    connection: Connection, run_id: str, places: dict[str, int], timed_places: dict[str, int]
+) -> tuple[_Work, _Work]:
+    """Return the work of all chains of the run and of the timed chains."""
+    found: tuple[_Work, _Work] = ({}, {})
+    by_part = groupby(
+        rows(connection, _WORK, {"run_id": run_id}), key=lambda row: (str(row["part"]), str(row["model"]))
+    )
+    for part, of_part in by_part:
+        for work, where in zip(found, (places, timed_places), strict=True):
+            work[part] = np.zeros((len(where), len(_COUNTS)))
+        for row in of_part:
+            work, where = (found[1], timed_places) if row["is_timed"] else (found[0], places)
+            place = where.get(str(row["sample_id"]))
+            if place is not None:
+                work[part][place] = [float(str(row[name])) for name in _COUNTS]
+    return found
+
+
+def _seconds(model: LatencyModel, work: _Work, number: int) -> Floats:
+    """Return the predicted latency of chains (number,), as LatencyModel.sample_seconds does for one.
+
+    A model that the fitted samples did not use costs nothing, which is an error of the prediction like any other.
+    """
+    parts = {name: np.zeros(number) for name in ("after", "ahead", "under")}
+    for (part, role), counts in work.items():
+        speed = next((speed for name, speed in model.speeds.items() if name == role), _NO_SPEED)
+        per_count = (speed.call, speed.prompt_token, speed.output_token, speed.output_token_per_completion)
+        parts[part] += counts @ np.array(per_count)
+    waited = np.maximum(0.0, parts["ahead"] - parts["under"])
+    return np.asarray(model.sample_overhead_seconds + parts["after"] + waited)

@@ -1,0 +1,187 @@
+"""A mean of which every sample has a prediction and only some have been measured: two-phase sampling.
+
+All samples of a run have a predicted latency (first phase), a stratified random sample of them is timed (second phase).
+The estimate is the mean prediction of all samples plus the mean difference between measurement and prediction of the
+timed ones, weighted by stratum: the difference estimator (Cassel, Särndal and Wretman, Some results on generalized
+difference estimation, Biometrika 63, 1976; Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992,
+sections 6.3 and 9.7). Whatever the model, its error is the same in both terms and cancels on average. The model is
+fitted to timed samples too, so it is cross-fitted: a sample's difference is taken from the model that did not see its
+problem (Zrnic and Candès, Cross-prediction-powered inference, PNAS 121, 2024). README.md has derivation and simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from warehouse.statistics.intervals import Floats, Interval
+from warehouse.statistics.ratios import RESAMPLES, Fractions, ratio_of_means
+
+Numbers = NDArray[np.int64]
+_LEAST_SHARE = 1e-12
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """All samples of a run."""
+
+    seconds: Floats
+    """(folds, N): the prediction by the model of each fold, which did not see the timed samples of that fold."""
+    problems: Numbers
+    """(N,): number of the problem, from 0."""
+    strata: Numbers
+    """(N,): number of the stratum; neighbors have consecutive numbers."""
+
+    def of(self, kept: NDArray[np.bool_]) -> Predicted:
+        """Return some of the samples; `kept` (N,). Problems are numbered again."""
+        _, problems = np.unique(self.problems[kept], return_inverse=True)
+        return Predicted(self.seconds[:, kept], problems.astype(np.int64), self.strata[kept])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The timed samples, M of them."""
+
+    seconds: Floats
+    """(M,)."""
+    predicted: Floats
+    """(M,): of the very chains that were timed, by the model of their own fold."""
+    folds: Numbers
+    problems: Numbers
+    """(M,): as in `Predicted`."""
+    strata: Numbers
+
+
+@dataclass(frozen=True)
+class TwoPhaseMean:
+    """An estimated mean, with what its uncertainty is made of."""
+
+    estimate: float
+    """Mean over all samples, in the unit of the measurements."""
+    values: Fractions
+    """One fraction per problem, (n,); Σx/Σy is the estimate, and their spread covers both phases."""
+    smooth: Fractions
+    """The same with the mean difference of its stratum for every sample: without the noise of the second phase."""
+    timed_variance: float
+    """Variance of the estimate that is due to the choice of the timed samples."""
+    degrees: int
+    """Degrees of freedom of that variance: timed samples less strata."""
+    num_samples: int
+    num_timed: int
+
+
+def two_phase_mean(everything: Predicted, timed: Measured) -> TwoPhaseMean:
+    """Return the estimated mean of all samples. Raises ValueError where none is timed, or a number is not finite.
+
+    Strata of which fewer than two samples are measured are put together with their neighbors.
+    """
+    if not len(timed.seconds):
+        raise ValueError("no sample was timed")
+    if not np.all(np.isfinite(everything.seconds)) or not np.all(np.isfinite(timed.seconds - timed.predicted)):
+        raise ValueError("a time or a prediction is not finite")
+    strata, of_timed = _merged(everything.strata, timed.strata)
+    count = int(strata.max()) + 1
+    population, measured = np.bincount(strata, minlength=count), np.bincount(of_timed, minlength=count)
+    shares = np.zeros((count, len(everything.seconds)))
+    np.add.at(shares, (of_timed, timed.folds), 1.0)
+    shares /= measured[:, None]
+    differences = timed.seconds - timed.predicted
+    means = np.bincount(of_timed, differences, count) / measured
+    smooth = np.einsum("if,fi->i", shares[strata], everything.seconds) + means[strata]
+    deviations = differences - means[of_timed]
+    # A stratum's deviations are divided by its degrees of freedom, as in its variance.
+    freed = measured / np.maximum(measured - 1, 1)
+    weighted = deviations * np.sqrt(freed[of_timed]) * (population / measured)[of_timed]
+    n, total = int(everything.problems.max()) + 1, len(everything.problems)
+    samples = np.bincount(everything.problems, minlength=n).astype(float)
+    sums = np.bincount(everything.problems, smooth, n).astype(float)
+    return TwoPhaseMean(
+        float(smooth.sum()) / total,
+        Fractions(np.asarray(sums + np.bincount(timed.problems, weighted, n), dtype=float), samples),
+        Fractions(sums, samples),
+        float((weighted**2).sum()) / total**2,
+        len(differences) - count,
+        total,
+        len(differences),
+    )
+
+
+def _merged(strata: Numbers, of_timed: Numbers) -> tuple[Numbers, Numbers]:
+    """Number strata from 0 so that each has two timed samples or more; of all samples and of the timed ones."""
+    last = int(max(strata.max(), of_timed.max()))
+    counts = np.bincount(of_timed, minlength=last + 1)
+    number, have, merged = 0, 0, np.zeros(last + 1, dtype=np.int64)
+    for stratum, count in enumerate(counts):
+        merged[stratum] = number
+        have += int(count)
+        if have >= 2:
+            number, have = number + 1, 0
+    if have < 2 and number:  # what is left joins the last whole stratum
+        merged[merged == number] = number - 1
+    return merged[strata], merged[of_timed]
+
+
+def mean_interval(mean: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES) -> Interval:
+    """Return the mean with its interval, which covers the choice of the problems and that of the timed samples."""
+    ones = np.ones(len(mean.values.x))
+    constant = replace(mean, estimate=1.0, values=Fractions(ones, ones), smooth=Fractions(ones, ones), timed_variance=0)
+    return two_phase_ratio(mean, constant, level, resamples)
+
+
+def two_phase_ratio(
+    first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95, resamples: int = RESAMPLES
+) -> Interval:
+    """Return the first mean divided by the second with its interval; both over the same problems in the same order.
+
+    Everything is computed on logarithms, paired by problem. The half-width has two parts, which are added as squares
+    (MOVER; Zou and Donner, Stat. Med. 27, 2008): the choice of the timed samples with Student's t, and the choice of
+    the problems as in `ratio_of_means`. The kind is "none: …" where fewer than two samples of a run more than strata
+    were timed, where there is one problem, and where a mean is not positive.
+    """
+    if first.estimate <= 0 or second.estimate <= 0:
+        return Interval(float("nan"), None, None, None, "none: a mean is not positive")
+    ratio = first.estimate / second.estimate
+    n = len(first.values.x)
+    if n < 2:
+        return Interval(ratio, None, None, None, "none: one problem")
+    parts = [(mean.timed_variance / mean.estimate**2, mean.degrees) for mean in (first, second) if mean.timed_variance]
+    if any(degrees < 1 for _, degrees in parts) or min(first.num_timed, second.num_timed) < 2:
+        return Interval(ratio, None, None, None, "none: too few timed samples")
+    influence = _influence(first.values) - _influence(second.values)
+    total = float(np.var(influence, ddof=1)) / n
+    of_timed = sum(variance for variance, _ in parts)
+    of_problems = max(total - of_timed, 0.0)
+    half = float(special.stdtrit(_degrees(parts), (1 + level) / 2)) * of_timed**0.5 if parts else 0.0
+    below, above = _quantiles(first.smooth, second.smooth, level, resamples)
+    log = float(np.log(ratio))
+    low, high = log - np.hypot(below * of_problems**0.5, half), log + np.hypot(above * of_problems**0.5, half)
+    return Interval(ratio, float(np.exp(low)), float(np.exp(high)), (of_timed + of_problems) ** 0.5, "two-phase")
+
+
+def _influence(values: Fractions) -> Floats:
+    """Return what each problem adds to the logarithm of Σx/Σy."""
+    return np.asarray(values.x / values.x.mean() - values.y / values.y.mean())
+
+
+def _degrees(parts: Sequence[tuple[float, int]]) -> float:
+    """Return the degrees of freedom of a sum of variances (Satterthwaite)."""
+    total = sum(variance for variance, _ in parts)
+    return total**2 / sum(variance**2 / degrees for variance, degrees in parts)
+
+
+def _quantiles(first: Fractions, second: Fractions, level: float, resamples: int) -> tuple[float, float]:
+    """Return by how many standard errors the interval over problems reaches below and above; t where it has none."""
+    student = float(special.stdtrit(len(first.x) - 1, (1 + level) / 2))
+    try:
+        found = ratio_of_means(first, second, level, resamples)
+    except ValueError:  # a poor model's prediction of a problem may be negative
+        return student, student
+    error = found.standard_error
+    if found.low is None or found.high is None or not error or error < _LEAST_SHARE:
+        return student, student
+    log = np.log(found.estimate)
+    return float(log - np.log(found.low)) / error, float(np.log(found.high) - log) / error
