@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "latency": ("warehouse.latency", "Fit the latency model to runs."),
         "project": ("harness.project", "Project a run's duration onto other hardware."),
         "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
+        "probed": ("warehouse.probe", "Print what a probe found."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
     },
     "Grading": {
