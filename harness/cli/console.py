@@ -51,13 +51,14 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "latency": ("warehouse.latency", "Fit the latency model to runs."),
         "project": ("harness.project", "Project a run's duration onto other hardware."),
         "probe": ("jobs probe", "Find what accepted and refused drafts were worth."),
-        "probed": ("warehouse.probe", "Print what a probe found."),
+        "probed": ("warehouse.probed", "Print what a probe found."),
         "lossless": ("jobs lossless", "Check that two runs emitted the same tokens."),
     },
     "Grading": {
         "grade": ("grading.regrade", "Grade stored answers with this grader."),
         "check": ("grading.check", "List the gold answers that their own grader rejects."),
         "candidates": ("warehouse.candidates", "Grade drafts that are whole chains."),
+        "target-logprobs": ("jobs target-logprobs", "Have the target read what finished samples wrote."),
         "score": ("jobs score", "Score steps with a reward model."),
     },
     "Machine": {

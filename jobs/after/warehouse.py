@@ -109,7 +109,7 @@ def load_and_print(run: RunFolder, database: Path, console: Console, wait_second
 
 def _print_probe(run: RunFolder, database: Path, console: Console) -> None:
     from warehouse.database import reader
-    from warehouse.probe import found, print_found
+    from warehouse.probed import found, print_found
 
     with reader(database) as connection:
         print_found(found(connection, run.path.name), console)

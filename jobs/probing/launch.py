@@ -90,7 +90,7 @@ def start(probe: Probe, console: Console) -> RunFolder:
     _write_points(run, probe)
     launching.start(probe.prepared, console)
     if endings.num_unfinished(run):
-        console.print(f"Its result, once it has ended:  {typed('warehouse.probe')} {run.path.name}", soft_wrap=True)
+        console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {run.path.name}", soft_wrap=True)
     return run
 
 

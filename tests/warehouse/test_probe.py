@@ -14,7 +14,7 @@ from tests.jobs.runs import plan
 from tests.warehouse.test_questions import QUESTIONS
 from warehouse.database import reader
 from warehouse.loading.runs import load_run
-from warehouse.probe import main
+from warehouse.probed import main
 from warehouse.report.facts import report_facts
 from warehouse.report.probes import tables
 

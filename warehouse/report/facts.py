@@ -14,7 +14,7 @@ from typing import Any
 
 from warehouse.database import Connection, rows
 from warehouse.labels import labels
-from warehouse.probe import found
+from warehouse.probed import found
 from warehouse.report import queries
 from warehouse.summary import RunSummary, summaries
 
@@ -127,7 +127,7 @@ class RunFacts:
     problems: frozenset[tuple[str, str]] = frozenset()
     """Id and content hash of the planned problems."""
     probe: Mapping[str, Any] | None = None
-    """What the newest probe of the run found (warehouse.probe.found); None: there is none."""
+    """What the newest probe of the run found (warehouse.probed.found); None: there is none."""
 
     @property
     def is_graded(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from warehouse.probe import EXPLAINED, RATES, areas, cells_of
+from warehouse.probed import EXPLAINED, RATES, areas, cells_of
 from warehouse.report.facts import RunFacts
 from warehouse.report.queries import copyable
 from warehouse.report.tables import Table, limited_label

@@ -16,4 +16,4 @@ FROM probe_point AS point
 JOIN continued AS draft ON (draft.run_id, draft.problem_id) = (point.run_id, point.draft_problem_id)
 JOIN continued AS own ON (own.run_id, own.problem_id) = (point.run_id, point.own_problem_id)
 LEFT JOIN sample AS source ON (source.run_id, source.sample_id) = (point.source_run_id, point.sample_id);
-COMMENT ON VIEW probe IS 'What a draft''s proposal was worth (python -m jobs probe): the share of the target''s continuations behind it that end right, and of those from where it began, so that the step there is the target''s own. loss: how much less the proposal is worth. Rates over these points need their weights: they are in the table estimate (metrics probe_…) and in warehouse.probe';
+COMMENT ON VIEW probe IS 'What a draft''s proposal was worth (python -m jobs probe): the share of the target''s continuations behind it that end right, and of those from where it began, so that the step there is the target''s own. loss: how much less the proposal is worth. Rates over these points need their weights: they are in the table estimate (metrics probe_…) and in warehouse.probed';

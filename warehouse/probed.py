@@ -1,4 +1,4 @@
-"""Print what a probe found: `python -m warehouse.probe RUN`."""
+"""Print what a probe found: `python -m warehouse.probed RUN`."""
 
 from __future__ import annotations
 
@@ -153,4 +153,4 @@ def main(run: str, database: Path | None, output_format: str | None, wait_second
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m warehouse.probe")
+    main(prog_name="python -m warehouse.probed")
