@@ -198,7 +198,8 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> None:
 
 def read_problems(path: Path) -> list[Problem]:
     """Read the problems that `write_problems` wrote; raises ValueError where the file has an unknown column."""
-    return _PROBLEMS.validate_python(trace_files.read_rows(path))
+    rows = trace_files.read_rows(path)
+    return _PROBLEMS.validate_python([{n: v for n, v in row.items() if n != "beginning" or v} for row in rows])
 
 
 def _sha256(path: Path) -> str:

@@ -54,6 +54,11 @@ def page(suite: Path) -> str:
     return (suite.parent / "runs" / "nights" / f"{NIGHT}.md").read_text()
 
 
+def escaped(run: RunFolder) -> str:
+    """Return a run's name as the page, which is Markdown, has it."""
+    return run.path.name.replace("_", "\\_")
+
+
 def record(suite: Path) -> NightRecord:
     return NightRecord(suite.parent / "runs" / "nights" / f"{NIGHT}.jsonl")
 
@@ -87,7 +92,7 @@ def test_a_night_that_stays_partial_says_what_is_missing_and_why(suite: Path, dy
     dying["deaths"] = 99
     nightly.launch(suite, NIGHT)
     assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
-    [speccot] = [run.path.name for run in run_folders([suite.parent / "runs"]) if run.spec().method == "speccot"]
+    [speccot] = [escaped(run) for run in run_folders([suite.parent / "runs"]) if run.spec().method == "speccot"]
     lines = page(suite).splitlines()
     assert lines[2] == "**PARTIAL NIGHT: 4 samples of 1 run are missing**"
     assert (
@@ -136,7 +141,7 @@ def test_grading_that_kills_the_verdict_job_is_tried_twice(suite: Path, monkeypa
             nightly.conclude(str(suite), str(NIGHT))
     assert nightly.conclude(str(suite), str(NIGHT)) == EXIT_CODES["INCONCLUSIVE"]
     assert "PARTIAL NIGHT: 4 samples of 1 run are missing" in page(suite)
-    assert f"{runs[1].path.name}: 4 of 4 samples missing: grading or loading it was begun 2 times" in page(suite)
+    assert f"{escaped(runs[1])}: 4 of 4 samples missing: grading or loading it was begun 2 times" in page(suite)
     assert "the verdict job was started again 2 times after it had died" in page(suite)
 
 
