@@ -53,8 +53,12 @@ demo:
 	@echo "MODELS=$(MODELS): use pair or smollm" >&2; exit 2
 endif
 
-train-demo: $(STAMP) ## Retrain the toy models (75 minutes on two cores)
-	$(RUN) -m harness.demo_pair
+FORMER = runs/demo-pair-former
+
+train-demo: $(STAMP) ## Retrain the toy models (75 minutes on one core)
+	mkdir -p $(FORMER)
+	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' harness/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
+	$(RUN) -m harness.demo_pair --former $(FORMER)/harness/data/models
 
 pictures: $(STAMP) ## Run the demo and remake the README's pictures of it (Chromium, termtosvg)
 	$(RUN) -m tests.warehouse.report.recording "$(TERMTOSVG)"

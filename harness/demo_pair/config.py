@@ -9,9 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from harness.cli.toml_file import read_toml
 from harness.demo_pair.examples import Kind
+from harness.demo_pair.stories import LEVELS, Level
 
 DEFAULT = Path(__file__).parent / "demo_pair.toml"
 Share = Annotated[float, Field(ge=0)]
+Stories = Annotated[int, Field(ge=len(LEVELS))]
+"""Number of stories, of which the levels take turns."""
 
 
 class BadConfig(ValueError):
@@ -43,6 +46,10 @@ class Stage(_Strict):
     batch_tokens: PositiveInt = 4096
     shares: dict[Kind, Share]
     """Share of each kind of example in the mixture."""
+    seed: int = 0
+    """Added to the training's, so that a stage's examples are others than those of the stages before it."""
+    levels: dict[Level, Share] = {"easy": 1.0, "medium": 1.0, "hard": 1.0}
+    """Share of each level among the stories."""
     memory: Share = 0.0
     """Weight of the auxiliary loss that makes the solver's layers keep the current token."""
 
@@ -59,12 +66,32 @@ class Draft(_Strict):
 
 
 class MistakeSampling(_Strict):
-    """How the draft's own mistakes are sampled, at one step of each story."""
+    """How the draft's own mistakes are sampled, at every step of some stories."""
 
-    stories: PositiveInt
+    stories: Stories
+    temperatures: Annotated[list[PositiveFloat], Field(min_length=1)]
+    """One sample of each step is drawn at each of these."""
+
+
+class RolloutSampling(_Strict):
+    """How steps are valued, see `harness.demo_pair.rollouts`."""
+
+    stories: Stories
+    """Stories of which the right steps are valued."""
+    mistakes: PositiveInt
+    """Number of the draft's mistakes that are valued; the others are worth nothing."""
     samples: PositiveInt
-    """Samples per step."""
-    temperature: PositiveFloat
+    """Rollouts behind each of them."""
+
+
+class Former(_Strict):
+    """The pair whose weights the training begins with: `git show COMMIT:harness/data/models/…`."""
+
+    commit: str
+    draft: str
+    """SHA-256 of the draft's model.safetensors."""
+    target: str
+    """SHA-256 of the target's."""
 
 
 class Target(_Strict):
@@ -76,13 +103,15 @@ class Target(_Strict):
     """Layers in total; those above the judge are refined only."""
     solve: Stage
     judge: Stage
+    verdict_weight: PositiveFloat = 1.0
+    """Weight of the loss of verdicts while the judge is trained."""
     refine: Stage
 
 
 class Reward(_Strict):
     """The reward model: some of the target's layers, of which the last ones are trained to judge one step."""
 
-    stories: PositiveInt
+    stories: Stories
     """Stories, the first ones, of which the draft's own mistakes are taught."""
     solver: list[PositiveInt]
     """Numbers of the target's layers that solve, counted from 1; they stay as they are."""
@@ -95,13 +124,16 @@ class Config(_Strict):
     """The configuration of a whole training."""
 
     seed: int
-    stories: PositiveInt
+    stories: Stories
     """Stories to train on."""
     checked: PositiveInt
     """Held-out problems for the evaluation, in addition to the demo's."""
     shape: LayerShape
+    former: Former | None = None
+    """None: random weights."""
     draft: Draft
     mistakes: MistakeSampling
+    rollouts: RolloutSampling
     target: Target
     reward: Reward
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -12,7 +13,7 @@ from transformers import LlamaForCausalLM
 from harness import prompts
 from harness.demo_pair import inference
 from harness.demo_pair.mistakes import Mistakes, corrupted_step
-from harness.demo_pair.stories import Story
+from harness.demo_pair.stories import LEVELS, Story
 from harness.prompts import THINK_END
 from harness.weights.tokenizer import HFTokenizer
 
@@ -29,6 +30,8 @@ class Accuracy:
     greedy: float
     sampled: float
     """One sample per problem at temperature 0.6."""
+    greedy_by_level: dict[str, float]
+    sampled_by_level: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class VerdictQuality:
     """AUROC of the mean score: right steps against the draft's own mistakes and as many corrupted steps."""
     auroc_of_drafts: float
     """AUROC of the mean score: right steps against the draft's own mistakes alone."""
+    auroc_of_drafts_greedy: float
+    """The same of the most probable digit."""
+    auroc_of_wrong_results: float
+    """AUROC of the mean score: right steps against the draft's own mistakes that come to another number. The others,
+    such as `buys` for `finds`, do no harm: their rollouts end right."""
     right_passed: float
     """Share of right steps with a digit of at least 7."""
     wrong_passed: float
@@ -51,17 +59,33 @@ class VerdictQuality:
     """How often the right chain is chosen where one of the chains is right."""
     chains_rejected: float
     """How often all chains are rejected where none is right."""
+    right_digits: dict[str, float]
+    """Share of right steps by their most probable digit."""
+    own_digits: dict[str, float]
+    """Share of the draft's own mistakes by their most probable digit; of corrupted steps where it made none."""
 
 
 def accuracy(model: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story], seed: int) -> Accuracy:
     """Return the accuracy of a model on its own, greedy and sampled."""
     sampled = inference.solve(model, tokenizer, problems, n=1, temperature=TEMPERATURE, seed=seed)
-    return Accuracy(greedy_accuracy(model, tokenizer, problems), _solved_share(problems, sampled))
+    greedy = inference.solve(model, tokenizer, problems, n=1, temperature=0.0, seed=0)
+    totals = _solved_share(problems, greedy), _solved_share(problems, sampled)
+    return Accuracy(*totals, _by_level(problems, greedy), _by_level(problems, sampled))
 
 
 def greedy_accuracy(model: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story]) -> float:
     """Return the share of problems solved at temperature 0."""
     return _solved_share(problems, inference.solve(model, tokenizer, problems, n=1, temperature=0.0, seed=0))
+
+
+def _by_level(problems: Sequence[Story], replies: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return the share of solved problems of each level that there is."""
+    shares: dict[str, float] = {}
+    for level in LEVELS:
+        at = [i for i, story in enumerate(problems) if story.level == level]
+        if at:
+            shares[level] = _solved_share([problems[i] for i in at], [replies[i] for i in at])
+    return shares
 
 
 def _solved_share(problems: Sequence[Story], replies: Sequence[Sequence[str]]) -> float:
@@ -75,15 +99,27 @@ def verdict_quality(
 ) -> VerdictQuality:
     """Evaluate verdicts on steps, step candidates and chains. `mistakes`: the draft's, in the order of `problems`."""
     rng = random.Random(seed)
-    passed, aurocs = _scores(rng, target, tokenizer, problems, mistakes)
+    aurocs, passed, digits = _scores(rng, target, tokenizer, problems, mistakes)
     steps = _choices(rng, target, tokenizer, problems, mistakes)
     chains = _chain_choices(rng, target, tokenizer, problems, mistakes)
-    return VerdictQuality(*aurocs, *passed, *steps, *chains)
+    names = ("auroc", "auroc_of_drafts", "auroc_of_drafts_greedy", "auroc_of_wrong_results")
+    return VerdictQuality(
+        **dict(zip(names, aurocs, strict=True)),
+        right_passed=passed[0],
+        wrong_passed=passed[1],
+        chosen_right=steps[0],
+        rejected=steps[1],
+        chains_chosen_right=chains[0],
+        chains_rejected=chains[1],
+        right_digits=digits[0],
+        own_digits=digits[1],
+    )
 
 
 def _scores(
     rng: random.Random, target: LlamaForCausalLM, tokenizer: HFTokenizer, problems: Sequence[Story], mistakes: Mistakes
-) -> tuple[tuple[float, float], tuple[float, float]]:
+) -> tuple[tuple[float, ...], tuple[float, float], tuple[dict[str, float], dict[str, float]]]:
+    """Return AUROCs, shares with a passing digit (right, wrong), and shares of each digit (right, own mistakes)."""
     question = prompts.score_question(tokenizer)
     texts: list[tuple[str, list[int]]] = []
     for at, story in enumerate(problems):
@@ -93,17 +129,36 @@ def _scores(
             steps = {"right": story.step(number), "corrupted": corrupted_step(rng, story, number)}
             if own:
                 steps["own"] = rng.choice(own)
+                if _result(steps["own"]) != _result(steps["right"]):
+                    steps["wrong result"] = steps["own"]
             texts += [(kind, [*before, *tokenizer.encode(text), *question.ids]) for kind, text in steps.items()]
     probabilities = inference.verdict_probabilities(target, [(ids, question.option_ids) for _, ids in texts])
-    means: dict[str, list[float]] = {"right": [], "corrupted": [], "own": []}
-    digits: dict[str, list[int]] = {"right": [], "corrupted": [], "own": []}
+    means: dict[str, list[float]] = {"right": [], "corrupted": [], "own": [], "wrong result": []}
+    digits: dict[str, list[int]] = {"right": [], "corrupted": [], "own": [], "wrong result": []}
     for (kind, _), by_digit in zip(texts, probabilities, strict=True):
         means[kind].append(sum(digit * probability for digit, probability in enumerate(by_digit)))
         digits[kind].append(max(range(10), key=by_digit.__getitem__))
     corrupted = means["corrupted"][: len(means["own"])] or means["corrupted"]
-    aurocs = auroc(means["right"], means["own"] + corrupted), auroc(means["right"], means["own"] or corrupted)
+    own_digits = digits["own"] or digits["corrupted"]
+    aurocs = (
+        auroc(means["right"], means["own"] + corrupted),
+        auroc(means["right"], means["own"] or corrupted),
+        auroc(digits["right"], own_digits),
+        auroc(means["right"], means["wrong result"] or corrupted),
+    )
     wrong = digits["own"] + digits["corrupted"][: len(digits["own"])] or digits["corrupted"]
-    return (_passing_share(digits["right"]), _passing_share(wrong)), aurocs
+    passed = _passing_share(digits["right"]), _passing_share(wrong)
+    return aurocs, passed, (_digit_shares(digits["right"]), _digit_shares(own_digits))
+
+
+def _result(step: str) -> str | None:
+    """Return the last number of a step."""
+    numbers = re.findall(r"\d+", step)
+    return numbers[-1] if numbers else None
+
+
+def _digit_shares(digits: Sequence[int]) -> dict[str, float]:
+    return {str(digit): digits.count(digit) / len(digits) for digit in range(10)}
 
 
 def _passing_share(digits: Sequence[int]) -> float:
@@ -182,8 +237,10 @@ def _choice_accuracy(
     return sum(hits) / len(hits), sum(rejections) / len(rejections)
 
 
-def as_percentages(figures: Accuracy | VerdictQuality) -> dict[str, str]:
+def as_percentages(figures: VerdictQuality) -> dict[str, str]:
     """Return the figures as texts for the model card: percentages, and AUROCs with three decimals."""
     return {
-        name: f"{value:.3f}" if "auroc" in name else f"{100 * value:.1f} %" for name, value in asdict(figures).items()
+        name: f"{value:.3f}" if "auroc" in name else f"{100 * value:.1f} %"
+        for name, value in asdict(figures).items()
+        if isinstance(value, float)
     }

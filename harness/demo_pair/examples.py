@@ -18,7 +18,8 @@ from typing import Literal
 
 from harness import prompts
 from harness.demo_pair.mistakes import Mistakes, corrupted_step
-from harness.demo_pair.stories import Story
+from harness.demo_pair.stories import LEVELS, Level, Story
+from harness.demo_pair.values import Values
 from harness.prompts import THINK_END, Question
 from harness.weights.tokenizer import HFTokenizer
 
@@ -26,12 +27,13 @@ Kind = Literal["solve", "score", "apart", "choose", "chains", "reward"]
 KINDS: tuple[Kind, ...] = ("solve", "score", "apart", "choose", "chains", "reward")
 """apart: a score asked in two words after a prompt that contains the rubric, as in SpecCoT's separate verdicts.
 reward: the question that a reward model is asked about the last step."""
+SCORES: tuple[Kind, ...] = ("score", "apart")
 IGNORED = -100
 """No label; torch's cross entropy ignores it."""
 _MAX_CANDIDATES, _MAX_CHAINS = 5, 3
 _OWN_MISTAKES = 0.7
 """Share of the draft's own mistakes among the wrong steps."""
-_WRONG_DIGIT, _RIGHT_DIGIT = 0, 9
+_HIGHEST_DIGIT = 9
 _ANSWER_SHARE = 0.15
 """Share of final answers among the steps of a reward model."""
 _GOOD, _BAD = 0, 1
@@ -107,22 +109,36 @@ class Curriculum:
         mistakes: Mistakes,
         shares: Mapping[Kind, float],
         seed: int,
+        levels: Mapping[Level, float] | None = None,
+        values: Values | None = None,
     ) -> None:
-        """`mistakes`: in the order of `stories`; `shares`: the share of each kind of example."""
+        """`mistakes` and `values`: in the order of `stories`, whose levels take turns.
+
+        `shares`: the share of each kind of example; `levels`: the share of each level, None: equal ones. Without
+        `values` a right step is worth a 9 and a wrong one a 0.
+        """
         self._tokenizer, self._stories, self._mistakes, self._seed = tokenizer, stories, mistakes, seed
+        self._values = values or Values()
         self._kinds, self._weights = list(shares), list(shares.values())
+        self._levels = [1.0 if levels is None else levels.get(level, 0.0) for level in LEVELS]
 
     def example(self, number: int) -> Example | None:
         """Return example `number`, always the same; None if a candidate's tokens differ from those in the question."""
         rng = random.Random(f"{self._seed}/{number}")
         [kind] = rng.choices(self._kinds, self._weights)
-        own = kind != "solve" and len(self._mistakes) and rng.random() < _OWN_MISTAKES
-        at = rng.randrange(len(self._mistakes) if own else len(self._stories))
+        [level] = rng.choices(range(len(LEVELS)), self._levels)
+        at = rng.randrange(level, self._stories_for(kind, rng), len(LEVELS))
         makers: dict[Kind, Callable[[random.Random, int], Example | None]] = {
             "solve": self._solve, "score": self._score, "apart": self._apart, "choose": self._choose,
             "chains": self._chains, "reward": self._reward,
         }  # fmt: skip
         return makers[kind](rng, at)
+
+    def _stories_for(self, kind: Kind, rng: random.Random) -> int:
+        """Return among how many of the first stories an example's is chosen."""
+        if kind != "solve" and len(self._mistakes) and rng.random() < _OWN_MISTAKES:
+            return len(self._mistakes)
+        return len(self._values) if kind in SCORES and len(self._values) else len(self._stories)
 
     def _opening(self, story: Story, steps: int, *, rubric: bool = False) -> Example:
         """Return an example with the problem and the first `steps` steps of its solution."""
@@ -165,8 +181,10 @@ class Curriculum:
         return self._scored_step(rng, at, prompts.short_score_question(self._tokenizer), rubric=True)
 
     def _scored_step(self, rng: random.Random, at: int, question: Question, *, rubric: bool) -> Example:
-        example, is_right = self._judged_step(rng, at, self._number(rng, at), question, _RIGHT_SHARE, rubric=rubric)
-        example.verdict_ids = (question.option_ids[_RIGHT_DIGIT if is_right else _WRONG_DIGIT],)
+        number = self._number(rng, at)
+        example, text = self._judged_step(rng, at, number, question, _RIGHT_SHARE, rubric=rubric)
+        value = self._values.of(at, number, text, is_right=self._stories[at].step(number) == text)
+        example.verdict_ids = (question.option_ids[round(_HIGHEST_DIGIT * value)],)
         example.is_score = True
         return example
 
@@ -174,7 +192,8 @@ class Curriculum:
         question = prompts.reward_question(self._tokenizer)
         asks_about_answer = rng.random() < _ANSWER_SHARE
         number = len(self._stories[at].steps) if asks_about_answer else self._number(rng, at)
-        example, is_right = self._judged_step(rng, at, number, question, _RIGHT_REWARD_SHARE)
+        example, text = self._judged_step(rng, at, number, question, _RIGHT_REWARD_SHARE)
+        is_right = text == self._stories[at].step(number)
         example.verdict_ids = (question.option_ids[_GOOD if is_right else _BAD],)
         # Every token of the question is taught what the last one is asked: one label in a hundred tokens is too few.
         example.is_after_error[-len(question.ids) :] = [int(not is_right)] * len(question.ids)
@@ -182,8 +201,8 @@ class Curriculum:
 
     def _judged_step(
         self, rng: random.Random, at: int, number: int, question: Question, right_share: float, *, rubric: bool = False
-    ) -> tuple[Example, bool]:
-        """Return a question about a step after right steps, and whether the step is right; without the verdict.
+    ) -> tuple[Example, str]:
+        """Return a question about a step after right steps, without the verdict, and the step's text.
 
         The step after the last one is the answer.
         """
@@ -193,7 +212,7 @@ class Curriculum:
         example = self._opening(story, number, rubric=rubric)
         is_right = example.append_judged(self._tokenizer.encode(text), self._tokenizer.encode(expected))
         example.append_after_candidate(question.ids, 1, is_right=is_right)
-        return example, is_right
+        return example, text
 
     def _choose(self, rng: random.Random, at: int) -> Example | None:
         story = self._stories[at]

@@ -222,22 +222,31 @@ def verdict_loss(verdict_logits: Tensor, verdict_ids: Tensor) -> Tensor:
     return (verdict_logits.logsumexp(-1) - correct).mean()
 
 
-def truncated(learner: Learner, layers: int) -> LlamaForCausalLM:
-    """Return a model of the first `layers` layers, with the norm of the early exit after them if there is one."""
-    config = learner.model.config
+def first_layers(whole: LlamaForCausalLM, layers: int) -> LlamaForCausalLM:
+    """Return a model of the first `layers` layers, with the norm of the whole model."""
+    config = whole.config
     shape = LayerShape(width=config.hidden_size, inner=config.intermediate_size, heads=config.num_attention_heads)
     model = new_model(shape, layers, config.vocab_size, config.eos_token_id, 0)
-    weights = {name: tensor for name, tensor in learner.model.state_dict().items() if name in model.state_dict()}
+    model.load_state_dict({name: whole.state_dict()[name] for name in model.state_dict()})
+    return model
+
+
+def with_solver(judge: LlamaForCausalLM, solver: LlamaForCausalLM) -> LlamaForCausalLM:
+    """Return the judge with another solver's layers and embeddings below the layers that judge, and its own norm."""
+    model = first_layers(judge, judge.config.num_hidden_layers)
+    weights = {name: tensor for name, tensor in solver.state_dict().items() if name != "model.norm.weight"}
+    model.load_state_dict(weights, strict=False)
+    return model
+
+
+def truncated(learner: Learner, layers: int) -> LlamaForCausalLM:
+    """Return a model of the first `layers` layers, with the norm of the early exit after them if there is one."""
+    model = first_layers(learner.model, layers)
+    weights = model.state_dict()
     if str(layers) in learner.heads.exits:
         weights["model.norm.weight"] = learner.heads.exits.get_submodule(str(layers)).get_parameter("weight")
     model.load_state_dict(weights)
     return model
-
-
-def compile_layers(model: LlamaForCausalLM) -> None:
-    """Compile one layer for all of them: nearly twice as fast on a CPU, after some seconds per shape."""
-    for layer in model.model.layers:
-        layer.compile()
 
 
 def save(model: LlamaForCausalLM, folder: Path) -> None:

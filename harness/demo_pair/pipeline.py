@@ -1,38 +1,39 @@
 """The whole training of the demo's pair, stage by stage, with evaluation and model card.
 
-Stages: the solver's layers; the draft, which is cut from them; sampling of the draft's mistakes; the target's judge
-layers, trained on these mistakes; further layers for depth; the reward model. Every stage saves its state in the output
-folder, and the next start skips or resumes it.
+Stages: the solver's layers; the draft, which is cut from them or from a former draft; sampling of the draft's mistakes
+and of what steps are worth; the target's judge layers, trained on both; further layers for depth; the reward model.
+Every stage saves its state in the output folder, and the next start skips or resumes it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.demo_pair import evaluation, inference, network, reward_evaluation, splits, vocabulary
+from harness.demo_pair import evaluation, network, rollouts, splits, vocabulary
 from harness.demo_pair.batches import Batches
 from harness.demo_pair.config import Config, Stage
 from harness.demo_pair.examples import Curriculum
+from harness.demo_pair.former import FormerPair, WrongFormerPair
 from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.model_card import write_card
 from harness.demo_pair.network import AuxiliaryHeads, Learner
+from harness.demo_pair.results import evaluated
 from harness.demo_pair.stories import Story
 from harness.demo_pair.trainer import Trainer
+from harness.demo_pair.values import Values
 from harness.weights import models
 
-_MISTAKE_BATCH = 512
+_MISTAKE_BATCH = 600
+"""Stories whose mistakes are sampled at once."""
 _QUICK_CHECK_PROBLEMS = 60
 """Held-out problems for the quick evaluation after each stage."""
 
@@ -50,18 +51,30 @@ class Training:
     """A training with its output folder."""
 
     def __init__(
-        self, config: Config, folder: Path, device: str, report: Callable[[str], None], pair: Path | None = None
+        self,
+        config: Config,
+        folder: Path,
+        device: str,
+        report: Callable[[str], None],
+        pair: Path | None = None,
+        former: Path | None = None,
     ) -> None:
         """`report` receives lines about the progress.
 
-        `pair` is a folder with a trained draft/ and target/, for which only a reward model is trained.
+        `pair` is a folder with a trained draft/ and target/, for which only a reward model is trained; `former` is one
+        with those that `config.former` names. Raises TrainingRefused where it is another one.
         """
+        try:
+            self._former = None if config.former is None or pair else FormerPair(config.former, former)
+        except WrongFormerPair as wrong:
+            raise TrainingRefused(str(wrong)) from wrong
         self._config, self._folder, self._device, self._report = config, folder, device, report
         self._pair = pair
         self._state = folder / "state"
         self._lock = FileLock(folder / ".lock", timeout=0)
         self._stories: list[Story] = []
         self._mistakes = Mistakes()
+        self._values = Values()
 
     def run(self) -> None:
         """Train or resume; writes draft/, target/, reward/, results.json and MODEL_CARD.md. Raises TrainingRefused."""
@@ -78,13 +91,18 @@ class Training:
                 solver, draft = self._train_solver_and_draft()
                 self._publish("draft", draft)
                 self._mistakes = self._sampled_mistakes(
-                    draft, self._some_steps(self._config.mistakes.stories), "mistakes"
+                    draft, self._stories[: self._config.mistakes.stories], "mistakes"
                 )
+                self._values = self._estimated_values(solver)
                 self._publish("target", self._train_target(solver))
             else:
                 self._copy_pair(self._pair)
             self._publish("reward", self._train_reward(self._published("target"), self._published("draft")))
-            results = self._evaluate()
+            self._report("evaluation")
+            problems = splits.held_out_stories(self._config)
+            mistakes = self._sampled_mistakes(self._published("draft"), problems, "checked_mistakes")
+            draft, target, reward = map(self._published, ("draft", "target", "reward"))
+            results = evaluated(draft, target, reward, self._tokenizer, problems, mistakes, self._config.seed)
             (self._folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
             write_card(self._folder, self._config, results)
             self._report(f"{self._folder}: draft/, target/, reward/, MODEL_CARD.md")
@@ -96,11 +114,6 @@ class Training:
             if (pair / role / "tokenizer.json").read_bytes() != expected:
                 raise TrainingRefused(f"{pair}: its {role} was trained with other prompts; train the pair again")
             shutil.copytree(pair / role, self._folder / role, dirs_exist_ok=True)
-
-    def _some_steps(self, stories: int) -> list[tuple[Story, list[int]]]:
-        """Return one step of each of the first stories, by its number."""
-        rng = random.Random(self._config.seed)
-        return [(story, [rng.randrange(len(story.steps))]) for story in self._stories[:stories]]
 
     def _claim(self) -> None:
         """Refuse to resume a state that another configuration, other prompts or other code began."""
@@ -123,20 +136,31 @@ class Training:
             )
 
     def _train_solver_and_draft(self) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
-        """Return the solver's layers, and the draft, which starts from the first of them."""
+        """Return the solver's layers, and the draft, which starts from the first of them or from the former draft."""
         draft, depth = self._config.draft, self._config.target.solver_layers
-        learner = self._learner(self._new(depth), exits=[draft.exit])
-        learner.exit_weight = draft.exit_weight
-        solver = self._train_stage("solve", self._config.target.solve, learner)
-        first_layers = network.truncated(learner, draft.layers).to(self._device)
-        return solver, self._train_stage("draft", draft.alone, self._learner(first_layers))
+        if self._former is None:
+            learner = self._learner(self._new(depth), exits=[draft.exit])
+            learner.exit_weight = draft.exit_weight
+            solver = self._train_stage("solve", self._config.target.solve, learner)
+            begun = network.truncated(learner, draft.layers)
+        else:
+            begun_solver = network.first_layers(self._former.load("target"), depth)
+            learner = self._learner(begun_solver.to(self._device))
+            solver = self._train_stage("solve", self._config.target.solve, learner)
+            begun = network.first_layers(self._former.load("draft"), draft.layers)
+        return solver, self._train_stage("draft", draft.alone, self._learner(begun.to(self._device)))
 
     def _train_target(self, solver: LlamaForCausalLM) -> LlamaForCausalLM:
         config, seed = self._config.target, self._config.seed
         depth = config.solver_layers
-        judge = network.with_more_layers(solver, depth + config.judge_layers, seed + 2).to(self._device)
-        learner = self._learner(judge)
+        if self._former is None:
+            judge = network.with_more_layers(solver, depth + config.judge_layers, seed + 2)
+        else:
+            former = network.first_layers(self._former.load("target"), depth + config.judge_layers)
+            judge = network.with_solver(former, solver)
+        learner = self._learner(judge.to(self._device))
         learner.is_judge = learner.is_solver_frozen = True
+        learner.verdict_weight = config.verdict_weight
         judge = self._train_stage("judge", config.judge, learner)
         teacher = self._copy(judge)
         learner.model = network.with_more_layers(judge, config.layers, seed + 3).to(self._device)
@@ -146,7 +170,7 @@ class Training:
     def _train_reward(self, target: LlamaForCausalLM, draft: LlamaForCausalLM) -> LlamaForCausalLM:
         config = self._config.reward
         known = self._mistakes.first(config.stories)
-        self._mistakes = known or self._sampled_mistakes(draft, self._some_steps(config.stories), "mistakes")
+        self._mistakes = known or self._sampled_mistakes(draft, self._stories[: config.stories], "mistakes")
         learner = self._learner(network.with_layers(target, [*config.solver, *config.judges]).to(self._device))
         learner.is_judge, learner.is_solver_frozen, learner.writes = True, True, False
         learner.solver_layers, learner.judge_heads = len(config.solver), network.REWARD_HEADS
@@ -166,7 +190,10 @@ class Training:
 
     def _train_stage(self, name: str, stage: Stage, learner: Learner) -> LlamaForCausalLM:
         """Return the model after a stage; a copy, because its layers are compiled for the stage's shapes."""
-        curriculum = Curriculum(self._tokenizer, self._stories, self._mistakes, stage.shares, self._config.seed)
+        curriculum = Curriculum(
+            *(self._tokenizer, self._stories, self._mistakes, stage.shares),
+            *(self._config.seed + stage.seed, stage.levels, self._values),
+        )
         batches = self._batches(curriculum, stage)
         Trainer(name, stage, learner, batches, self._state / f"{name}.pt").run(self._report)
         model = self._copy(learner.model)
@@ -189,57 +216,37 @@ class Training:
         copy.load_state_dict(model.state_dict())
         return copy.eval()
 
-    def _sampled_mistakes(
-        self, draft: LlamaForCausalLM, steps_by_story: list[tuple[Story, list[int]]], name: str
-    ) -> Mistakes:
-        """Return the draft's mistakes at these steps of these stories, from the file of that name if it exists."""
+    def _sampled_mistakes(self, draft: LlamaForCausalLM, stories: Sequence[Story], name: str) -> Mistakes:
+        """Return the draft's mistakes at every step of these stories, from the file of that name if it exists."""
         path = self._state / f"{name}.json"
         if path.exists():
             return Mistakes.load(path)
-        config, mistakes = self._config.mistakes, Mistakes()
-        for start in range(0, len(steps_by_story), _MISTAKE_BATCH):
-            batch = steps_by_story[start : start + _MISTAKE_BATCH]
-            steps = [(story, number) for story, numbers in batch for number in numbers]
-            proposals = iter(
-                inference.propose(
-                    draft, self._tokenizer, steps, n=config.samples, temperature=config.temperature, seed=start
-                )
-            )
-            for story, numbers in batch:
-                mistakes.add(story, {number: next(proposals) for number in numbers})
-            self._report(f"{name}: {len(mistakes)} of {len(steps_by_story)} stories")
+        mistakes, temperatures = Mistakes(), self._config.mistakes.temperatures
+        for start in range(0, len(stories), _MISTAKE_BATCH):
+            batch = stories[start : start + _MISTAKE_BATCH]
+            written = rollouts.sampled_mistakes(draft, self._tokenizer, batch, temperatures, start)
+            for story, texts in zip(batch, written, strict=True):
+                mistakes.add(story, texts)
+            self._report(f"{name}: {len(mistakes)} of {len(stories)} stories")
         mistakes.save(path)
         return mistakes
+
+    def _estimated_values(self, solver: LlamaForCausalLM) -> Values:
+        """Return what steps are worth, from the file of it if it exists."""
+        path, config = self._state / "values.json", self._config.rollouts
+        if path.exists():
+            return Values.load(path)
+        values = rollouts.estimated_values(
+            *(solver, self._tokenizer, self._stories[: config.stories], self._mistakes),
+            *(config.mistakes, config.samples, self._config.seed),
+        )
+        self._report(f"values: wrong steps of the draft end right in {100 * values.mean_wrong:.0f} % of the rollouts")
+        values.save(path)
+        return values
 
     def _publish(self, role: str, model: LlamaForCausalLM) -> None:
         network.save(model, self._folder / role)
         vocabulary.build(self._folder / role)
-
-    def _evaluate(self) -> dict[str, Any]:
-        """Return the evaluation of the stored weights, as results.json has it."""
-        problems, seed = splits.held_out_stories(self._config), self._config.seed
-        draft, target, reward = map(self._published, ("draft", "target", "reward"))
-        results: dict[str, Any] = {}
-        for role, model in (("draft", draft), ("target", target)):
-            results[role] = {
-                "parameters": network.parameter_count(model),
-                "layers": model.config.num_hidden_layers,
-                "checked": asdict(evaluation.accuracy(model, self._tokenizer, problems, seed)),
-                "demo": asdict(evaluation.accuracy(model, self._tokenizer, splits.demo_stories(), seed)),
-            }
-        every_step = [(story, list(range(len(story.steps)))) for story in problems]
-        mistakes = self._sampled_mistakes(draft, every_step, "checked_mistakes")
-        verdicts = evaluation.verdict_quality(target, self._tokenizer, problems, mistakes, seed)
-        results["verdicts"] = asdict(verdicts)
-        judged = reward_evaluation.judged_steps(
-            reward, draft, self._tokenizer, problems[: reward_evaluation.PROBLEMS], seed
-        )
-        results["reward"] = {
-            "parameters": network.parameter_count(reward),
-            "layers": reward.config.num_hidden_layers,
-            **asdict(reward_evaluation.reward_quality(judged)),
-        }
-        return results
 
     def _published(self, role: str) -> LlamaForCausalLM:
         """Return a model of the folder as it is stored, in float32."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness.demo_pair import network
+from harness.demo_pair import attention, network
 from harness.demo_pair.batches import Batch, Batches
 from harness.demo_pair.config import Stage
 from harness.demo_pair.network import Learner
@@ -45,7 +45,11 @@ class Trainer:
         """Train to the end, or until `stop` is true for the number of tokens seen; it is called after each batch."""
         if self.finished:
             return
-        network.compile_layers(self._learner.model)
+        models = [self._learner.model, *([self._learner.teacher] if self._learner.teacher else [])]
+        with attention.used_in(*models):
+            self._run(report, stop)
+
+    def _run(self, report: Callable[[str], None], stop: Callable[[int], bool]) -> None:
         started, seen_at_start = time.monotonic(), self._seen
         saved_at = reported_at = started
         sums: dict[str, list[float]] = {}
@@ -67,7 +71,8 @@ class Trainer:
         learner = self._learner
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate()
-        losses = network.losses(learner, batch)
+        with torch.autocast(self._device.type, dtype=torch.bfloat16):
+            losses = network.losses(learner, batch)
         weights = {"memory": self._stage.memory, "verdict": learner.verdict_weight}
         weights |= {name: learner.exit_weight for name in losses if "exit" in name}
         # A batch may have no label of some kind; the mean over an empty set is NaN.

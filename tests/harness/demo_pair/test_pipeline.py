@@ -10,7 +10,7 @@ from filelock import FileLock
 from transformers import LlamaForCausalLM
 
 from harness.demo_pair import config as configuration
-from harness.demo_pair import inference, network
+from harness.demo_pair import inference, method_evaluation
 from harness.demo_pair.config import Config
 from harness.demo_pair.pipeline import Training, TrainingRefused
 
@@ -23,7 +23,8 @@ TINY = Config.model_validate(
         "checked": 2,
         "shape": {"width": 16, "inner": 16, "heads": 1},
         "draft": {"layers": 1, "exit": 1, "alone": _SOLVE},
-        "mistakes": {"stories": 2, "samples": 1, "temperature": 1.0},
+        "mistakes": {"stories": 3, "temperatures": [1.0]},
+        "rollouts": {"stories": 3, "mistakes": 2, "samples": 1},
         "target": {
             "solver_layers": 2,
             "judge_layers": 6,
@@ -33,7 +34,7 @@ TINY = Config.model_validate(
             "refine": _JUDGE,
         },
         "reward": {
-            "stories": 2,
+            "stories": 3,
             "solver": [1, 2],
             "judges": [3, 4, 6, 7],
             "judge": {**_SOLVE, "shares": {"reward": 1.0}},
@@ -44,9 +45,9 @@ TINY = Config.model_validate(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling and long replies of untrained models take longer than these trainings."""
-    monkeypatch.setattr(network, "compile_layers", lambda model: None)
+    """Long replies of untrained models take longer than these trainings."""
     monkeypatch.setattr(inference, "MAX_TOKENS", 8)
+    monkeypatch.setattr(method_evaluation, "_TOKEN_BUDGET", 8)
 
 
 def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
@@ -55,7 +56,16 @@ def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
     for role, layers in (("draft", 1), ("target", 9)):
         assert LlamaForCausalLM.from_pretrained(tmp_path / role).config.num_hidden_layers == layers
     results = json.loads((tmp_path / "results.json").read_bytes())
-    assert results.keys() == {"draft", "target", "verdicts", "reward"}
+    assert results.keys() == {
+        "draft",
+        "target",
+        "verdicts",
+        "verdicts_by_count",
+        "counted",
+        "judged",
+        "methods",
+        "reward",
+    }
     assert results["target"]["layers"] == 9
     assert results["reward"]["layers"] == 6
     assert "$" not in (tmp_path / "MODEL_CARD.md").read_text("utf-8")

@@ -25,12 +25,6 @@ STAGE = Stage(tokens=6000, rate=3e-3, warmup_tokens=100, batch_tokens=512, share
 END = 475
 
 
-@pytest.fixture(autouse=True)
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler takes longer than these trainings."""
-    monkeypatch.setattr(network, "compile_layers", lambda model: None)
-
-
 Begin = Callable[..., tuple[Learner, Trainer]]
 
 
