@@ -96,7 +96,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     output = content.setdefault("output", default_output)
     if "output" in (overrides or {}):
         output = content["output"] = str((overrides or {})["output"])
-    with_latency = [] if latency is None else [run | latency | {"concurrency": 1} for run in runs]
+    with_latency = [] if latency is None else [_flags(run, latency) | {"concurrency": 1} for run in runs]
     if (number := sum(sweeps.num_runs(_flags(content, run)) for run in (*runs, *with_latency))) > sweeps.MOST_RUNS:
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides or {}))
@@ -128,17 +128,20 @@ def _launches(
 ) -> Iterator[tuple[str | None, Launch]]:
     """Yield the name of its row and the launch of every run: all of the tables `[[run]]`, then those of `[latency]`.
 
-    A table that has a run with one sample in flight already has no other one. Raises BadSuite.
+    A table that has a run with one sample in flight already has no other one, and a run that the file has already is
+    not repeated. Raises BadSuite.
     """
-    again = []
+    again, own = [], list[Launch]()
     for number, run in enumerate(runs, 1):
         launches = list(_of_table(f"{path}: run {number}", common, run, path.parent, overrides))
         yield from launches
+        own += [request for _, request in launches]
         if latency is not None and all(request.concurrency > 1 for _, request in launches):
-            again.append((f"{path}: [latency], run {number}", run | latency | {"concurrency": 1}))
+            again.append((f"{path}: [latency], run {number}", _flags(run, latency) | {"concurrency": 1}))
     applicable = {name: value for name, value in overrides.items() if name != "concurrency"}
     for where, run in again:
-        yield from _of_table(where, common, run, path.parent, applicable)
+        repeated = _of_table(where, common, run, path.parent, applicable)
+        yield from ((row, request) for row, request in repeated if request not in own)
 
 
 def _of_table(
@@ -173,7 +176,7 @@ def _overridden(flags: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mappi
 
 
 def _flags(common: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags of a table `[[run]]`: its own on top of the common ones."""
+    """Return the flags of a table on top of those that apply to it, such as of a `[[run]]` on the common ones."""
     flags = common | run
     tables = [table for table in (common.get("parameters"), run.get("parameters")) if isinstance(table, dict)]
     if len(tables) > 1:

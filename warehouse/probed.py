@@ -107,7 +107,7 @@ def areas(probe: Mapping[str, Any]) -> Iterator[str]:
     own = next((row for row in probe["estimates"] if row["metric"] == "probe_auroc"), None)
     if own is not None:
         yield f"AUROC of the judge's number against what the step was worth: {_area(own, 'estimate')}."
-    if probe["judge_auroc"] is not None:
+    if probe["judge_auroc"] is not None and probe["judge_auroc"]["auroc"] is not None:
         yield f"Against the final answer of the sample, which is a correlation: {_area(probe['judge_auroc'], 'auroc')}."
 
 

@@ -23,6 +23,7 @@ from harness.prompts import prompt_hash
 from harness.weights.tokenizer import HFTokenizer
 from jobs.run import target_logprobs
 from jobs.run.folder import RunFolder
+from jobs.run.models_here import check_model
 from jobs.run.records import counting_records
 from jobs.run.spec import RunSpec
 from jobs.run.target_logprobs import Scorer, scorer_of
@@ -112,6 +113,9 @@ def _with_target(run: RunFolder, target_of: RunFolder | None) -> RunSpec:
     if spec.target is None:
         spec = _with_target_of(run, spec, target_of)
     target_logprobs.scored_ids(run, _scorer(spec))
+    for model in (spec.target, spec.draft):
+        if model is not None:
+            check_model(run.path.name, model)
     return without_speculation(spec)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -33,6 +35,24 @@ def finalize(run: Path, database: Path | None) -> None:
         conclude(str(run_folder(run).path), str(database) if database else None)
 
 
+@contextmanager
+def _engine_errors_in_one_line() -> Iterator[None]:
+    """Turn a model that cannot be used into one line and exit code 2, and one that does not start into exit code 1."""
+    from harness.engine import EngineDied
+    from harness.weights import models
+
+    try:
+        yield
+    except (ValueError, models.ModelUnavailable) as error:
+        raise click.UsageError(str(error)) from error
+    except EngineDied as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise click.ClickException(str(error)) from error  # of a library that found no files of the model
+
+
 @click.command(cls=RunCommand, short_help="Score steps with a reward model.")
 @RUN
 @click.option(
@@ -55,11 +75,9 @@ def score(run: Path, model: str, kind: Kind, max_context: int, concurrency: int)
     from harness.weights import models
     from jobs.after import score as scoring
 
-    try:
+    with _engine_errors_in_one_line():
         source = scoring.source(models.resolve(model))
         judged, refused = scoring.score_run(run_folder(run), source, kind, max_context, concurrency, click.echo)
-    except (ValueError, models.ModelUnavailable) as error:
-        raise click.UsageError(str(error)) from error
     too_long = f"; {counted(refused, 'was', 'were')} too long for the model" if refused else ""
     click.echo(f"{counted(judged, 'judgment')} by {source.scorer}{too_long}")
     click.echo(f"  {typed('warehouse.load')} {quote(str(run))}")
@@ -81,11 +99,9 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
     from jobs.after import target_logprobs
 
     folders = [run_folder(run) for run in runs]
-    try:
+    with _engine_errors_in_one_line():
         specs = target_logprobs.check(folders, run_folder(target_of) if target_of else None)
         scored = target_logprobs.score_runs(folders, specs, click.echo)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     for folder, one in zip(folders, scored, strict=True):
         if not one.num_samples:
             click.echo(f"{folder.path.name}: every finished sample is scored already")

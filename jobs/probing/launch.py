@@ -26,6 +26,7 @@ from jobs.probing.points import Point, Population, draw, problems_of
 from jobs.run import codes, endings, served, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
+from jobs.run.models_here import check_model
 from jobs.run.plan import RunPlan
 from jobs.run.sizing import lines_for_launch
 from jobs.run.spec import RunSpec
@@ -68,6 +69,7 @@ def plan(source: RunFolder, num_points: int, rollouts: int, seed: int, flags: Ma
     spec = source.spec()
     if spec.target is None:
         raise CannotProbe(f"{source.path.name} has no target, which a probe continues its chains with")
+    check_model(source.path.name, spec.target)
     points, population = draw(source, num_points, seed)
     name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
     problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)

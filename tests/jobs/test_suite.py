@@ -303,6 +303,22 @@ def test_a_table_latency_stands_for_every_run_once_more_with_one_sample_in_fligh
     assert {run.samples for run in changed.launches} == {3}
 
 
+def test_parameters_of_latency_are_on_top_of_those_of_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "both.toml"
+    run = "[[run]]\nmethod = 'speccot'\ndataset = 'demo'\n[run.parameters]\nstep_tokens = 64\n"
+    path.write_text(f"{run}[latency.parameters]\ndrafts = 2\n", encoding="utf-8")
+    many, one = suite.read(path).launches
+    assert one.parameters == {**many.parameters, "drafts": 2}
+    assert one.parameters["step_tokens"] == 64
+
+
+def test_a_run_with_one_sample_in_flight_that_the_file_has_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "both.toml"
+    run = "[[run]]\nmethod = 'vanilla'\ndataset = 'demo'\n"
+    path.write_text(f"{run}{run}concurrency = 1\n[latency]\n", encoding="utf-8")
+    assert [launch.concurrency > 1 for launch in suite.read(path).launches] == [True, False]
+
+
 def test_both_regimes_of_a_suite_share_engines_and_are_shown_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

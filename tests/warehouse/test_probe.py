@@ -38,7 +38,7 @@ def printed(database: Path, *words: str) -> str:
 
 def test_the_command_prints_the_rates_of_the_table_estimate(database: Path) -> None:
     [probe] = database.parent.glob("probe-*")
-    found = json.loads(printed(database, probe.name, "--json"))
+    found = json.loads(printed(database, probe.name, "--json"), parse_constant=pytest.fail)  # NaN is not JSON
     with reader(database) as connection:
         sql = "SELECT count(*) FROM estimate WHERE run_id = ? AND metric LIKE 'probe_%'"
         [(number,)] = connection.execute(sql, [probe.name]).fetchall()

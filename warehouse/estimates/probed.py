@@ -39,7 +39,9 @@ def _rows_of(run_id: str, version: str | None, found: Sequence[Mapping[str, obje
     points, n = _points(found), len({str(row["problem_text"]) for row in found})
     subject = Subject(run_id, version)
     yield from _rates(subject, points)
-    yield subject.estimate("probe_auroc", n, probes.area(points), num_samples=len(points))
+    area = probes.area(points)
+    if np.isfinite(area.estimate):
+        yield subject.estimate("probe_auroc", n, area, num_samples=len(points))
     for third in sorted({int(one) for one in points.third}):
         yield from _rates(Subject(run_id, version, None, "third", str(third)), points.where(points.third == third))
     for threshold in _thresholds(str(found[0]["kind"]), points):

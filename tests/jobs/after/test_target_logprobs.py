@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from harness.engine import EngineDied
 from jobs.__main__ import main
 from jobs.after import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
@@ -101,6 +102,28 @@ def test_a_second_target_is_refused(tmp_path: Path) -> None:
     code, output = jobs("target-logprobs", str(run.path))
     assert code == 2
     assert "log-probabilities of other (version 1), not of scripted" in output
+
+
+def test_a_target_that_is_gone_and_one_that_does_not_start_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(tmp_path / "made", samples=1)
+    spec = replace(made.spec(), target=replace(SCRIPTED, name="mine", path=str(tmp_path / "gone")))
+    run = RunFolder(tmp_path / spec.run_id)
+    run.create(spec, made.problems(), made.shards())
+    code, output = jobs("target-logprobs", str(run.path))
+    assert code == 2
+    assert f"the model mine by the folder {tmp_path / 'gone'}, which does not exist" in output
+
+    for error in (EngineDied("out of memory"), OSError("no files of the model")):
+
+        def dies(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(scoring, "score_runs", dies)
+        code, output = jobs("target-logprobs", str(made.path))
+        assert code == 1
+        assert str(error) in output.splitlines()[-1]
 
 
 def test_a_run_with_other_prompts_is_refused_before_an_engine_starts(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.records import counting_records
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import SCRIPTED, plan
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,17 @@ def test_a_run_without_decisions_is_refused_by_name(tmp_path: Path) -> None:
     assert found.exit_code == 2
     assert "has no decision about a proposal of the draft" in found.output
     assert "speccot and specreason" in found.output
+
+
+def test_a_run_whose_target_is_gone_is_refused_before_anything_is_written(
+    probed: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spec = probed.spec()
+    gone = replace(spec, target=replace(SCRIPTED, name="mine", path=str(tmp_path / "gone")))
+    monkeypatch.setattr(RunFolder, "spec", lambda self: gone)
+    found = probe(probed, "--points", "5")
+    assert found.exit_code == 2
+    assert f"the model mine by the folder {tmp_path / 'gone'}, which does not exist" in found.output
 
 
 def test_only_vanilla_takes_problems_that_begin_inside_a_reply(probed: RunFolder) -> None:
