@@ -21,7 +21,7 @@ from harness.plural import counted
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
-from jobs.run import codes, served, shards
+from jobs.run import codes, served, shards, waves
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -115,16 +115,16 @@ def start(prepared: PreparedLaunch, console: Console, workers: Workers | None = 
 
 def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
     """Say what earlier attempts have left; returns the number of samples that are not finished or not yet timed."""
-    run, spec = prepared.run, prepared.plan.spec
-    state = read_state(run)
+    run = prepared.run
+    state, num_planned = read_state(run), run.num_planned()
     ended = by_shard(run, state.endings)
     num_unfinished, num_untimed = ended.num_unfinished, ended.num_untimed
     if not num_unfinished:
         timing = f"; {counted(num_untimed, 'sample is', 'samples are')} still to be timed" if num_untimed else ""
-        console.print(f"All {spec.num_samples} samples are already finished{timing}.", soft_wrap=True)
+        console.print(f"All {num_planned} samples are already finished{timing}.", soft_wrap=True)
     elif state.finished or state.unfinished:
         console.print(
-            f"Resuming: {len(state.finished)} of {spec.num_samples} samples are finished; of the others, "
+            f"Resuming: {len(state.finished)} of {num_planned} samples are finished; of the others, "
             f"{len(state.unfinished)} continue from their last accepted step.",
             soft_wrap=True,
         )
@@ -143,10 +143,13 @@ def _assign(prepared: PreparedLaunch) -> None:
     if run.exists():
         served.record(run, prepared.plan.servers)
         _request_timing(prepared)
-        if run.num_shards() == prepared.num_shards:
+        if run.num_shards() == prepared.num_shards and (prepared.in_waves or run.num_planned() == spec.num_samples):
             return
+    elif prepared.in_waves:
+        waves.begin(run, spec)
     recorded = expected_tokens(problems, warehouse.spent_tokens(run, spec, problems))
-    assigned = shards.assign_to_shards(units(spec, problems), prepared.num_shards, recorded)
+    drawn = waves.drawn_units(run, spec, problems) if prepared.in_waves else units(spec, problems)
+    assigned = shards.assign_to_shards(drawn, prepared.num_shards, recorded)
     if run.exists():
         run.assign_again(assigned)
     else:

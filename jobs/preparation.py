@@ -47,6 +47,8 @@ class PreparedLaunch:
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """What is to be said of the code that worked on the run before; None where it is this code."""
+    in_waves: bool = False
+    """Whether the run keeps to the samples that its waves have drawn so far, which begins with those of the first."""
 
     @property
     def num_shards(self) -> int:

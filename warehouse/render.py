@@ -13,6 +13,7 @@ from harness.engines.speculation import greedy_drafts_notice
 from harness.plural import counted
 from harness.trace import VERDICT_KINDS
 from warehouse.display import plain
+from warehouse.drawn import per_problem, stopped
 from warehouse.formatting import NOTHING, number, percent
 from warehouse.summary import CodeShare, LatencyAtOne, RunSummary, SpeedUp, SpeedUpAtOne, TokenSpeculation
 
@@ -38,7 +39,7 @@ def render(summaries: Sequence[RunSummary], console: Console | None = None) -> N
 
 def warnings(run: RunSummary) -> list[str]:
     """Return one line for each reason why these numbers are no benchmark result, or come from a weak baseline."""
-    total = run.n * run.k
+    total = run.num_planned
     incomplete = []
     if run.num_not_run:
         incomplete.append(
@@ -52,6 +53,7 @@ def warnings(run: RunSummary) -> list[str]:
     return [
         *scripted(run),
         *limited(run),
+        *stopped(run),
         *mixed_code(run),
         *incomplete,
         *unreadable(run),
@@ -116,7 +118,7 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
     params = ", ".join(f"{name} {value}" for name, value in run.params.items())
     return [
         ("method", f"{run.method}: {params}" if params else run.method),
-        ("dataset", f"{run.dataset}: {counted(run.n, 'problem')} × {counted(run.k, 'sample')} = {run.n * run.k}"),
+        ("dataset", f"{run.dataset}: {counted(run.n, 'problem')} × {_samples(run)} = {run.num_planned}"),
         ("models", " → ".join(model for model in (run.draft, run.target) if model)),
         *([("reward model", run.reward)] if run.reward else []),
         *_accuracy(run),
@@ -142,6 +144,10 @@ def lines(run: RunSummary) -> list[tuple[str, str]]:
     ]
 
 
+def _samples(run: RunSummary) -> str:
+    return counted(run.k, "sample") if run.fewest == run.k else f"{per_problem(run)} samples"
+
+
 def token_speculation(setting: TokenSpeculation) -> str:
     """Return who proposes tokens to the target, how, and how many of them are confirmed."""
     model = f" ({setting.model})" if setting.model else ""
@@ -162,9 +168,9 @@ def weaker_baseline(run: RunSummary) -> list[str]:
 
 def _accuracy(run: RunSummary) -> list[tuple[str, str]]:
     """Return the lines of pass@1, which is over the samples that are there, as in a comparison."""
-    result, planned = run.result, run.n * run.k
+    result, planned = run.result, run.num_planned
     there = f", {run.num_result_samples} of {planned} samples" if run.is_unfinished else ""
-    name = f"pass@1[avg-of-{run.k}{there}]"
+    name = f"pass@1[avg-of-{per_problem(run)}{there}]"
     if result is None:
         return [(name, f"{NOTHING} (no sample is finished and graded)")]
     shown = f"{100 * result.estimate:.2f} %"

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from warehouse.database import Connection, reader, rows
+from warehouse.drawn import is_stopped
 from warehouse.render import warnings
 from warehouse.statistics.intervals import Interval
 from warehouse.summary import CodeShare, ModelTokens, RunSummary, SpeedUp, summaries
@@ -75,9 +76,23 @@ class RunResults(BaseModel):
     n: int
     """Problems that are run."""
     k: int
-    """Samples per problem."""
+    """Samples per problem; in a run in waves the most of a problem."""
+    fewest_samples: int
+    """Fewest samples of a problem."""
     planned: int
-    """Samples that are planned, n × k."""
+    """Samples that are planned: n × k, or in a run in waves those that are drawn."""
+    all_samples: int
+    """Samples per problem of the whole run; more than k where a decision stopped a run in waves."""
+    stopped_by_decision: bool
+    """Whether samples were not drawn because the comparison was decided without them."""
+    decision: str | None
+    """What the last look at a run in waves found, in words; None: nothing, or the samples were not drawn in waves."""
+    waves: list[int] | None
+    """Samples per problem, on average, up to each wave; None where the samples were not drawn in waves."""
+    wave: int | None
+    """The wave that is drawn, from 1."""
+    first_wave: int | None
+    """Samples of each problem that pass@k and maj@k are over; None: all."""
     finished: int
     """Samples that have ended, those that ended in an error included."""
     failed: int
@@ -87,7 +102,7 @@ class RunResults(BaseModel):
     num_ungraded: int
     """Finished samples without a grade."""
     verdicts: dict[str, int]
-    """Samples by verdict; they sum to n × k."""
+    """Samples by verdict; they sum to `planned`."""
     pass_at_1: float
     """Mean over problems of the mean over samples; missing samples count as not correct."""
     pass_at_1_low_95: float | None
@@ -199,13 +214,16 @@ def _flat(run: RunSummary) -> dict[str, Any]:
         "run_id", "method", "dataset", "dataset_size", "limited", "draft", "target", "reward", "temperature",
         "concurrency", "n", "k", "num_not_run", "num_ungraded", "num_decisions", "num_refused", "num_timed",
         "mean_latency_seconds", "median_latency_seconds", "regime", "emitted_tokens_per_second", "grader_version",
+        "all_samples", "decision", "waves", "wave", "first_wave",
     )  # fmt: skip
-    planned = run.n * run.k
+    planned = run.num_planned
     return {name: getattr(run, name) for name in names} | {
         "schema_version": SCHEMA_VERSION,
         "params": dict(run.params),
         "state": "under way" if run.is_unfinished else "finished",
         "planned": planned,
+        "fewest_samples": run.fewest,
+        "stopped_by_decision": is_stopped(run),
         "finished": planned - run.num_not_run,
         "verdicts": dict(sorted(run.verdicts.items())),
         "emitted_tokens_per_sample": sum(t.emitted_per_sample for t in tokens) if tokens else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -21,6 +21,7 @@ from jobs.run.spec import RunSpec
 
 if TYPE_CHECKING:
     from jobs.run.expected import Recorded
+    from warehouse.comparison.looks import Look
     from warehouse.nightly.judge import NightVerdict
     from warehouse.results import RunResults
 
@@ -123,12 +124,15 @@ def results_of(run: RunFolder, database: Path) -> RunResults:
         return results(database, run.path.name)
 
 
-def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
+def compare_and_report(runs: Sequence[RunFolder], page: Path, margin: float | None = None) -> None:
     """Print a comparison of finished runs with the target alone, and write an HTML report on all of them.
+
+    `margin`: the non-inferiority margin as a fraction, where it is not the usual one.
 
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
     """
+    from warehouse.comparison.contrasts import Settings
     from warehouse.comparison.named_runs import compare_runs
     from warehouse.comparison.written import write
     from warehouse.options import default_database
@@ -139,9 +143,21 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path) -> None:
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
-                write(compare_runs(folders, database), sys.stdout, "table", is_brief=True)
+                settings = Settings() if margin is None else Settings(margin=margin)
+                write(compare_runs(folders, database, settings), sys.stdout, "table", is_brief=True)
         finally:
             Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
+
+
+def looked(runs: Sequence[RunFolder], database: Path, margin: float, decided: Mapping[str, str]) -> Look:
+    """Return what a look at runs in waves finds. `margin` is a fraction, `decided` what earlier looks decided, by run.
+
+    Raises WarehouseFailed.
+    """
+    from warehouse.comparison import looks
+
+    with _warehouse_errors():
+        return looks.look([str(run.path) for run in runs], database, margin, decided)
 
 
 def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:

@@ -20,6 +20,7 @@ from jobs.cli.examples import suite_file
 
 if TYPE_CHECKING:
     from jobs.outcome import NightOutcome, SuiteOutcome
+    from jobs.suite import Suite
 
 
 _JSON = click.option(
@@ -35,9 +36,29 @@ _JSON = click.option(
 @click.option("--tag", help="Tag of every run; with another tag they are new runs with new samples.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the runs have ended, then compare them too.")
+@click.option(
+    "--until-decided",
+    is_flag=True,
+    help="Draw the samples in waves, and stop when each comparison with the target alone is decided.",
+)
+@click.option(
+    "--margin",
+    metavar="POINTS",
+    type=click.FloatRange(0, 100, min_open=True),
+    help="For --until-decided: a run is decided to be not worse by this, or worse by more.  [default: 2]",
+)
 @_JSON
 @ACCEPT_CODE_CHANGE
-def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, as_json: bool, accept: bool) -> None:
+def launch_suite(
+    file: Path,
+    tag: str | None,
+    dry_run: bool,
+    wait: bool,
+    until_decided: bool,
+    margin: float | None,
+    as_json: bool,
+    accept: bool,
+) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
@@ -46,10 +67,16 @@ def launch_suite(file: Path, tag: str | None, dry_run: bool, wait: bool, as_json
     from jobs import outcome
 
     with outcome.printed(outcome.SuiteOutcome(file.stem), as_json=as_json) as known:
-        _launch_suite(known, file, tag, dry_run=dry_run, wait=wait, accept=accept)
+        if margin is not None and not until_decided:
+            raise click.UsageError("--margin belongs to --until-decided; warehouse.compare has one of its own")
+        points = (2.0 if margin is None else margin) if until_decided else None
+        _launch_suite(known, file, tag, points, dry_run=dry_run, wait=wait, accept=accept)
 
 
-def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, *, dry_run: bool, wait: bool, accept: bool) -> None:
+def _launch_suite(
+    known: SuiteOutcome, file: Path, tag: str | None, points: float | None, *, dry_run: bool, wait: bool, accept: bool
+) -> None:
+    """Launch a suite; `points` is the margin of one in waves, None where all samples are drawn at once."""
     from rich.console import Console
 
     from jobs import suite as suites
@@ -65,6 +92,9 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, *, dry_run: 
         )
     with launch_errors_in_one_line():
         chosen = suites.begun_earlier(suites.read(suite_file(file)), tag)
+        if points is not None:
+            _until_decided(known, chosen, tag, points, is_dry=dry_run, wait=wait, accept=accept)
+            return
         launches = suites.prepare(chosen, tag, accept_code_change=accept)
         known.runs = [prepared.run for prepared in launches]
         if dry_run:
@@ -81,6 +111,35 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, *, dry_run: 
         return
     with launch_errors_in_one_line():
         compare_and_report(runs, page)
+    known.report = page
+    click.echo(f"Report, with a viewer of every trace: {page}")
+
+
+def _until_decided(
+    known: SuiteOutcome, chosen: Suite, tag: str | None, points: float, *, is_dry: bool, wait: bool, accept: bool
+) -> None:
+    """Launch a suite in waves, and compare and report its runs once they are decided."""
+    from rich.console import Console
+
+    from jobs.after.warehouse import compare_and_report
+    from jobs.waves import comparison, look_job
+
+    console = Console(highlight=False)
+    if is_dry:
+        comparison.preview(chosen, tag, console, accept_code_change=accept)
+        return
+    known.runs = [launch.run for launch in comparison.prepare(chosen, tag, accept_code_change=accept)]
+    started = comparison.launch(chosen, tag, points / 100, console, accept_code_change=accept)
+    page = comparison.page_of(chosen)
+    if started.look_job is not None:
+        click.echo(
+            f"The comparison is looked at by job {started.look_job}{started.notice}, which submits what is needed"
+        )
+        if not wait:
+            click.echo(f"The report will be {page}; the record is {started.record}")
+            return
+        click.echo(f"{chosen.name}: {look_job.wait(started.record)}")
+    compare_and_report(started.runs, page, points / 100)
     known.report = page
     click.echo(f"Report, with a viewer of every trace: {page}")
 

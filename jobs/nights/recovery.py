@@ -11,7 +11,6 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from harness.plural import counted
 from jobs.nights.record import NightRecord
@@ -73,7 +72,7 @@ def recover(runs: Sequence[RunFolder], record: NightRecord, recoveries: int) -> 
             continue
         refusal = gap.why or _refusal(run, record, recoveries)
         if not refusal:
-            requests.append(_request(run, record.requests.get(run.path.name, {})))
+            requests.append(request_of(run, record))
         else:
             gap.why = refusal if gap.why else refusal + last_error(run)
             found.gaps.append(gap)
@@ -176,9 +175,9 @@ def out_of_rounds(record: NightRecord, runs: Sequence[RunFolder], recoveries: in
     return None
 
 
-def _request(run: RunFolder, asked: Mapping[str, Any]) -> Request:
+def request_of(run: RunFolder, record: NightRecord) -> Request:
     """Return how a run is submitted: as it was last, or as the launch wanted it where that came to nothing."""
-    submitted = submissions.read(run)
+    submitted, asked = submissions.read(run), record.requests.get(run.path.name, {})
     if submitted:
         last = submitted[-1]
         return Request(run, last.options, last.shards_per_task, last.workers_per_task)

@@ -155,6 +155,11 @@ class RunFolder(RunPaths):
         with damage_named(self.shards_path):
             return trace_files.read_columns(self.shards_path, ["shard", "sample_id"])
 
+    def num_planned(self) -> int:
+        """Return how many units the plan has; fewer than all of the specification in a run in waves."""
+        with damage_named(self.shards_path), trace_files.opened(self.shards_path, whole=False) as file:
+            return int(file.metadata.num_rows)
+
     def num_shards(self) -> int:
         """Return how many shards the plan has."""
         return self._shards_number("shards")

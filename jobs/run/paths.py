@@ -16,6 +16,7 @@
     runs/<run_id>/submissions.jsonl  which shards each task of each Slurm job was assigned
     runs/<run_id>/results.json       the result of a finished run, for programs (jobs.after.results)
     runs/<run_id>/codes.jsonl        which code may work on the run (jobs.run.codes)
+    runs/<run_id>/waves.jsonl        the waves that its samples are drawn in, and what was found after each
     runs/<run_id>/servers.jsonl      where the servers of its models listen (jobs.run.served)
     runs/<run_id>/code-*.zip         the code that was submitted
     runs/<run_id>/method-*.zip       the code of a method that is not part of this package (jobs.run.own_method)

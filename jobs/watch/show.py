@@ -64,6 +64,7 @@ def _header(status: RunStatus) -> list[str]:
     lines += [" · ".join(third)] if third else []
     lines += [f"THE DISK IS FULL: {full}"] if (full := failures.full_disk(status.free_bytes)) else []
     lines += [status.how_to_conclude] if status.how_to_conclude else []
+    lines += [status.waves] if status.waves else []
     lines += [f"the code changed: begun by {', then '.join(status.codes)}"] if status.codes else []
     lines += [f"Slurm does not answer: {status.slurm_error}"] if status.slurm_error else []
     return lines

@@ -54,7 +54,7 @@ class Population:
         """Return differences (repetitions, n) of the means over k samples, method − baseline."""
         size = (repetitions, n)
         difficulty = rng.normal(self.level, SPREAD, size)
-        own = special.expit(difficulty + self.method_spread * rng.normal(0, 1, size) + _gain(self, difference))
+        own = special.expit(difficulty + self.method_spread * rng.normal(0, 1, size) + gain(self, difference))
         base = special.expit(difficulty + self.method_spread * rng.normal(0, 1, size))
         if self.kind == "loops":  # most problems never loop, a few nearly always
             own *= 1 - rng.beta(0.15, 0.15 * (1 - self.share) / self.share, size)
@@ -64,7 +64,7 @@ class Population:
 
 
 @lru_cache(maxsize=256)
-def _gain(population: Population, difference: float) -> float:
+def gain(population: Population, difference: float) -> float:
     """Return what the method adds to all other problems, in logits, so that the true mean difference is this."""
     level, spread, share = population.level, population.spread, population.share
     solved = share if population.kind == "gained" else 0.0

@@ -19,8 +19,10 @@ from warehouse.comparison.metrics import Metric, Run, counted, possible_scores, 
 from warehouse.comparison.outcomes import Outcomes, Pair, paired, shared
 from warehouse.comparison.stopwatches import Definition, Ranking, rankings
 from warehouse.database import WarehouseError
+from warehouse.drawn import per_problem
 from warehouse.latency_at_one import SpeedUpAtOne, speed_up
 from warehouse.statistics import bounded
+from warehouse.statistics.group_sequential import USUAL_LEVEL, adjusted_p, named
 from warehouse.statistics.intervals import Floats, Interval, rerun_standard_error
 from warehouse.statistics.multiple import holm
 from warehouse.statistics.paired import sign_flip, stratified
@@ -29,6 +31,7 @@ from warehouse.statistics.ratios import geometric_mean_ratio
 from warehouse.statistics.run_factor import RunFactor, between_runs
 
 ALPHA = 0.05
+_PASS_AT_1 = Metric("pass@1", 1)
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,20 @@ class Contrast:
     interval or below LEAST_COMPLETENESS."""
     margin: float
     minimum_detectable_effect: float | None
+    level: float = USUAL_LEVEL
+    """Of the interval: above 95 % where a run is drawn in waves, so that the intervals of all looks hold together."""
 
     @property
     def is_non_inferior(self) -> bool | None:
         """True if the 95 % interval lies above −margin with missing samples counted against the run, so that it does
         whatever they turn out to be; None without interval or below LEAST_COMPLETENESS. `difference` leaves missing
         samples out, so its interval can lie above −margin where this is false (see `is_open_by_missing`)."""
-        return None if self.p_non_inferior is None else self.p_non_inferior < ALPHA / 2
+        return None if self.p_non_inferior is None else self.p_non_inferior < (1 - self.level) / 2
+
+    @property
+    def is_worse(self) -> bool:
+        """True if the interval lies below −margin, so that the run is shown to lose more than the margin."""
+        return self.difference.high is not None and self.difference.high < -self.margin
 
     @property
     def is_open_by_missing(self) -> bool:
@@ -89,7 +99,7 @@ class Contrast:
         """True if non-inferiority is not shown although the run lost less than the margin, and so few problems would
         not show it even if none differed."""
         looks_non_inferior = self.difference.estimate > -self.margin and self.is_non_inferior is False
-        return looks_non_inferior and bounded.smallest_margin(self.n) >= self.margin
+        return looks_non_inferior and bounded.smallest_margin(self.n, self.level) >= self.margin
 
 
 @dataclass(frozen=True)
@@ -172,10 +182,10 @@ def compare(runs: Sequence[Run], settings: Settings, baseline: str | None = None
 
 def _metrics(runs: Sequence[Run], settings: Settings) -> list[Metric]:
     """Return the metrics of the runs of a dataset; the majority is by default over as many samples as all have."""
-    metrics = [Metric("pass@1", 1)]
+    metrics = [_PASS_AT_1]
     metrics += [Metric("pass@k", k) for k in settings.ks if k > 1]
     if settings.majority:
-        fewest = min(int(run.outcomes.samples.max()) for run in runs)
+        fewest = min(int(run.under(Metric("maj@k", 1)).outcomes.samples.max()) for run in runs)
         metrics += [Metric("maj@k", k) for k in settings.ks or (fewest,)]
     return metrics
 
@@ -206,17 +216,19 @@ def _holm_adjusted(rows: Sequence[Row]) -> list[Row]:
 
 def _rows(run: Run, base: Run, metrics: Sequence[Metric], settings: Settings) -> tuple[list[Row], list[str]]:
     """Return the rows of a run that has a sample, and a message for each metric that is left out."""
-    pair = None if run is base else _pair(run, base)
+    pair = None if run is base else _pair(run, base, _PASS_AT_1)
     if pair is not None and not pair.n:
         reason = f"no sample is finished and {run.graded} in both this run and {base.run_id}"
         return [], [f"{run.run_id}: {reason}; {_remedies(run, base)}"]
-    reasons = {metric: _reason_left_out(run, base, pair, metric) for metric in metrics}
-    rows = [_row(run, base, pair, metric, settings) for metric, reason in reasons.items() if reason is None]
+    pairs = {metric: None if pair is None else _pair(run, base, metric) for metric in metrics}
+    reasons = {metric: _reason_left_out(run, base, pairs[metric], metric) for metric in metrics}
+    rows = [_row(run, base, pairs[metric], metric, settings) for metric, reason in reasons.items() if reason is None]
     return rows, [f"{run.run_id}, {metric.name}: {reason}" for metric, reason in reasons.items() if reason is not None]
 
 
-def _pair(run: Run, base: Run) -> Pair:
-    pair = paired(run.outcomes, base.outcomes)
+def _pair(run: Run, base: Run, metric: Metric) -> Pair:
+    """Pair the samples of two runs that a metric is over. Raises WarehouseError."""
+    pair = paired(run.under(metric).outcomes, base.under(metric).outcomes)
     if not pair.num_shared_problems:
         raise WarehouseError(
             f"{run.run_id} and {base.run_id} have no problem in common: compare runs over the same problems"
@@ -243,15 +255,15 @@ def _remedies(run: Run, base: Run) -> str:
 
 def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Settings) -> Row:
     own, is_pass_at_1 = counted(run, metric), metric.kind == "pass@1"
-    details = [f"avg-of-{int(run.outcomes.samples.max())}"] if is_pass_at_1 else []
+    details = [f"avg-of-{per_problem(run.summary)}"] if is_pass_at_1 else []
     if run.is_unfinished:
-        details.append(f"{own.num_samples} of {run.outcomes.num_samples} samples")
+        details.append(f"{own.num_samples} of {run.under(metric).outcomes.num_samples} samples")
     return Row(
         run,
         metric.name + (f"[{', '.join(details)}]" if details else ""),
         metric.k,
         own,
-        bounded.accuracy(scores(run, own, metric)),
+        named(bounded.accuracy(scores(run, own, metric), run.level), run.level),
         rerun_standard_error(own.correct, own.samples) if is_pass_at_1 else None,
         None if pair is None else _contrast(run, base, pair.holding(metric.k), metric, settings),
         _speed(run, base, settings) if is_pass_at_1 and pair is not None else None,
@@ -260,11 +272,13 @@ def _row(run: Run, base: Run, pair: Pair | None, metric: Metric, settings: Setti
 
 def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Settings) -> Contrast:
     first, second = scores(run, pair.first, metric), scores(base, pair.second, metric)
-    difference = bounded.paired_difference(first, second)
+    level = max(run.level, base.level)
+    difference = named(bounded.paired_difference(first, second, level), level)
     is_unfinished = run.is_unfinished or base.is_unfinished
     is_same = metric.kind == "pass@1" and is_same_subject(run.manifest, base.manifest)
     worst = _worst_differences(run, base, metric) if is_unfinished else first - second
     test, p = _change_test(pair) if is_same else _method_test(pair, first - second, metric)
+    p = adjusted_p(p, level)
     return Contrast(
         base.run_id,
         pair.n,
@@ -277,12 +291,13 @@ def _contrast(run: Run, base: Run, pair: Pair, metric: Metric, settings: Setting
         None if pair.why_refused else bounded.non_inferiority(worst, settings.margin),
         settings.margin,
         minimum_detectable_effect(difference, pair.n),
+        level,
     )
 
 
 def _worst_differences(run: Run, base: Run, metric: Metric) -> Floats:
     """Return the differences (n,) if the run's missing samples are wrong and those of the baseline right."""
-    own, other = shared(run.outcomes, base.outcomes)
+    own, other = shared(run.under(metric).outcomes, base.under(metric).outcomes)
     return possible_scores(run, own, metric)[0] - possible_scores(base, other, metric)[1]
 
 

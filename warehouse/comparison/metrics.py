@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Literal
 
@@ -44,6 +44,20 @@ class Run:
     """Its timing samples; None where it has none."""
     same_as: str | None = None
     """The other name under which an earlier run has the problems of this one's own dataset."""
+
+    def under(self, metric: Metric) -> Run:
+        """Return the run with the samples that a metric is over: in a run in waves pass@k and maj@k take the first."""
+        first = self.summary.first_wave
+        if metric.kind == "pass@1" or first is None:
+            return self
+        shape = self.outcomes.is_counted.shape
+        is_first = np.broadcast_to(np.arange(shape[1]) < first, shape)
+        return replace(self, outcomes=self.outcomes.among(is_first))
+
+    @property
+    def level(self) -> float:
+        """Level of the interval of an accuracy: 95 %, and more in a run in waves, which is looked at several times."""
+        return self.summary.interval_level
 
     @property
     def dataset(self) -> str:
@@ -112,10 +126,10 @@ def counted(run: Run, metric: Metric) -> Outcomes:
 
     Raises WarehouseError if the run has planned fewer than k samples of a problem.
     """
-    fewest = int(run.outcomes.samples.min())
+    fewest = int(run.under(metric).outcomes.samples.min())
     if not 1 <= metric.k <= fewest:
         raise WarehouseError(f"{run.run_id}: {metric.name} needs 1 ≤ k ≤ samples per problem, and the run has {fewest}")
-    return run.outcomes.present().holding(metric.k)
+    return run.under(metric).outcomes.present().holding(metric.k)
 
 
 def scores(run: Run, outcomes: Outcomes, metric: Metric) -> Floats:

@@ -9,6 +9,7 @@ from harness.plural import counted
 from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
+from warehouse.drawn import stopped
 from warehouse.render import busy, limited, mixed_code, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
@@ -21,8 +22,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         summary = run.summary
-        run_warnings = [*scripted(summary), *limited(summary), *mixed_code(summary), *_missing(run)]
-        run_warnings += [*unreadable(summary), *busy(summary), *weaker_baseline(summary)]
+        run_warnings = [*scripted(summary), *limited(summary), *stopped(summary), *mixed_code(summary)]
+        run_warnings += [*_missing(run), *unreadable(summary), *busy(summary), *weaker_baseline(summary)]
         yield from (f"{run.run_id}: {line}" for line in run_warnings)
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed

@@ -7,7 +7,7 @@ version has other samples of the run left to grade.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from warehouse.database import Connection, rows
 from warehouse.estimates.row import Estimate, Subject
 from warehouse.statistics.bounded import accuracy
+from warehouse.statistics.group_sequential import named
 from warehouse.statistics.intervals import Counts, Floats, Interval, rerun_standard_error
 from warehouse.statistics.samples import maj_at_k, pass_at_k
 
@@ -32,38 +33,48 @@ WITH asked AS (
         FROM grade WHERE grade.run_id = asked.run_id AND grade.sample_id = asked.sample_id
             AND grade.grader_version = asked.grader_version)
 ), result AS (
-    SELECT asked.run_id, asked.grader_version, asked.problem_id, verdict, extracted,
+    SELECT asked.run_id, asked.grader_version, asked.problem_id, asked.sample_index, verdict, extracted,
         graded AND left_out.run_id IS NULL AS has_result
     FROM asked LEFT JOIN left_out ON asked.run_id = left_out.run_id AND asked.sample_id = left_out.sample_id
         AND asked.grader_version IS NOT DISTINCT FROM left_out.grader_version
+), first_samples AS (
+    SELECT run_id, coalesce(first_wave, samples) AS first FROM run
 )
 """
 _PROBLEMS = f"""{_RESULT}, counted AS (
     SELECT run_id, grader_version, problem_index, level, count(*) AS samples,
         count(*) FILTER (verdict = 'correct') AS correct, count(*) FILTER (has_result) AS results,
-        count(*) FILTER (has_result AND verdict = 'correct') AS right
-    FROM result JOIN problem USING (run_id, problem_id) GROUP BY ALL
+        count(*) FILTER (has_result AND verdict = 'correct') AS right,
+        count(*) FILTER (has_result AND sample_index < first) AS first_results,
+        count(*) FILTER (has_result AND sample_index < first AND verdict = 'correct') AS first_right
+    FROM result JOIN problem USING (run_id, problem_id) JOIN first_samples USING (run_id) GROUP BY ALL
 )
 SELECT run_id, grader_version, list(level ORDER BY problem_index) AS levels,
     list(samples ORDER BY problem_index) AS samples, list(correct ORDER BY problem_index) AS correct,
-    list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right"
-FROM counted GROUP BY run_id, grader_version ORDER BY ALL
+    list(results ORDER BY problem_index) AS results, list("right" ORDER BY problem_index) AS "right",
+    list(first_results ORDER BY problem_index) AS first_results,
+    list(first_right ORDER BY problem_index) AS first_right,
+    any_value(interval_level) AS interval_level
+FROM counted JOIN (SELECT run_id, interval_level FROM run) USING (run_id) GROUP BY run_id, grader_version ORDER BY ALL
 """
 _VOTES = f"""{_RESULT}, answered AS (
     SELECT run_id, grader_version, problem_id, verdict = 'correct' AS is_right,
         CASE WHEN verdict <> 'correct' THEN trim(coalesce(extracted, ''), E' \\n\\t\\r') END AS wrong,
         count(*) AS num_votes
-    FROM result WHERE has_result AND grader_version IS NOT NULL GROUP BY ALL
+    FROM result JOIN first_samples USING (run_id)
+    WHERE has_result AND grader_version IS NOT NULL AND sample_index < first GROUP BY ALL
 )
-SELECT run_id, grader_version, any_value(run.samples) AS k, any_value(problem_index) AS place,
+SELECT run_id, grader_version, any_value(first) AS k, any_value(problem_index) AS place,
     coalesce(list(num_votes ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS votes,
     coalesce(list(is_right ORDER BY num_votes, is_right) FILTER (is_right OR wrong <> ''), []) AS is_right,
-    coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained
-FROM answered JOIN problem USING (run_id, problem_id) JOIN run USING (run_id)
-GROUP BY run_id, grader_version, problem_id HAVING sum(num_votes) = any_value(run.samples)
+    coalesce(sum(num_votes) FILTER (NOT is_right AND wrong = ''), 0)::BIGINT AS abstained,
+    any_value(interval_level) AS interval_level
+FROM answered JOIN problem USING (run_id, problem_id) JOIN run USING (run_id) JOIN first_samples USING (run_id)
+GROUP BY run_id, grader_version, problem_id HAVING sum(num_votes) = any_value(first)
 ORDER BY run_id, grader_version, place
 """
-"""Votes of the problems all of whose samples have a result; wrong answers are equal where their text is."""
+"""Votes of the problems all of whose samples have a result, in a run in waves those of the first; wrong answers are
+equal where their text is."""
 
 
 def accuracies(connection: Connection, run_ids: Sequence[str]) -> Iterator[Estimate]:
@@ -80,17 +91,21 @@ def _of_version(row: Mapping[str, object]) -> Iterator[Estimate]:
     """Yield the rows of a run under one grader version."""
     version = None if row["grader_version"] is None else str(row["grader_version"])
     subject = Subject(str(row["run_id"]), version)
-    counts = _Counts(*(_counts(row[name]) for name in ("samples", "correct", "results", "right")))
-    yield from _both(subject, "pass_at_1", counts)
+    names = ("samples", "correct", "results", "right", "first_results", "first_right")
+    counts, at = _Counts(*(_counts(row[name]) for name in names)), float(str(row["interval_level"]))
+    yield from _both(subject, "pass_at_1", counts, at)
     levels = row["levels"]
     assert isinstance(levels, list)
     for level in sorted(set(levels), key=lambda name: (name is not None, name)):
         group = Subject(subject.run_id, version, None, "level", level)
-        yield from _both(group, "accuracy", counts.at(np.array([name == level for name in levels])))
-    for k in range(1, int(counts.results.max()) + 1):
-        enough = counts.at(counts.results >= k)
-        solved = enough.scores if k == 1 else pass_at_k(enough.right, enough.results, k)
-        yield subject.estimate("pass_at_k", len(solved), accuracy(solved), k=k, num_samples=int(enough.results.sum()))
+        yield from _both(group, "accuracy", counts.at(np.array([name == level for name in levels])), at)
+    for k in range(1, int(counts.first_results.max()) + 1):
+        enough = counts.at(counts.first_results >= k)
+        solved = pass_at_k(enough.first_right, enough.first_results, k)
+        if k == 1:
+            solved = np.asarray(enough.first_right / enough.first_results, dtype=float)
+        num_samples = int(enough.first_results.sum())
+        yield subject.estimate("pass_at_k", len(solved), _accuracy(solved, at), k=k, num_samples=num_samples)
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,9 @@ class _Counts:
     """Samples that have a result."""
     right: Counts
     """Those of them that are correct."""
+    first_results: Counts
+    """Samples that have a result, in a run in waves those of the first wave, which is the same for every problem."""
+    first_right: Counts
 
     @property
     def scores(self) -> Floats:
@@ -111,16 +129,20 @@ class _Counts:
 
     def at(self, is_kept: NDArray[np.bool_]) -> _Counts:
         """Return the counts of some problems."""
-        return _Counts(self.samples[is_kept], self.correct[is_kept], self.results[is_kept], self.right[is_kept])
+        return _Counts(*(getattr(self, field.name)[is_kept] for field in fields(self)))
 
 
-def _both(subject: Subject, metric: str, counts: _Counts) -> Iterator[Estimate]:
+def _accuracy(values: Floats, level: float) -> Interval:
+    return named(accuracy(values, level), level)
+
+
+def _both(subject: Subject, metric: str, counts: _Counts, level: float) -> Iterator[Estimate]:
     """Yield a mean score with missing samples as not correct, which has no interval if there are any, and without them.
 
-    A lower bound has no interval.
+    A lower bound has no interval. level: of the interval, above 95 % in a run in waves.
     """
     most, present = int(counts.samples.max()), counts.at(counts.results > 0)
-    result = accuracy(present.scores) if len(present.scores) else None
+    result = _accuracy(present.scores, level) if len(present.scores) else None
     rerun = rerun_standard_error(present.right, present.results) if result else None
     total, num_results = int(counts.samples.sum()), int(counts.results.sum())
     whole, of_whole = result, rerun
@@ -143,7 +165,8 @@ def _majority(subject: Subject, ballots: Sequence[Mapping[str, object]]) -> Esti
         assert isinstance(votes, list)
         assert isinstance(is_right, list)
         scores.append(maj_at_k(votes, is_right, int(str(ballot["abstained"])), k))
-    return subject.estimate("maj_at_k", len(scores), accuracy(np.array(scores)), k=k, num_samples=k * len(scores))
+    interval = _accuracy(np.array(scores), float(str(ballots[0]["interval_level"])))
+    return subject.estimate("maj_at_k", len(scores), interval, k=k, num_samples=k * len(scores))
 
 
 def _counts(values: object) -> Counts:

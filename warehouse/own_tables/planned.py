@@ -8,6 +8,7 @@ from typing import Literal
 
 from jobs import suite as suites
 from jobs.preparation import PreparedLaunch
+from jobs.run import waves
 from jobs.run.endings import by_shard, read_endings
 from warehouse.own_tables.rows import row_labels
 
@@ -37,8 +38,10 @@ class OwnRun:
 
     @property
     def num_samples(self) -> int:
-        """Number of planned samples."""
-        return self.prepared.plan.spec.num_samples
+        """Number of samples that the run is to have: all, or those drawn where a decision made the others needless."""
+        run = self.prepared.run
+        begun = waves.read(run) if run.exists() else None
+        return run.num_planned() if begun and begun.is_stopped else self.prepared.plan.spec.num_samples
 
     @property
     def state(self) -> State:

@@ -12,6 +12,7 @@ from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.show_warnings import warnings
 from warehouse.database import Connection, WarehouseError
+from warehouse.drawn import stopped
 from warehouse.errors import one_line
 from warehouse.own_tables.metrics import METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
@@ -78,7 +79,7 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
         if found := summarized.get(recorded):
             source = Source(connection, found, compared.get(recorded))
             numbers = {metric: METRICS[metric].read(source) for metric in metrics}
-            finished, ungraded = found.n * found.k - found.num_not_run, found.num_ungraded
+            finished, ungraded = found.num_planned - found.num_not_run, found.num_ungraded
         marks = [number for number, about in enumerate(notes.values(), 1) if recorded in about]
         cells[run.row, run.dataset] = Cell(run, recorded, finished, ungraded, numbers, marks)
     return OwnTable(
@@ -113,7 +114,7 @@ def _comparison(connection: Connection, run_ids: Sequence[str]) -> tuple[Compari
 
 def _alone(summary: RunSummary) -> list[str]:
     """Return what limits the numbers of a run that is compared with nothing."""
-    total = summary.n * summary.k
+    total = summary.num_planned
     missing = []
     if summary.num_not_run:
         missing.append(f"INCOMPLETE RUN: {summary.num_not_run} of {total} samples have not been run.")
@@ -121,7 +122,14 @@ def _alone(summary: RunSummary) -> list[str]:
         missing.append(f"NOT GRADED: {summary.num_ungraded} of {total} samples are finished but not graded.")
     return [
         f"{summary.run_id}: {line}"
-        for line in (*scripted(summary), *limited(summary), *mixed_code(summary), *missing, *unreadable(summary))
+        for line in (
+            *scripted(summary),
+            *limited(summary),
+            *stopped(summary),
+            *mixed_code(summary),
+            *missing,
+            *unreadable(summary),
+        )
     ]
 
 

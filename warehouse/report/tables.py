@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from warehouse.drawn import is_stopped, size
 from warehouse.formatting import NOTHING, fixed, number, span
 from warehouse.render import warnings
 from warehouse.report.facts import Estimate, Flips, RunFacts
@@ -57,7 +58,7 @@ def results(runs: Sequence[RunFacts]) -> Table:
             (
                 limited_label(run),
                 s.dataset,
-                f"{s.n} × {s.k}" + (f" ({s.num_result_samples} of {s.n * s.k})" if s.is_unfinished else ""),
+                size(s) + (f" ({s.num_result_samples} of {s.num_planned})" if s.is_unfinished else ""),
                 fixed(s.result.estimate if s.result else None, 2, 100),
                 span(s.result.low, s.result.high, 1, 100) if s.result else NOTHING,
                 fixed(run.rerun_standard_error, 2, 100),
@@ -203,7 +204,7 @@ def costs(runs: Sequence[RunFacts]) -> Table:
     rows = []
     for run in runs:
         correct = run.summary.verdicts.get("correct", 0)
-        finished = run.summary.n * run.summary.k - run.summary.num_not_run
+        finished = run.summary.num_planned - run.summary.num_not_run
         for cost in run.costs:
             per_correct = 3600 * cost.device_hours / correct if correct else None
             rows.append(
@@ -268,8 +269,9 @@ def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
 
 
 def limited_label(run: RunFacts) -> str:
-    """Return a run's label, marked if the run is limited to some of the dataset's problems."""
-    return f"{run.label} (LIMITED)" if run.summary.limited else run.label
+    """Return a run's label, marked if it is limited to some of the dataset's problems, or was stopped by a decision."""
+    marks = [*(["LIMITED"] if run.summary.limited else []), *(["STOPPED"] if is_stopped(run.summary) else [])]
+    return f"{run.label} ({', '.join(marks)})" if marks else run.label
 
 
 def _share_interval(estimate: Estimate | None) -> str:

@@ -5,8 +5,15 @@ SELECT run_id, problem_id, level, k, num_graded, num_correct,
     1 - list_aggregate(
         list_transform(range(k), lambda i: greatest(num_graded - num_correct - i, 0) / (num_graded - i)), 'product'
     ) AS pass_at_k
-FROM (SELECT *, unnest(range(1, num_graded + 1)) AS k FROM problem_score);
-COMMENT ON VIEW problem_pass_at_k IS 'Unbiased pass@k of a problem for every k up to its number of graded samples: 1 − C(n − c, k) / C(n, k) (Chen et al., arXiv 2107.03374, section 2.1). A problem has no row for a k above that number';
+FROM (
+    SELECT *, unnest(range(1, num_graded + 1)) AS k FROM (
+        SELECT run_id, problem_id, problem.level, count(*) FILTER (graded) AS num_graded,
+            count(*) FILTER (verdict = 'correct') AS num_correct
+        FROM sample_grade JOIN problem USING (run_id, problem_id) JOIN run USING (run_id)
+        WHERE sample_index < coalesce(run.first_wave, run.samples) GROUP BY ALL
+    )
+);
+COMMENT ON VIEW problem_pass_at_k IS 'Unbiased pass@k of a problem for every k up to its number of graded samples, in a run in waves of those of the first wave: 1 − C(n − c, k) / C(n, k) (Chen et al., arXiv 2107.03374, section 2.1). A problem has no row for a k above that number';
 
 CREATE OR REPLACE VIEW pass_at_k AS
 SELECT run_id, run.method, run.dataset, own.k, own.n, run.num_problems - own.n AS num_left_out,
