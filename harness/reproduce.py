@@ -80,7 +80,8 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     "metrics",
     multiple=True,
     help="Own suite: a number of every cell; may be repeated: pass@1, difference, tokens, spent-tokens, "
-    "critical-path-tokens, latency, speed-up, fallback.  [default: pass@1, tokens, latency, speed-up]",
+    "critical-path-tokens, latency, speed-up, latency-at-one, speed-up-at-one, fallback.  [default: pass@1, tokens, "
+    "latency, speed-up, and with latency-sample the two at one]",
 )
 @click.option("--no-intervals", is_flag=True, help="Own suite: leave out the 95 % intervals; CSV always has them.")
 @click.option(
@@ -129,7 +130,6 @@ def _own_file(name: str) -> Path | None:
 def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) -> None:
     from warehouse.options import check_output_folder, choose_format
     from warehouse.own_tables import reproduction
-    from warehouse.own_tables.metrics import DEFAULT_METRICS
 
     if values["aligned"]:
         raise click.UsageError(f"--aligned is for published tables; {file} names its drafts itself")
@@ -139,7 +139,7 @@ def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) ->
             file=file,
             overrides={**typed, **_scale(values["scale"])},
             columns=values["columns"],
-            metrics=tuple(dict.fromkeys(values["metrics"])) or DEFAULT_METRICS,
+            metrics=tuple(dict.fromkeys(values["metrics"])),
             shape=choose_format(values["output_format"], values["output_file"], _FORMATS, "table"),
             output=values["output_file"],
             has_intervals=not values["no_intervals"],

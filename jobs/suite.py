@@ -7,6 +7,7 @@ dataset = "amc23"
 
 [[run]]                           # … and for one
 method = "vanilla"
+latency-sample = 100              # its latency with one sample in flight, from 100 samples timed again
 
 [[run]]
 method = "speccot"
@@ -43,6 +44,7 @@ from jobs.preparation import PreparedLaunch
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
+from jobs.timing import request
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
@@ -212,14 +214,20 @@ def prepare(
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Print what each run of a suite would do, and how many samples are left. Writes nothing."""
-    num_left = num_samples = 0
+    num_left = num_samples = num_to_time = 0
     for prepared in launches:
         launching.print_plan(prepared, console)
         run, planned = prepared.run, prepared.plan.spec.num_samples
         left = num_unfinished(run) if run.exists() else planned
-        console.print(f"  {left} of {counted(planned, 'sample')} left", highlight=False)
-        num_left, num_samples = num_left + left, num_samples + planned
-    console.print(f"{counted(len(launches), 'run')}: {num_left} of {counted(num_samples, 'sample')} left")
+        to_time = request.num_left(prepared.launch.latency_sample, run)
+        console.print(f"  {left} of {counted(planned, 'sample')} left{_to_time(to_time)}", highlight=False)
+        num_left, num_samples, num_to_time = num_left + left, num_samples + planned, num_to_time + to_time
+    total = f"{num_left} of {counted(num_samples, 'sample')} left{_to_time(num_to_time)}"
+    console.print(f"{counted(len(launches), 'run')}: {total}")
+
+
+def _to_time(number: int) -> str:
+    return f", {counted(number, 'sample')} to be timed alone" if number else ""
 
 
 def launch(

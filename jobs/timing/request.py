@@ -28,6 +28,13 @@ def check(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
         )
 
 
+def num_left(asked: int | None, run: RunFolder) -> int:
+    """Return how many samples a launch would still time: those asked for here, else those asked for earlier."""
+    if run.exists() and (folder.num_asked(run) or asked is None):
+        return folder.progress(run).left
+    return asked or 0
+
+
 def in_words(asked: int | None) -> list[str]:
     """Return a line about the timing samples of a launch; none where there are none."""
     return [] if asked is None else [f"{counted(asked, 'sample')} again, one at a time, for the latency"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,45 @@ def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
     # The draft alone, each of two targets alone, and each of two pairs; by itself every run would start its own.
     assert "Starts of engines on each worker: 7; 28 if every run started its own." in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+SAVING = re.compile(
+    r"take ([\d.,]+) GPU-hours \(([\d.,]+) for the batches and ([\d.,]+) for the timing; by the latency model\) "
+    r"instead of ([\d.,]+), (\d+) % less"
+)
+
+
+def test_a_dry_run_says_what_a_latency_sample_saves(tmp_path: Path) -> None:
+    told = invoke("speccot-table2", "--dry-run", "--output", str(tmp_path)).output
+    found = SAVING.search(told)
+    assert found is not None, told
+    whole, batches, timing, alone, saved = (float(number.replace(",", "")) for number in found.groups())
+    assert whole == pytest.approx(batches + timing, abs=0.11)
+    assert f"Total: {found[4]} GPU-hours" in told, "every run of this table has one sample in flight"
+    assert saved == pytest.approx(100 * (1 - whole / alone), abs=1)
+    assert "with --concurrency 64 --latency-sample 100 the runs" in told
+
+
+def test_a_small_scale_times_no_more_samples_than_there_are(tmp_path: Path) -> None:
+    flags = ("--dry-run", "--column", "gsm8k", "--scale", "10x2", "--output", str(tmp_path))
+    assert "--latency-sample 20 the runs" in invoke("speccot-table2", *flags).output
+
+
+@pytest.mark.parametrize("name", ["speccot-table6", "speccot-figure3", "scot-table3"])
+def test_no_latency_sample_is_proposed_for_rates_or_accuracies(name: str, tmp_path: Path) -> None:
+    """Table 6 is of throughput, the two others have no times."""
+    assert "Latency from a sample" not in invoke(name, "--dry-run", "--output", str(tmp_path)).output
+
+
+def test_the_estimate_of_a_run_with_a_latency_sample_has_the_timing(tmp_path: Path) -> None:
+    flags = ("--dry-run", "--column", "gsm8k", "--output", str(tmp_path), "--concurrency", "64")
+    batches, sampled = (invoke("speccot-table2", *flags, *more).output for more in ((), ("--latency-sample", "50")))
+    assert "Latency from a sample" not in batches
+    assert sampled.count("for 50 samples timed one at a time") == 5
+    found = re.search(r"samples: ([\d.]+) GPU-hours \(([\d.]+) for the batches and ([\d.]+) for the timing\)", sampled)
+    assert found is not None, sampled
+    assert f"Total: {found[2]} GPU-hours" in batches
+    assert f"Total: {found[1]} GPU-hours" in sampled
 
 
 def test_scale_and_models_change_the_plan(tmp_path: Path) -> None:

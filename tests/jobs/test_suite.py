@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness.problems import benchmarks
 from jobs import launching, suite
@@ -13,6 +14,7 @@ from jobs.cli.examples import SUITES
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder, write_problems
+from jobs.timing import folder as timings
 
 SUITE = """
 output = "{output}"
@@ -81,6 +83,31 @@ def test_a_dry_run_says_what_is_left_of_each_run_and_writes_nothing(
     assert left[0].startswith("  0 of ")
     assert left[-1].startswith("2 runs: ")
     assert left[1].split()[0] == left[-1].split()[2] != "0"
+
+
+def test_a_latency_sample_of_a_suite_is_planned_timed_and_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path)
+    suite.launch(suite.read(file), None)  # as if every worker had been killed before it timed a sample
+    file.write_text(file.read_text().replace("samples = 1", "samples = 1\nlatency-sample = 2"))
+    chosen = suite.read(file)
+
+    def preview() -> list[str]:
+        capsys.readouterr()
+        suite.preview(suite.prepare(chosen, None), Console(width=200, highlight=False))
+        return [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+    assert preview().count("0 of 2 samples left, 2 samples to be timed alone") == 2
+    assert preview()[-1] == "2 runs: 0 of 4 samples left, 4 samples to be timed alone"
+    runs = suite.launch(chosen, None)
+    assert [timings.progress(run) for run in runs] == [timings.Progress(2, 2)] * 2
+    assert preview()[-1] == "2 runs: 0 of 4 samples left"
+    [journal, *_] = timings.of(runs[0]).trace_files()
+    journal.unlink()  # what was timed is lost, and is timed again
+    assert preview()[-1] == "2 runs: 0 of 4 samples left, 2 samples to be timed alone"
+    suite.launch(chosen, None)
+    assert timings.progress(runs[0]) == timings.Progress(2, 2)
 
 
 def test_some_of_a_suite(tmp_path: Path) -> None:

@@ -64,6 +64,16 @@ def _speed_up(source: Source) -> Ours | None:
     return _ours(speed.ratio) if speed else None
 
 
+def _latency_at_one(source: Source) -> Ours | None:
+    at_one = source.summary.at_one
+    return Ours(at_one.mean_seconds, at_one.low_95, at_one.high_95) if at_one else None
+
+
+def _speed_up_at_one(source: Source) -> Ours | None:
+    speed = source.row.speed if source.row else None
+    return _ours(speed.at_one.ratio) if speed and speed.at_one else None
+
+
 def _measured(name: str) -> Callable[[Source], Ours | None]:
     def read(source: Source) -> Ours | None:
         found = measure(source.connection, name, source.summary.run_id)
@@ -112,9 +122,20 @@ METRICS: Mapping[str, Metric] = {
         "speed-up", 2, _speed_up, suffix="×",
         about="Speed-up: latency of the baseline divided by that of the run, geometric mean over problems.",
     ),
+    "latency-at-one": Metric(
+        "latency alone (s)", 2, _latency_at_one,
+        about="Latency alone: mean seconds per sample with one sample in flight, estimated from those that ran again "
+        "one at a time (latency-sample).",
+    ),
+    "speed-up-at-one": Metric(
+        "speed-up alone", 2, _speed_up_at_one, suffix="×",
+        about="Speed-up alone: that latency of the baseline divided by that of the run, ratio of means.",
+    ),
     "fallback": Metric(
         "fallback (%)", 1, _fallback, is_percent=True, about="Fallback: share of decisions that refused every draft."
     ),
 }  # fmt: skip
 """The metrics by the name that `--metric` takes."""
 DEFAULT_METRICS = ("pass@1", "tokens", "latency", "speed-up")
+AT_ONE = ("latency-at-one", "speed-up-at-one")
+"""Metrics that need timing samples."""

@@ -10,6 +10,7 @@ from jobs import suite as suites
 from jobs.preparation import PreparedLaunch
 from jobs.run import waves
 from jobs.run.endings import by_shard, read_endings
+from jobs.timing import request
 from warehouse.own_tables.rows import row_labels
 
 State = Literal["done", "partly done", "missing"]
@@ -25,6 +26,8 @@ class OwnRun:
     row: str
     finished: int
     """Samples that have ended, by the run folder."""
+    to_time: int = 0
+    """Samples that are still to be timed one at a time (`latency-sample`)."""
 
     @property
     def run_id(self) -> str:
@@ -64,7 +67,13 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
     if unknown := sorted(set(columns) - set(datasets)):
         raise ValueError(f"--column {unknown[0]}: {suite.name} has {', '.join(datasets)}")
     return [
-        OwnRun(number, prepared, label, _finished(prepared))
+        OwnRun(
+            number,
+            prepared,
+            label,
+            _finished(prepared),
+            request.num_left(prepared.launch.latency_sample, prepared.run),
+        )
         for (number, prepared), label in zip(distinct.values(), labels, strict=True)
         if not columns or prepared.plan.spec.dataset in columns
     ]
@@ -72,7 +81,7 @@ def own_runs(suite: suites.Suite, columns: Sequence[str] = ()) -> list[OwnRun]:
 
 def state_of(runs: Sequence[OwnRun]) -> State:
     """Return how far several runs are together, such as those of a row."""
-    if all(run.finished >= run.num_samples for run in runs):
+    if all(run.finished >= run.num_samples and not run.to_time for run in runs):
         return "done"
     return "partly done" if any(run.finished for run in runs) else "missing"
 

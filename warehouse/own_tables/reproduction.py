@@ -16,8 +16,8 @@ from warehouse.errors import one_line
 from warehouse.formats import TableFormat
 from warehouse.options import DATABASE_NAME, complete_output
 from warehouse.own_tables.cost import print_plan
-from warehouse.own_tables.metrics import METRICS
-from warehouse.own_tables.planned import own_runs
+from warehouse.own_tables.metrics import AT_ONE, DEFAULT_METRICS, METRICS
+from warehouse.own_tables.planned import OwnRun, own_runs
 from warehouse.own_tables.table import own_table
 from warehouse.own_tables.written import write
 from warehouse.papers.reproduction import later
@@ -33,6 +33,7 @@ class OwnReproduction:
     columns: Sequence[str]
     """Datasets; empty: all."""
     metrics: Sequence[str]
+    """Empty: the usual ones, with those that need timing samples where a run has some."""
     shape: TableFormat
     output: Path | None
     """None: standard output."""
@@ -64,7 +65,7 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
         runs = own_runs(suite, asked.columns)
     try:
         with reader(database) as connection:
-            table = own_table(connection, suite.name, runs, asked.metrics)
+            table = own_table(connection, suite.name, runs, asked.metrics or _usual(runs))
         with complete_output(asked.output) as out:
             write(table, out, asked.shape, has_intervals=asked.has_intervals)
     except (WarehouseError, DatabaseError) as error:
@@ -72,3 +73,8 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     if asked.output is not None:
         done = sum(cell.finished - cell.ungraded >= cell.run.num_samples for cell in table.cells.values())
         console.print(printable(f"{asked.output}: {done} of {len(runs)} runs are finished and graded"), markup=False)
+
+
+def _usual(runs: Sequence[OwnRun]) -> tuple[str, ...]:
+    is_timed = any(run.prepared.launch.latency_sample is not None for run in runs)
+    return (*DEFAULT_METRICS, *AT_ONE) if is_timed else DEFAULT_METRICS

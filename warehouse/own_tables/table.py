@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from shlex import quote
 
 from harness.cli.program import typed
+from harness.plural import counted
 from warehouse.comparison.contrasts import Comparison, Settings, compare
 from warehouse.comparison.named_runs import read_runs
 from warehouse.comparison.show_warnings import warnings
 from warehouse.database import Connection, WarehouseError
 from warehouse.drawn import stopped
 from warehouse.errors import one_line
-from warehouse.own_tables.metrics import METRICS, Source
+from warehouse.own_tables.metrics import AT_ONE, METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
 from warehouse.own_tables.recorded import recorded_ids
 from warehouse.papers.table import Ours
@@ -69,6 +70,8 @@ def own_table(connection: Connection, name: str, runs: Sequence[OwnRun], metrics
         if summary.run_id not in compared and not any(_id(summary.run_id).search(line) for line in lines):
             lines += _alone(summary)
     lines += [line for run in runs for line in _of_suite(run, ids.get(run.run_id))]
+    if set(metrics) & set(AT_ONE):
+        lines += [line for summary in summarized.values() for line in _timed(summary)]
     labels = {ids.get(run.run_id, run.run_id): run for run in runs}
     notes = _notes(lines, labels)
     cells = {}
@@ -131,6 +134,14 @@ def _alone(summary: RunSummary) -> list[str]:
             *unreadable(summary),
         )
     ]
+
+
+def _timed(summary: RunSummary) -> list[str]:
+    """Return from how many timing samples the latency of a sample alone is estimated."""
+    at_one = summary.at_one
+    if at_one is None:
+        return []
+    return [f"{summary.run_id}: one at a time, from {at_one.num_timed} of {counted(at_one.num_samples, 'sample')}"]
 
 
 def _of_suite(run: OwnRun, recorded: str | None) -> list[str]:

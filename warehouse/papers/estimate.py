@@ -86,7 +86,7 @@ def estimate(
         at_once = min(launch.concurrency, _num_samples(launch))
         hours = (machine.hardware.start_seconds + seconds.number * _num_samples(launch) / at_once) / 3600
         return Estimate(hours, hours * machine.gpus(launch), seconds.source)
-    return _modelled(launch, own, of_paper, published, machine)
+    return modelled(launch, own, of_paper, published, machine)
 
 
 def guessed(launch: Launch, machine: Machine, num_samples: int) -> Estimate | None:
@@ -95,7 +95,7 @@ def guessed(launch: Launch, machine: Machine, num_samples: int) -> Estimate | No
     Raises ValueError if the hardware file lacks a model.
     """
     nothing = Setting(None, None)
-    return _modelled(launch, nothing, nothing, Published(), machine, num_samples)
+    return modelled(launch, nothing, nothing, Published(), machine, num_samples)
 
 
 def _num_samples(launch: Launch) -> int:
@@ -131,7 +131,7 @@ def _with_answer(own: Setting, published: Published, thought: Value) -> Value:
     return Value(thought.number + seconds, words)
 
 
-def _modelled(
+def modelled(
     launch: Launch,
     own: Setting,
     of_paper: Setting,
@@ -139,6 +139,10 @@ def _modelled(
     machine: Machine,
     num_samples: int | None = None,
 ) -> Estimate | None:
+    """Estimate a run by the latency model alone; None if that has no rule for the method.
+
+    Raises ValueError if the hardware file lacks a model.
+    """
     tokens, source = _tokens(launch, own, of_paper, published)
     try:
         work = expected_work(launch.method, dict(launch.parameters), tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -27,7 +27,7 @@ from warehouse.errors import one_line
 from warehouse.loading.runs import load_run
 from warehouse.measures import measure, runs_like
 from warehouse.pairs import unlike_baseline
-from warehouse.papers import conditions, estimate, published, suite, vocabulary
+from warehouse.papers import conditions, estimate, latency_sample, published, suite, vocabulary
 from warehouse.papers.estimate import Estimate, Machine
 from warehouse.papers.table import Cell, Entry, Ours, about, show
 
@@ -146,7 +146,8 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
     machine = Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(chosen)
     title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
-    gpu_hours = 0.0
+    gpu_hours, both_ways = 0.0, latency_sample.Hours()
+    timed = latency_sample.num_timed([run.launch for run in runs if run.launch is not None])
     printed: list[Launch] = []
     left_out: list[str] = []
     for run in runs:
@@ -167,9 +168,14 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
             cost = estimated(reproduction, run, machine)
             if cost is None:
                 left_out.append(label)
-            gpu_hours += cost.gpu_hours if cost else 0.0
+            ways = _both_ways(reproduction, run, machine, timed)
+            timing = ways.timing if ways and latency_sample.is_asked(run.launch) else 0.0
+            gpu_hours += timing + (cost.gpu_hours if cost else 0.0)
+            both_ways += ways or latency_sample.Hours()
             size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
             line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
+            if timing:
+                line += f", and {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
             console.print(line, soft_wrap=not console.is_terminal, markup=False)
             words = " ".join(options.arguments(run.plan.flags))
             console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
@@ -177,12 +183,32 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
     console.print(
         f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=not console.is_terminal
     )
+    if both_ways.alone:
+        is_asked = any(map(latency_sample.is_asked, printed))
+        words = both_ways.as_asked() if is_asked else both_ways.as_could_be(timed)
+        console.print(words, soft_wrap=not console.is_terminal)
     alone, together = planned_starts(printed)
     if together < alone:
         console.print(f"Starts of engines on each worker: {together}; {alone} if every run started its own.")
     if left_out:
         console.print(f"Not included: {'; '.join(left_out)}", soft_wrap=not console.is_terminal, markup=False)
     about(chosen, console)
+
+
+def _both_ways(reproduction: Reproduction, run: SuiteRun, machine: Machine, timed: int) -> latency_sample.Hours | None:
+    """Return what a run takes alone and with a latency sample; None where it is not there for a latency alone."""
+    if run.launch is None or run.paper is None or not latency_sample.measures_latency(reproduction.suite, run.launch):
+        return None
+    own, of_paper = (published.setting(reproduction.suite, run.plan, launch) for launch in (run.launch, run.paper))
+
+    def by_plan(launch: Launch) -> Estimate | None:
+        return estimated(reproduction, replace(run, launch=launch), machine)
+
+    def by_model(launch: Launch) -> Estimate | None:
+        return estimate.modelled(launch, own, of_paper, published.everything(), machine)
+
+    start_hours = machine.hardware.start_seconds / 3600 * machine.gpus(run.launch)
+    return latency_sample.hours(run.launch, timed, start_hours, by_plan, by_model)
 
 
 def _cost_in_words(cost: Estimate | None) -> str:

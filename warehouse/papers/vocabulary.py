@@ -64,6 +64,10 @@ RATIOS: frozenset[Measure] = frozenset(
     {"latency_saved", "latency_saved_seconds", "ratio_of_means", "speed_up", "wall_speed_up"}
 )
 """Measures against the run of a baseline in the same column."""
+OF_LATENCIES: frozenset[Measure] = frozenset(
+    {"latency_saved", "latency_saved_seconds", "latency_seconds", "ratio_of_means", "speed_up"}
+)
+"""Measures of the latency of a sample."""
 OF_THOUGHT: Mapping[Measure, Measure] = {
     "emitted_tokens": "thinking_tokens",
     "tokens_per_second": "thought_tokens_per_second",

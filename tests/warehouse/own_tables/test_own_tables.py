@@ -213,6 +213,53 @@ def test_gpu_hours_are_summed_over_the_runs_that_are_left(tmp_path: Path) -> Non
     assert "Total: 60.0 GPU-hours left; unknown for 1 run." in told
 
 
+TIMED = """
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+limit = 4
+samples = 2
+latency-sample = 8
+
+[[run]]
+method = "vanilla"
+model = "target"
+
+[[run]]
+method = "speccot"
+"""
+
+
+def test_a_latency_sample_is_planned_and_its_estimate_stands_in_the_table(tmp_path: Path) -> None:
+    made = Made(tmp_path / "timed.toml", tmp_path / "runs")
+    made.file.write_text(TIMED)
+    machine = tmp_path / "machine.toml"
+    machine.write_text(TEN_TIMES.format(gpus=10).replace("1e9", "10").replace("3600", "0"))
+    told = made.reproduce("--dry-run", "--hardware", str(machine)).output
+    assert told.count("missing, 0 of 8 samples, 8 to be timed alone") == 2
+    found = re.search(r"samples: ([\d.]+) GPU-hours \(([\d.]+) for the batches and ([\d.]+) for the timing\)", told)
+    assert found is not None, told
+    whole, batches, timing = map(float, found.groups())
+    assert whole == pytest.approx(batches + timing, abs=0.11)
+    assert f"instead of {found[3]} with every sample alone" in told, "here every sample is timed"
+    assert f"Total: {found[1]} GPU-hours left." in told
+    untimed = made.file.read_text()
+    made.file.write_text(untimed.replace("latency-sample = 8", ""))
+    made.reproduce()
+    made.file.write_text(untimed)
+    assert made.reproduce("--dry-run").output.count("partly done, 8 of 8 samples, 8 to be timed alone") == 2
+    table = tmp_path / "table.csv"
+    result = made.reproduce("-o", str(table))
+    assert result.exit_code == 0, result.output
+    assert "rows: 2 done" in made.reproduce("--dry-run").output
+    base, own = csv.DictReader(table.read_text().splitlines())
+    low, latency, high = (float(own[f"demo latency-at-one{end}"]) for end in (" low_95", "", " high_95"))
+    assert low < latency < high
+    ratio = float(base["demo latency-at-one"]) / latency
+    assert float(own["demo speed-up-at-one"]) == pytest.approx(ratio)
+    assert "one at a time, from 8 of 8 samples" in made.reproduce("--table").output
+
+
 def test_a_run_that_was_recorded_tells_what_is_left(tmp_path: Path) -> None:
     made = Made(write_suite(tmp_path), tmp_path / "runs")
     planned = own_runs(suites.read(made.file, overrides={"output": str(made.output)}))[0].prepared.plan
