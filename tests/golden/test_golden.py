@@ -182,13 +182,16 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def lies_where_it_lay(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the bundled models lie in the folder that they lay in when the run was made: it is part of the run's id."""
+    """Let the bundled models lie where they lay when the run was made, with the weights that they had then.
+
+    Both are part of the run's id, and the pair was trained anew since.
+    """
     spec, resolve = run.spec(), models.resolve
-    paths = {model.name: model.path for model in (spec.draft, spec.target) if model}
+    recorded = {model.name: model for model in (spec.draft, spec.target) if model}
 
     def placed(name: str, revision: str | None = None) -> ModelRef:
         found = resolve(name, revision)
-        return ModelRef(found.name, paths[found.name], found.revision, found.fingerprint)
+        return ModelRef(found.name, recorded[found.name].path, found.revision, recorded[found.name].fingerprint)
 
     monkeypatch.setattr(models, "resolve", placed)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jobs.run.folder import RunFolder
 from jobs.run.folder import RunForbidden as PlanForbidden
+from jobs.run.folder_name import folder_name
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, WarehouseError, rows, run_tables, transaction
 from warehouse.errors import one_line
@@ -86,11 +87,16 @@ def _namesakes(connection: Connection, folder: RunFolder, spec: RunSpec) -> tupl
         assert isinstance(loaded, list)
         is_same_folder = other.path == folder.path.resolve()  # its row is of another name, so it was renamed
         if is_same_folder or not other.exists():
-            if not loaded or not attempts.isdisjoint(loaded) or name == spec.run_id:
+            if not loaded or not attempts.isdisjoint(loaded) or _is_former_name(name, folder, spec):
                 former.append(name)
         elif not attempts.isdisjoint(loaded):
             copies.append(name)
     return former, copies
+
+
+def _is_former_name(name: str, folder: RunFolder, spec: RunSpec) -> bool:
+    """Return whether a folder has the name that a run gets today, and `name` is the one that it got before."""
+    return name == spec.run_id and folder.path.name == folder_name(spec)
 
 
 def replace_run(connection: Connection, run_id: str) -> None:

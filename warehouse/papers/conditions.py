@@ -108,7 +108,7 @@ def _other_rewards(suite: Suite, metric: str, run: Mapping[str, Any]) -> list[st
 def _unfinished(run: Mapping[str, Any]) -> list[str]:
     """An unfinished run is no choice: the samples that are missing are the slow ones."""
     total = run["num_problems"] * run["samples"]
-    if run["decision"] is not None and run["num_finished"] < total:
+    if run.get("decision") is not None and run["num_finished"] < total:
         return [f"stopped by decision after {run['num_finished']} of {total} samples"]
     return [f"only {run['num_finished']} of {total} samples are finished"] if run["num_finished"] < total else []
 
