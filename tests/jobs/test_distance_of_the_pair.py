@@ -21,7 +21,7 @@ from tests.jobs.runs import plan
 from warehouse.database import reader, rows
 from warehouse.load import load_run
 
-_NUM_PROBLEMS = 8
+_NUM_PROBLEMS = 20
 
 
 def bundled(name: str) -> ModelSpec:

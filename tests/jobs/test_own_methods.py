@@ -19,6 +19,7 @@ from harness.methods import plugins
 from jobs import suite
 from jobs.run import codes, own_method, trace_files
 from jobs.run.folder import RunFolder
+from jobs.run.folder_name import folder_name
 from jobs.run.plan import plan
 from jobs.run.shards import assign_to_shards
 from jobs.run.spec import RunSpec, units
@@ -80,7 +81,7 @@ def test_an_own_method_is_run_graded_recorded_and_later_read_without_its_code(
     assert "method/confident.py" in record.files
     method.unlink()
     forget(monkeypatch)
-    assert run.spec().run_id == path.name
+    assert folder_name(run.spec()) == path.name
     database = tmp_path / "again.duckdb"
     assert CliRunner().invoke(load, [str(path), "--database", str(database)]).exit_code == 0
     with reader(database) as connection:

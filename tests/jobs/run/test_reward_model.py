@@ -76,8 +76,8 @@ def test_a_run_with_a_reward_model_is_launched_recorded_and_counted_by_model(tmp
     with reader(tmp_path / "warehouse.duckdb") as connection:
         spent = {row["model"]: row for row in rows(connection, "SELECT * FROM token_split")}
         calls = rows(connection, "SELECT * FROM call WHERE model = 'reward'")
-        [result] = summaries(connection, [spec.run_id])
-        facts = report_facts(connection, [spec.run_id])
+        [result] = summaries(connection, [run.path.name])
+        facts = report_facts(connection, [run.path.name])
         [row] = rows(connection, "SELECT reward_name, engine_reward_tensor_parallel FROM run")
         kinds = rows(connection, "SELECT DISTINCT kind FROM refusals")
     assert ("reward model", "scripted") in lines(result)

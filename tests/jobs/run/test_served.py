@@ -118,7 +118,7 @@ def test_a_server_that_dies_ends_no_sample_and_the_run_resumes(
         counts = rows(
             database,
             "SELECT count(*) AS n, count(error) AS failed FROM sample WHERE run_id = $r",
-            {"r": run.spec().run_id},
+            {"r": run.path.name},
         )
         assert [(row["n"], row["failed"]) for row in counts] == [(4, 0)]
 
@@ -155,7 +155,7 @@ def test_no_two_servers_count_as_equal_conditions(
     with reader(tmp_path / "warehouse.duckdb") as database:
         from warehouse.comparison.manifests import latency_mismatches, read_manifests
 
-        ids = [first.spec().run_id, second.spec().run_id]
+        ids = [first.path.name, second.path.name]
         kinds = rows(database, "SELECT device_kinds FROM run_conditions", {})
         assert len({row["device_kinds"] for row in kinds}) == 2
         manifests = read_manifests(database, ids)

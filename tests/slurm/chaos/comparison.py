@@ -44,7 +44,7 @@ def content(run: RunFolder, database: Path) -> Content:
     with duckdb.connect(str(database), read_only=True) as connection:
 
         def ask(sql: str) -> list[tuple[Any, ...]]:
-            return connection.execute(sql, [run.spec().run_id]).fetchall()
+            return connection.execute(sql, [run.path.name]).fetchall()
 
         rows = {
             name: ask(f"SELECT count(*), coalesce(bit_xor(hash({columns})), 0) FROM {name} WHERE run_id = ?")[0]
