@@ -72,9 +72,9 @@ def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
     flags = ("--dry-run", "--scale", "30x2", "--column", "gsm8k", "--output", str(tmp_path))
     apart, together = (invoke("speccot-table2", *flags, *more).stdout for more in ((), ("--target", "qwq-32b")))
     assert apart.count("the same run as one above") == 0
-    assert apart.count("GPU-hours (") == 5
+    assert apart.count("GPU-hours (published: ") == 5
     assert together.count("the same run as one above") == 2
-    assert together.count("GPU-hours (") == 3
+    assert together.count("GPU-hours (published: ") == 3
 
 
 def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
