@@ -41,7 +41,7 @@ help: ## List these targets
 venv: $(STAMP) ## Build .venv with everything in it
 
 ifeq ($(MODELS),pair)
-demo: $(STAMP) ## Compare four methods here, one and many at a time, with the bundled toy models
+demo: $(STAMP) ## Compare four methods here, with the bundled toy models
 	$(RUN) -m jobs suite harness/data/demo.toml
 	@echo 'Before commands of your own:  . $(VENV)/bin/activate'
 else ifeq ($(MODELS),smollm)
@@ -60,7 +60,7 @@ train-demo: $(STAMP) ## Retrain the toy models (75 minutes on one core)
 	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' harness/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
 	$(RUN) -m harness.demo_pair --former $(FORMER)/harness/data/models
 
-pictures: $(STAMP) ## Run the demo and remake the README's pictures of it (Chromium, termtosvg)
+pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tests.warehouse.report.recording "$(TERMTOSVG)"
 	$(RUN) -m tests.warehouse.report.picture runs/demo.html
 
