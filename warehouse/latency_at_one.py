@@ -44,7 +44,7 @@ FROM timing_work WHERE run_id = $run_id ORDER BY part, model
 _COUNTS = ("num_calls", "new_prompt_tokens", "output_tokens", "further_output_tokens")
 _NO_SPEED = ModelSpeed()
 _Work = dict[tuple[str, str], Floats]
-"""By part and model: the counts of chains (chains, 4), in the order of `_COUNTS`."""
+"""The counts of chains, (chains, 4) in the order of `_COUNTS`, by part and model."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class LatencyAtOne:
     num_samples: int
     """Samples that the estimate is of."""
     num_timed: int
-    """Of these, the samples that ran again, one at a time."""
+    """Number of these samples that ran again, one at a time."""
     mean_seconds: float
     low_95: float | None
     high_95: float | None

@@ -43,7 +43,7 @@ class VerdictQuality:
     auroc_of_drafts: float
     """AUROC of the mean score: right steps against the draft's own mistakes alone."""
     auroc_of_drafts_greedy: float
-    """The same of the most probable digit."""
+    """AUROC of the most probable digit: right steps against the draft's own mistakes alone."""
     auroc_of_wrong_results: float
     """AUROC of the mean score: right steps against the draft's own mistakes that come to another number. The others,
     such as `buys` for `finds`, do no harm: their rollouts end right."""

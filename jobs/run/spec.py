@@ -265,4 +265,5 @@ class Attempt:
     load_at_start: float | None = None
     """Load of the machine (`harness.environment.load`) before the attempt opened its engines."""
     load_at_end: float | None = None
-    """The same when it ended, its own work included; None while it is under way, and where it was killed."""
+    """Load of the machine when the attempt ended, its own work included; None while it is under way, and where it was
+    killed."""

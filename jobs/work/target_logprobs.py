@@ -58,7 +58,7 @@ class Target:
 
     engine: Engine
     tokenizers: Mapping[Role, Tokenizer]
-    """Of the target and of every author of a step."""
+    """Tokenizers of the target and of every author of a step."""
     scorer: Scorer
     concurrency: int
     """Chains in flight."""

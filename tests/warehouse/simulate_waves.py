@@ -59,7 +59,7 @@ class Looks:
     num_samples: Floats
     """Samples of both runs that are drawn by then."""
     bias: Floats
-    """Of the run's pass@1: estimate − mean chance of its problems."""
+    """Error of the run's pass@1: estimate − mean chance of its problems."""
     spread: Floats
     """Variance of the differences over problems."""
 

@@ -73,7 +73,8 @@ class Contrast:
     margin: float
     minimum_detectable_effect: float | None
     level: float = USUAL_LEVEL
-    """Of the interval: above 95 % where a run is drawn in waves, so that the intervals of all looks hold together."""
+    """Confidence level of the interval: above 95 % where a run is drawn in waves, so that the intervals of all looks
+    hold together."""
 
     @property
     def is_non_inferior(self) -> bool | None:

@@ -31,12 +31,12 @@ from warehouse.statistics.intervals import Floats, Interval
 
 KIND = f"group-sequential {bounded.KIND}"
 ERROR_RATE = 0.025
-"""Of each of the two decisions, over all looks."""
+"""Error rate of each of the two decisions, over all looks."""
 USUAL_LEVEL = 0.95
-"""Of the interval of a single look."""
+"""Confidence level of the interval where a comparison is looked at once."""
 _POWER = 2.0
-"""Of the share of the samples, in the spending function (Kim and DeMets, Design and analysis of group sequential tests,
-Biometrika 74, 1987)."""
+"""Exponent of the share of the samples in the spending function (Kim and DeMets, Design and analysis of group
+sequential tests, Biometrika 74, 1987)."""
 _FARTHEST = 12.0
 """Standard deviations beyond which no bound lies."""
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(128)

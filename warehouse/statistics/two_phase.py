@@ -65,7 +65,7 @@ class TwoPhaseMean:
     values: Fractions
     """One fraction per problem, (n,); Σx/Σy is the estimate, and their spread covers both phases."""
     smooth: Fractions
-    """The same with the mean difference of its stratum for every sample: without the noise of the second phase."""
+    """Fractions in which every sample has its stratum's mean difference: without the noise of the second phase."""
     timed_variance: float
     """Variance of the estimate that is due to the choice of the timed samples."""
     degrees: int

@@ -70,7 +70,7 @@ def state(run: RunFolder) -> tuple[object, ...]:
 
 @pytest.fixture(scope="module")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
-    """The same suite with all samples at once."""
+    """The runs of the same suite with all samples at once."""
     return suite.launch(suite.read(written(tmp_path_factory.mktemp("fixed"))), None)
 
 

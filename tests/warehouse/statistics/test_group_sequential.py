@@ -33,7 +33,7 @@ def crossed(shares: tuple[float, ...], correlation: np.ndarray) -> float:
 
 
 def correlations(variances_of_means: np.ndarray) -> np.ndarray:
-    """Of means that grow: the later one's variance over the earlier one's, as a root."""
+    """Correlation of means that grow: the later one's variance over the earlier one's, as a root."""
     both = variances_of_means, variances_of_means
     return np.asarray(np.sqrt(np.minimum.outer(*both) / np.maximum.outer(*both)))
 
