@@ -57,6 +57,7 @@ DECIDES_NOTHING = {
     "harness.sizing.report": "messages",
     "jobs.run.codes": "which code may work",
     "jobs.run.digest": "refuses what is damaged",
+    "jobs.run.engine_installed": "refuses a worker that lacks an engine",
     "jobs.run.files": "how files are written",
     "jobs.run.folder": "reads and writes plans",
     "jobs.run.lag": "waits for files",
@@ -69,6 +70,7 @@ DECIDES_NOTHING = {
     "jobs.run.shared_jobs": "which jobs a run shares",
     "jobs.run.sizing": "calls harness.sizing",
     "jobs.run.submissions": "what was submitted",
+    "jobs.run.target_logprobs": "files beside the traces, which say what scored them and how",
     "jobs.run.wording": "refuses other prompts",
     "jobs.slurm.client": "asks Slurm",
     "jobs.slurm.python_command": "how jobs are started",
@@ -76,6 +78,10 @@ DECIDES_NOTHING = {
     "jobs.submission.snapshot": "which code runs",
     "jobs.submission.task": "which code runs",
     "jobs.submission.unpacked": "which code runs",
+    **dict.fromkeys(
+        ("jobs.timing.draw", "jobs.timing.folder", "jobs.timing.phase"),
+        "which samples are run again to be timed; they are run by the code that is hashed",
+    ),
     "jobs.work.attempt": "records what there is",
 }
 """Modules that a worker or the grading imports, that are not part of the hash, and why."""
