@@ -46,6 +46,7 @@ DOORS = {
     "vllm": {
         "harness/engines/decode_stream.py",
         "harness/engines/front_end.py",
+        "harness/engines/idle_workers.py",
         "harness/engines/vllm.py",
         "harness/engines/vllm_process.py",
         "harness/engines/vllm_arguments.py",

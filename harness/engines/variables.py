@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 from harness import gpus
-from harness.engines import caches, parent_watch
+from harness.engines import caches, idle_workers, parent_watch
 from harness.engines.settings import EngineSettings
 
 START_SECONDS = 3600
@@ -45,6 +45,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
     }
     if settings.device == "cpu":
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
+        environment[idle_workers.ENABLED] = "1"
         if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
     if settings.device == "gpu":

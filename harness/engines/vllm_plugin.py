@@ -1,0 +1,11 @@
+"""What this project does in every process of an engine: vLLM loads `install` as a plug-in there."""
+
+from __future__ import annotations
+
+from harness.engines import idle_workers, parent_watch
+
+
+def install() -> None:
+    """Watch the worker that started the engine, and wait for batches without taking cores from another engine."""
+    parent_watch.install()
+    idle_workers.install()
