@@ -20,8 +20,9 @@ def condition(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
     """vLLM's class, with its own way of waiting again after the test."""
     from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
-    monkeypatch.setattr(SpinCondition, "wait", SpinCondition.wait)
-    return SpinCondition
+    own: type[Any] = SpinCondition
+    monkeypatch.setattr(own, "wait", own.wait)
+    return own
 
 
 def _reader(idle_seconds: float) -> SimpleNamespace:
