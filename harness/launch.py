@@ -138,6 +138,8 @@ def _launch(
         launching.start(prepared, console)
         if wait:
             waiting.wait([prepared.run], console)
+        if wait or prepared.cluster != "slurm":
+            launching.check_budgets([prepared.run])
         if tracker:
             tracking.send(prepared.run, tracker)
             console.print(f"Sent to {tracker}.")

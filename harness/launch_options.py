@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from harness.engine import Role
+from harness.flags.budget import BudgetFlags
 from harness.flags.cluster import ClusterFlags
 from harness.flags.engine import EngineFlags
 from harness.flags.models import ModelFlags
@@ -44,7 +45,9 @@ from harness.methods.values import Parameter, assignments, method_parameters, pa
 __all__ = ["RESERVED", "SBATCH", "BadLaunch", "Cluster", "Flag", "Launch", "PartialLaunch"]
 
 
-class PartialLaunch(ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags, SamplingFlags, ModelFlags, RunFlags):
+class PartialLaunch(
+    BudgetFlags, ClusterFlags, PlacementFlags, SpeculationFlags, EngineFlags, SamplingFlags, ModelFlags, RunFlags
+):
     """A launch of which the method and the dataset may be missing, as `harness.doctor` takes it.
 
     The fields are in the order of the bases from the last to the first.

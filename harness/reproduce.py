@@ -21,7 +21,7 @@ from harness.cli.command import OneLineErrors
 
 _SUITE_DECIDES = {
     "method", "dataset", "split", "columns", "preset", "config", "samples", "limit", "problems", "take_turns",
-    "parameter",
+    "parameter", "hardware",
 }  # fmt: skip
 """Flags of the launcher that the suite decides, or that not every method takes."""
 _EXAMPLES = """\b
@@ -156,10 +156,12 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
 
     if misplaced := [option for option, name in _OF_OWN.items() if values[name]]:
         raise click.UsageError(f"{misplaced[0]} is for suites of your own: SUITE is then a TOML file of launches")
+    max_gpu_hours = typed.pop("max_gpu_hours", None)
     reproduction.reproduce(
         reproduction.Reproduction(
             suite=suite.load(values["name"]),
             overrides={**typed, **_scale(values["scale"])},
+            max_gpu_hours=max_gpu_hours,
             exact_scale=values["scale"] not in (None, "paper"),
             columns=values["columns"],
             aligned=values["aligned"],

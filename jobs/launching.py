@@ -18,10 +18,11 @@ from harness.cli.program import typed
 from harness.engines import placement
 from harness.launch_options import PartialLaunch
 from harness.plural import counted
+from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
-from jobs.run import codes, served, shards, waves
+from jobs.run import budget, codes, served, shards, waves
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
@@ -41,6 +42,8 @@ __all__ = [
     "LaunchFailed",
     "PreparedLaunch",
     "Workers",
+    "carry_out",
+    "check_budgets",
     "conclude",
     "create",
     "prepare",
@@ -71,7 +74,10 @@ class LaunchFailed(RuntimeError):
 
 
 def preview(prepared: PreparedLaunch, console: Console) -> None:
-    """Print what a launch would do; on Slurm the batch script too. Writes nothing."""
+    """Print what a launch would do; on Slurm the batch script too. Writes nothing.
+
+    Raises costs.OverBudget where the launch would be refused for its budget.
+    """
     print_plan(prepared, console)
     if prepared.cluster == "slurm":
         launch = prepared.launch
@@ -79,22 +85,31 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
             prepared.run, prepared.plan.spec, prepared.num_shards, prepared.sbatch, *_per_task(launch)
         )
         print(script, file=console.file)  # unchanged: rich would replace emoji codes and tabs
+    costs.check([prepared])
 
 
 Workers = Callable[[RunFolder, Sequence[int]], Sequence[Job]]
 """Starts the workers of these shards of a run."""
 
 
-def start(prepared: PreparedLaunch, console: Console, workers: Workers | None = None) -> RunFolder:
+def start(prepared: PreparedLaunch, console: Console) -> RunFolder:
     """Run what is left of a launch, here or on Slurm, and return its run folder.
 
     Here it follows the workers, grades, loads and prints the result; on Slurm it returns once the jobs are submitted.
-    `workers` replaces the workers that it would start here. Raises ValueError where they would lack the engine, and
+    Raises costs.OverBudget, and ValueError where the workers would lack the engine, before anything is written;
     LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
     """
+    check_engines([prepared])
+    costs.check([prepared])
+    return carry_out(prepared, console)
+
+
+def carry_out(prepared: PreparedLaunch, console: Console, workers: Workers | None = None) -> RunFolder:
+    """Do what `start` does, for a launch that was checked already.
+
+    `workers` replaces the workers that it would start here.
+    """
     run = prepared.run
-    if workers is None:
-        check_engines([prepared])
     print_plan(prepared, console)
     create(prepared)
     num_unfinished = print_what_is_left(prepared, console)
@@ -143,6 +158,7 @@ def _assign(prepared: PreparedLaunch) -> None:
     if run.exists():
         served.record(run, prepared.plan.servers)
         _request_timing(prepared)
+        budget.record(run, prepared.budget)
         if run.num_shards() == prepared.num_shards and (prepared.in_waves or run.num_planned() == spec.num_samples):
             return
     elif prepared.in_waves:
@@ -156,6 +172,7 @@ def _assign(prepared: PreparedLaunch) -> None:
         run.create(spec, problems, assigned)
         served.record(run, prepared.plan.servers)
         _request_timing(prepared)
+        budget.record(run, prepared.budget)
 
 
 def _request_timing(prepared: PreparedLaunch) -> None:
@@ -218,6 +235,14 @@ def conclude(run: RunFolder, console: Console) -> None:
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"
         ) from error
+
+
+def check_budgets(runs: Sequence[RunFolder]) -> None:
+    """Raise LaunchFailed where budgets have stopped runs whose samples are not all finished."""
+    stopped = costs.stopped_runs(runs)
+    if stopped:
+        told = "; ".join(f"{name} is not finished: {stop}" for name, stop in stopped.items())
+        raise LaunchFailed(f"{told}. The same command with a higher --max-gpu-hours resumes")
 
 
 def _named(model: ModelSpec) -> str:
@@ -319,4 +344,5 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
             style="bold yellow",
             soft_wrap=not console.is_terminal,
         )
+    console.print(f"  {costs.line(prepared)}", markup=False, soft_wrap=True)
     console.print(f"  run folder {prepared.run.path}", soft_wrap=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from harness.launch_options import Cluster
-from jobs import launching
+from jobs import costs, launching
 from jobs.launching import LaunchFailed
 from jobs.preparation import PreparedLaunch, check_engines
 from jobs.run import codes
@@ -38,10 +38,19 @@ def start_several(
     """Run what is left of several launches, here or on Slurm, and return their run folders in the order given.
 
     `announce` is called before each run. A run that fails here does not keep the others from being run; LaunchFailed is
-    raised after the last. Otherwise it raises what `launching.start` raises.
+    raised after the last. Otherwise it raises what `launching.start` raises, costs.OverBudget before any run begins.
     """
     distinct = list({prepared.run.path: prepared for prepared in launches}.values())
     check_engines(distinct)
+    costs.check(distinct)
+    return carry_out_several(launches, console, announce)
+
+
+def carry_out_several(
+    launches: Sequence[PreparedLaunch], console: Console, announce: Announce = lambda prepared: None
+) -> list[RunFolder]:
+    """Do what `start_several` does, for launches that were checked already."""
+    distinct = list({prepared.run.path: prepared for prepared in launches}.values())
     failures: list[LaunchFailed] = []
     on: dict[Cluster, list[PreparedLaunch]] = {}
     for prepared in distinct:
@@ -104,7 +113,7 @@ def _one_after_the_other(
     for prepared in launches:
         announce(prepared)
         try:
-            launching.start(prepared, console, worker)
+            launching.carry_out(prepared, console, worker)
         except LaunchFailed as error:
             failures.append(error)
             if prepared is not launches[-1]:
@@ -143,7 +152,7 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         old_logs.end_local(begun[0], [job.job_id for job in jobs])
     failures = []
     for prepared in launches:
-        if _unfinished_shards(prepared.run):
+        if _unfinished_shards(prepared.run) and not costs.stopped_runs([prepared.run]):
             failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
         else:
             launching.conclude(prepared.run, console)

@@ -26,7 +26,7 @@ from rich.console import Console
 from harness.cli import exit_codes
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
-from jobs import launching_several, suite
+from jobs import costs, launching_several, suite
 from jobs.after import warehouse
 from jobs.launching import LaunchFailed
 from jobs.nights import completing, page, recovery, telling
@@ -70,25 +70,53 @@ def tonight() -> date:
     return datetime.now(UTC).date()
 
 
-def launch(path: Path, night: date, only: Sequence[int] | None = None, *, accept_code_change: bool = False) -> Night:
+def preview(
+    path: Path, night: date, overrides: Mapping[str, Any], *, accept_code_change: bool = False
+) -> list[RunFolder]:
+    """Print what the runs of a night would do and are likely to take, and return where they would be.
+
+    Writes nothing. Raises what `launch` raises.
+    """
+    nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT, overrides)
+    prepared = suite.prepare(nightly_suite, night.isoformat(), accept_code_change=accept_code_change)
+    suite.preview(prepared, Console(highlight=False))
+    return [launch.run for launch in prepared]
+
+
+def launch(
+    path: Path,
+    night: date,
+    only: Sequence[int] | None = None,
+    *,
+    accept_code_change: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> Night:
     """Launch a suite for a night; launched again, it resumes. `only`: the launches to confirm, by number.
+
+    `overrides`: the budget of the night and the file for its estimate; runs that confirm are within the same budget.
 
     `accept_code_change`: whether to go on with a night that other code began; another night always has runs of its own.
     Runs on this machine whose workers fail are started again, within the same bound as on Slurm, and what is then still
     missing is left to the verdict. Raises suite.BadSuite and what planning a launch and submitting it raise.
     """
-    nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT)
+    nightly_suite = suite.read(path, suite.NIGHTLY_OUTPUT, overrides)
     profiles.submitit_parameters(nightly_suite.nightly.slurm)  # raises on a wrong option before anything is submitted
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
     check_engines(prepared)
+    record = _record(nightly_suite, night)
+    max_gpu_hours = nightly_suite.max_gpu_hours
+    if only is not None:
+        max_gpu_hours = record.max_gpu_hours
+        prepared = costs.under(prepared, max_gpu_hours, [*record.names.values(), *record.confirming.values()])
+    costs.check(prepared)
     runs = {number: launch.run for number, launch in zip(numbers, prepared, strict=True)}
     names = {str(number): run.path.name for number, run in runs.items()}
-    record = _record(nightly_suite, night)
     if only is None:
         write_atomically(_folder(nightly_suite) / f"{tag}.json", json.dumps(names, indent=2).encode())
-    record.append("launched" if only is None else "confirming", runs=names, requests=_requests(prepared))
+    limit = {} if only is not None or max_gpu_hours is None else {"max_gpu_hours": max_gpu_hours}
+    record.append("launched" if only is None else "confirming", runs=names, requests=_requests(prepared), **limit)
     rejection = _start(prepared, record, nightly_suite.nightly.recoveries)
     waiting = _active_jobs(list(runs.values()))
     if rejection is not None and not waiting:
@@ -226,13 +254,15 @@ def _start(prepared: Sequence[PreparedLaunch], record: NightRecord, recoveries: 
     runs = [launch.run for launch in prepared]
     while True:
         try:
-            launching_several.start_several(prepared, console)
+            launching_several.carry_out_several(prepared, console)  # checked once: what dies is begun again
         except LaunchFailed as failure:
             console.print(str(failure), style="bold red", markup=False, soft_wrap=True)
             refusal = recovery.out_of_rounds(record, runs, recoveries)
             if refusal is not None:
                 console.print(f"The night goes on without the rest: {refusal}.", style="bold red", soft_wrap=True)
                 return None
+            if costs.stopped_runs(runs):
+                return None  # what is left is not begun again; the verdict names it
             record.append("recovered", work={run.path.name: recovery.work_of(run) for run in runs})
         except client.SlurmError as rejection:
             return rejection

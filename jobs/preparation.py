@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from harness.launch_options import SBATCH, Cluster, Launch, PartialLaunch
 from harness.plural import counted
 from harness.sizing import job_cards
 from jobs.after import warehouse
-from jobs.run import codes, endings, engine_installed, launch_checks, locks
+from jobs.run import codes, engine_installed, launch_checks, locks, waves
+from jobs.run.budget import Budget, Forecast, shared_by, so_far
+from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
 from jobs.run.plan import RunPlan, plan
@@ -47,6 +50,8 @@ class PreparedLaunch:
     """Widths, memory shares and caches of the engines, one line each, as far as they are known here."""
     code_notice: str | None = None
     """What is to be said of the code that worked on the run before; None where it is this code."""
+    budget: Budget | None = None
+    """The limit on its machine time, alone or with other runs; None: there is none."""
     in_waves: bool = False
     """Whether the run keeps to the samples that its waves have drawn so far, which begins with those of the first."""
 
@@ -54,6 +59,39 @@ class PreparedLaunch:
     def num_shards(self) -> int:
         """The number of shards: no more than there are samples."""
         return min(self.launch.shards, self.plan.spec.num_samples)
+
+    @cached_property
+    def num_left(self) -> int:
+        """The number of samples that are not finished, in waves of those that are drawn; read once."""
+        return self.num_samples - self._num_finished
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples that it is for: all of the run, in waves those that are drawn."""
+        spec = self.plan.spec
+        if not self.in_waves:
+            return spec.num_samples
+        return self.run.num_planned() if self.run.exists() else waves.sizes_of(spec.samples)[0] * spec.num_problems
+
+    @cached_property
+    def num_to_time(self) -> int:
+        """The number of samples that are still to be timed one at a time; read once."""
+        return request.num_left(self.launch.latency_sample, self.run)
+
+    @property
+    def is_work_left(self) -> bool:
+        """Whether a worker has anything to do."""
+        return bool(self.num_left or self.num_to_time)
+
+    @cached_property
+    def forecast(self) -> Forecast | None:
+        """What the rest is likely to take; None: nothing tells. Raises ValueError for a wrong hardware file."""
+        own = so_far(self.run, self._num_finished, self.num_left) if self._num_finished and self.num_left else None
+        return warehouse.forecast(self.run, self.launch, self.plan.spec, self.num_left, own, self.num_to_time)
+
+    @cached_property
+    def _num_finished(self) -> int:
+        return self.run.num_planned() - num_unfinished(self.run, whole=False) if self.run.exists() else 0
 
 
 def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
@@ -87,7 +125,8 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     request.check(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
-    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice)
+    budget = None if launch.max_gpu_hours is None else shared_by([run.path.name], launch.max_gpu_hours)
+    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, budget)
     database = warehouse.database_of(prepared.run)
     if database.exists():  # hours of work end in it
         warehouse.check(database)
@@ -104,7 +143,7 @@ def check_engines(launches: Sequence[PreparedLaunch]) -> None:
         on_slurm = launch.cluster == "slurm"
         if on_slurm and (names_own_python(launch.sbatch) or launch.sbatch.get("setup")):
             continue
-        if not launch.run.exists() or endings.num_unfinished(launch.run):
+        if launch.num_left:
             engine_installed.check_launch(launch.plan.spec.engine.kind, on_slurm=on_slurm)
 
 

@@ -4,6 +4,7 @@
 output = "runs/nightly"           # flags of harness.launch without their dashes, for every run …
 profile = "mycluster"
 dataset = "amc23"
+max-gpu-hours = 200               # a budget for all runs together
 
 [[run]]                           # … and for one
 method = "vanilla"
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +39,16 @@ from harness.methods import defaults
 from harness.methods.references import resolve
 from harness.methods.values import parameter_names
 from harness.plural import counted
-from jobs import launching, launching_several, sweeps
+from jobs import costs, launching, launching_several, sweeps
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
-from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
-from jobs.timing import request
 
 DEFAULT_OUTPUT, NIGHTLY_OUTPUT = "runs", "runs/nightly"
 """Where the runs of a suite without `output` go. Until nights had a folder of their own, all went to the second."""
+_LIMIT = "max_gpu_hours"
 _NOT_IN_A_SUITE = {"tag", "dry-run", "config", "accept-code-change"}
 
 
@@ -68,6 +69,8 @@ class Suite:
     """Whether the file says where the runs go."""
     rows: tuple[str | None, ...] = ()
     """For each launch the name that the file gives its row of a table; None: none."""
+    max_gpu_hours: float | None = None
+    """The budget of all runs together; None: there is none."""
 
 
 def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[str, Any] | None = None) -> Suite:
@@ -94,16 +97,18 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
             raise BadSuite(f"{path}: not allowed in a suite: {', '.join(sorted(misplaced))}")
     if any("output" in flags for flags in own_flags):
         raise BadSuite(f"{path}: set output once at the top: all runs share a warehouse")
-    names_output = "output" in content or "output" in (overrides or {})
+    overrides = dict(overrides or {})
+    limit = _budget(path, content, own_flags, overrides)
+    names_output = "output" in content or "output" in overrides
     output = content.setdefault("output", default_output)
-    if "output" in (overrides or {}):
-        output = content["output"] = str((overrides or {})["output"])
+    if "output" in overrides:
+        output = content["output"] = str(overrides["output"])
     with_latency = [] if latency is None else [_flags(run, latency) | {"concurrency": 1} for run in runs]
     if (number := sum(sweeps.num_runs(_flags(content, run)) for run in (*runs, *with_latency))) > sweeps.MOST_RUNS:
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
-    launches = list(_launches(path, content, runs, latency, overrides or {}))
+    launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, names_output, rows)
+    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, limit)
 
 
 def _check_latency(path: Path, latency: object) -> None:
@@ -154,6 +159,20 @@ def _of_table(
             yield row, options.launch_from(_overridden(flags, overrides))
     except ValueError as error:  # BadLaunch is one
         raise BadSuite(f"{where}: {error}") from error
+
+
+def _budget(
+    path: Path, content: dict[str, Any], runs: Sequence[Mapping[str, Any]], overrides: dict[str, Any]
+) -> float | None:
+    """Take the budget of all runs together out of a suite's flags, and return it. Raises BadSuite."""
+    names = {_LIMIT, _LIMIT.replace("_", "-")}
+    if any(names & run.keys() for run in runs):
+        raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the budget of all runs together")
+    given = [content.pop(name) for name in names & content.keys()]
+    limit = overrides.pop(_LIMIT, given[0] if given else None)
+    if not (limit is None or (isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < inf)):
+        raise BadSuite(f"{path}: max-gpu-hours {limit}: expected a number above 0")
+    return limit
 
 
 def _runs(common: dict[str, Any], run: dict[str, Any], folder: Path) -> Iterator[tuple[str | None, dict[str, Any]]]:
@@ -209,21 +228,25 @@ def prepare(
     """
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
-    return [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
+    prepared = [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
+    return costs.under(prepared, suite.max_gpu_hours)
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
-    """Print what each run of a suite would do, and how many samples are left. Writes nothing."""
-    num_left = num_samples = num_to_time = 0
+    """Print what each run of a suite would do, how many samples are left, and what they are likely to take.
+
+    Writes nothing. Raises costs.OverBudget.
+    """
     for prepared in launches:
         launching.print_plan(prepared, console)
-        run, planned = prepared.run, prepared.plan.spec.num_samples
-        left = num_unfinished(run) if run.exists() else planned
-        to_time = request.num_left(prepared.launch.latency_sample, run)
-        console.print(f"  {left} of {counted(planned, 'sample')} left{_to_time(to_time)}", highlight=False)
-        num_left, num_samples, num_to_time = num_left + left, num_samples + planned, num_to_time + to_time
-    total = f"{num_left} of {counted(num_samples, 'sample')} left{_to_time(num_to_time)}"
-    console.print(f"{counted(len(launches), 'run')}: {total}")
+        planned = counted(prepared.num_samples, "sample")
+        console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
+    num_left = sum(prepared.num_left for prepared in launches)
+    num_samples = counted(sum(prepared.num_samples for prepared in launches), "sample")
+    to_time = _to_time(sum(prepared.num_to_time for prepared in launches))
+    console.print(costs.total(launches), soft_wrap=True)
+    console.print(f"{counted(len(launches), 'run')}: {num_left} of {num_samples} left{to_time}")
+    costs.check(launches)
 
 
 def _to_time(number: int) -> str:
@@ -245,4 +268,6 @@ def launch(
 
 def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
     """Launch the planned runs of a suite, as `launch` does."""
-    return launching_several.start_several(launches, Console(highlight=False))
+    console = Console(highlight=False)
+    console.print(costs.total(launches), soft_wrap=True)
+    return launching_several.start_several(launches, console)

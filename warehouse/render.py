@@ -54,6 +54,7 @@ def warnings(run: RunSummary) -> list[str]:
         *scripted(run),
         *limited(run),
         *stopped(run),
+        *out_of_budget(run),
         *mixed_code(run),
         *incomplete,
         *unreadable(run),
@@ -85,6 +86,16 @@ def limited(run: RunSummary) -> list[str]:
     if not run.limited:
         return []
     return [f"LIMITED RUN: {run.n} of the {run.dataset_size} problems of {run.dataset}; not a benchmark result."]
+
+
+def out_of_budget(run: RunSummary) -> list[str]:
+    """Return a warning where a budget has stopped the run."""
+    if run.stopped_at_gpu_hours is None:
+        return []
+    return [
+        f"STOPPED BY ITS BUDGET: --max-gpu-hours {run.stopped_at_gpu_hours:g} was used up before all samples were "
+        "finished; with a higher one the same command goes on."
+    ]
 
 
 def mixed_code(run: RunSummary) -> list[str]:

@@ -11,7 +11,7 @@ from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after import results, target_logprobs, warehouse
 from jobs.after.grading import finish
-from jobs.run import endings, lag
+from jobs.run import budget, endings, lag
 from jobs.run.folder import RunFolder
 from jobs.run.wording import OtherPrompts, check_prompts
 from jobs.slurm import client
@@ -48,6 +48,8 @@ def conclude(folder: str, database: str | None = None) -> bool:
 
 
 def _how_to_resume(run: RunFolder) -> str:
+    if stop := budget.Meter(run).stop():
+        return f"{str(stop).capitalize()}. To resume, launch it again with a higher --max-gpu-hours."
     try:
         check_prompts(run.spec())
     except OtherPrompts as refusal:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from harness.cli import exit_codes
+from harness.launch_options import Launch
 from harness.problems.problem import Problem
+from jobs.run.budget import Forecast
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
 
@@ -89,6 +91,19 @@ def spent_tokens(run: RunFolder, spec: RunSpec, problems: Sequence[Problem]) -> 
     from warehouse import history
 
     return history.spent_tokens(database_of(run), spec, [problem.text for problem in problems])
+
+
+def forecast(
+    run: RunFolder, launch: Launch, spec: RunSpec, num_samples: int, own: Forecast | None, to_time: int = 0
+) -> Forecast | None:
+    """Return what samples of a launch are likely to take, from the warehouse beside the run folder, else the flags.
+
+    `own`: what the run itself tells of it; `to_time`: samples to be timed one at a time. None: nothing tells. Raises
+    ValueError for a hardware file that cannot be read or lacks a model.
+    """
+    from warehouse import run_cost
+
+    return run_cost.forecast(launch, spec, num_samples, database_of(run), launch.hardware, own, to_time)
 
 
 def load_and_print(run: RunFolder, database: Path, console: Console, wait_seconds: float | None = None) -> None:

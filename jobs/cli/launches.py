@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +22,40 @@ from jobs.cli.examples import suite_file
 
 if TYPE_CHECKING:
     from jobs.outcome import NightOutcome, SuiteOutcome
+    from jobs.run.folder import RunFolder
     from jobs.suite import Suite
+
+_MAX_GPU_HOURS = click.option(
+    "--max-gpu-hours",
+    metavar="H",
+    type=click.FloatRange(0, min_open=True),
+    help="Budget of all runs together: refuse to begin where the estimate is above H GPU-hours, and begin no further "
+    "sample once H are used up, earlier attempts included. Without GPUs: hours of workers.",
+)
+_HARDWARE = click.option(
+    "--hardware",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of a machine's speeds, for the estimate of GPU-hours where no finished run tells.",
+)
+
+
+@dataclass(frozen=True)
+class _How:
+    """How a suite is launched."""
+
+    cost: Mapping[str, Any]
+    """The budget and the file for its estimate, as far as they were given."""
+    margin: float | None
+    """In points, of a suite in waves; None where all samples are drawn at once."""
+    is_dry: bool
+    is_waiting: bool
+    accept: bool
+
+
+def _given(cost: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of these options that were given, as flags of every run."""
+    return {name: value for name, value in cost.items() if value is not None}
 
 
 _JSON = click.option(
@@ -47,6 +82,8 @@ _JSON = click.option(
     type=click.FloatRange(0, 100, min_open=True),
     help="For --until-decided: a run is decided to be not worse by this, or worse by more.  [default: 2]",
 )
+@_MAX_GPU_HOURS
+@_HARDWARE
 @_JSON
 @ACCEPT_CODE_CHANGE
 def launch_suite(
@@ -58,6 +95,7 @@ def launch_suite(
     margin: float | None,
     as_json: bool,
     accept: bool,
+    **cost: Any,
 ) -> None:
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
@@ -70,17 +108,15 @@ def launch_suite(
         if margin is not None and not until_decided:
             raise click.UsageError("--margin belongs to --until-decided; warehouse.compare has one of its own")
         points = (2.0 if margin is None else margin) if until_decided else None
-        _launch_suite(known, file, tag, points, dry_run=dry_run, wait=wait, accept=accept)
+        how = _How(_given(cost), points, is_dry=dry_run, is_waiting=wait, accept=accept)
+        _launch_suite(known, file, tag, how)
 
 
-def _launch_suite(
-    known: SuiteOutcome, file: Path, tag: str | None, points: float | None, *, dry_run: bool, wait: bool, accept: bool
-) -> None:
-    """Launch a suite; `points` is the margin of one in waves, None where all samples are drawn at once."""
+def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -> None:
     from rich.console import Console
 
+    from jobs import launching, waiting
     from jobs import suite as suites
-    from jobs import waiting
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
     from jobs.run import submissions
@@ -91,57 +127,62 @@ def _launch_suite(
             f"python -m jobs nightly --suite {quote(str(file))} --date {tag[:10]}"
         )
     with launch_errors_in_one_line():
-        chosen = suites.begun_earlier(suites.read(suite_file(file)), tag)
-        if points is not None:
-            _until_decided(known, chosen, tag, points, is_dry=dry_run, wait=wait, accept=accept)
+        chosen = suites.begun_earlier(suites.read(suite_file(file), overrides=how.cost), tag)
+        if how.margin is not None:
+            _until_decided(known, chosen, tag, how.margin, how)
             return
-        launches = suites.prepare(chosen, tag, accept_code_change=accept)
+        launches = suites.prepare(chosen, tag, accept_code_change=how.accept)
         known.runs = [prepared.run for prepared in launches]
-        if dry_run:
+        if how.is_dry:
             suites.preview(launches, Console(highlight=False))
             return
         runs = suites.start(launches)
-        if wait:
+        if how.is_waiting:
             waiting.wait(runs, Console(highlight=False))
     page = chosen.output / f"{chosen.name}.html"
-    if not wait and any(submissions.read(run) for run in runs):
+    if not how.is_waiting and any(submissions.read(run) for run in runs):
         folders = " ".join(quote(str(run.path)) for run in runs)
         click.echo(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
         click.echo(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
         return
     with launch_errors_in_one_line():
-        compare_and_report(runs, page)
-    known.report = page
-    click.echo(f"Report, with a viewer of every trace: {page}")
+        try:
+            compare_and_report(runs, page)
+            known.report = page
+            click.echo(f"Report, with a viewer of every trace: {page}")
+        finally:  # says more than that runs which their budget stopped cannot be compared
+            launching.check_budgets(runs)
 
 
-def _until_decided(
-    known: SuiteOutcome, chosen: Suite, tag: str | None, points: float, *, is_dry: bool, wait: bool, accept: bool
-) -> None:
-    """Launch a suite in waves, and compare and report its runs once they are decided."""
+def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: float, how: _How) -> None:
+    """Launch a suite in waves, and compare and report its runs once they are decided, or their budget is used up."""
     from rich.console import Console
 
+    from jobs import launching
     from jobs.after.warehouse import compare_and_report
     from jobs.waves import comparison, look_job
 
     console = Console(highlight=False)
-    if is_dry:
-        comparison.preview(chosen, tag, console, accept_code_change=accept)
+    if how.is_dry:
+        comparison.preview(chosen, tag, console, accept_code_change=how.accept)
         return
-    known.runs = [launch.run for launch in comparison.prepare(chosen, tag, accept_code_change=accept)]
-    started = comparison.launch(chosen, tag, points / 100, console, accept_code_change=accept)
+    known.runs = [launch.run for launch in comparison.prepare(chosen, tag, accept_code_change=how.accept)]
+    started = comparison.launch(chosen, tag, points / 100, console, accept_code_change=how.accept)
     page = comparison.page_of(chosen)
     if started.look_job is not None:
         click.echo(
             f"The comparison is looked at by job {started.look_job}{started.notice}, which submits what is needed"
         )
-        if not wait:
+        if not how.is_waiting:
             click.echo(f"The report will be {page}; the record is {started.record}")
             return
         click.echo(f"{chosen.name}: {look_job.wait(started.record)}")
-    compare_and_report(started.runs, page, points / 100)
-    known.report = page
-    click.echo(f"Report, with a viewer of every trace: {page}")
+    try:
+        compare_and_report(started.runs, page, points / 100)
+        known.report = page
+        click.echo(f"Report, with a viewer of every trace: {page}")
+    finally:  # says more than that runs which their budget stopped cannot be compared
+        launching.check_budgets(started.runs)
 
 
 @click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
@@ -159,9 +200,21 @@ def _until_decided(
     type=OutputFile(".xml"),
     help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
 )
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
+@_MAX_GPU_HOURS
+@_HARDWARE
 @_JSON
 @ACCEPT_CODE_CHANGE
-def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None, as_json: bool, accept: bool) -> None:
+def nightly(
+    suite: Path,
+    night: datetime | None,
+    wait: bool,
+    junit: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    accept: bool,
+    **cost: Any,
+) -> None:
     """Launch a suite for a night, and after it a job that compares the night with those before it.
 
     Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
@@ -173,12 +226,30 @@ def nightly(suite: Path, night: datetime | None, wait: bool, junit: Path | None,
 
     evening = night.date() if night else nights.tonight()
     with outcome.printed(outcome.NightOutcome(evening), as_json=as_json) as known:
-        _launch_night(known, suite, wait=wait, junit=junit, accept=accept, as_json=as_json)
+        if dry_run:
+            known.runs = _preview_night(suite, evening, _given(cost), accept=accept)
+            return
+        _launch_night(known, suite, _given(cost), wait=wait, junit=junit, accept=accept, as_json=as_json)
     sys.exit(known.exit_code)
 
 
+def _preview_night(suite: Path, evening: date, cost: Mapping[str, Any], *, accept: bool) -> list[RunFolder]:
+    from jobs import nightly as nights
+    from jobs.command import launch_errors_in_one_line
+
+    with launch_errors_in_one_line():
+        return nights.preview(suite, evening, cost, accept_code_change=accept)
+
+
 def _launch_night(
-    known: NightOutcome, suite: Path, *, wait: bool, junit: Path | None, accept: bool, as_json: bool
+    known: NightOutcome,
+    suite: Path,
+    cost: Mapping[str, Any],
+    *,
+    wait: bool,
+    junit: Path | None,
+    accept: bool,
+    as_json: bool,
 ) -> None:
     from jobs import nightly as nights
     from jobs import suite as suites
@@ -187,7 +258,7 @@ def _launch_night(
 
     evening = known.night
     with launch_errors_in_one_line():
-        launched = nights.launch(suite, evening, accept_code_change=accept)
+        launched = nights.launch(suite, evening, accept_code_change=accept, overrides=cost)
         chosen = suites.read(suite, suites.NIGHTLY_OUTPUT)
     known.runs, known.verdict_job = list(launched.runs.values()), launched.verdict_job
     if launched.verdict_job:

@@ -20,10 +20,10 @@ from harness.methods.references import resolve
 from harness.methods.values import method_parameters
 from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
-from jobs import launching
+from jobs import costs, launching
 from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.probing.points import Point, Population, draw, problems_of
-from jobs.run import codes, endings, served, trace_files
+from jobs.run import budget, codes, endings, served, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
 from jobs.run.models_here import check_model
@@ -82,12 +82,15 @@ def plan(source: RunFolder, num_points: int, rollouts: int, seed: int, flags: Ma
     sizes = lines_for_launch(own, problems, cluster, sbatch, launch.workers_per_task)
     run = run_folder(launch.output, own)
     notice = codes.check(run, accept=launch.accept_code_change)
-    return Probe(source, PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice), points, population)
+    limit = None if launch.max_gpu_hours is None else budget.shared_by([run.path.name], launch.max_gpu_hours)
+    prepared = PreparedLaunch(launch, cluster, planned, run, sbatch, sizes, notice, limit)
+    return Probe(source, prepared, points, population)
 
 
 def start(probe: Probe, console: Console) -> RunFolder:
     """Create the probe's run with its points, and start or resume it. Raises what `launching.start` does."""
     run = probe.prepared.run
+    costs.check([probe.prepared])
     launching.create(probe.prepared)
     _write_points(run, probe)
     launching.start(probe.prepared, console)

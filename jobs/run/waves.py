@@ -108,6 +108,12 @@ def draw(run: RunFolder, numbers: Mapping[str, int], recorded: Mapping[str, floa
         run.assign_again(planned)
 
 
+def num_open(run: RunFolder) -> int:
+    """Return how many samples a run may still draw in waves; 0 where it is decided, or was not begun in waves."""
+    begun = read(run)
+    return 0 if begun is None or begun.decision is not None else run.spec().num_samples - run.num_planned()
+
+
 def in_words(run: RunFolder) -> str:
     """Return how far a run in waves is, as a line of its status; empty where it has none, or has all samples."""
     begun = read(run)

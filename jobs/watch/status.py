@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.after.missing import missing_after
-from jobs.run import codes, locks, own_files, shared_jobs, submissions, waves
+from jobs.run import budget, codes, locks, own_files, shared_jobs, submissions, waves
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
@@ -93,6 +93,8 @@ class RunStatus:
     is_concluding: bool = False
     """True if a job that grades and loads the finished run is running or queued, or may be because Slurm's queue did
     not answer."""
+    stopped_by_budget: str = ""
+    """Why no further sample of the unfinished run is begun; empty where its budget is not used up, or it has none."""
     slurm_error: str = ""
     """Why Slurm's queue or accounting is missing, in one line; empty where both answered."""
 
@@ -212,6 +214,8 @@ def _of_files(run: RunFolder) -> RunStatus:
     if missing := missing_after(run, endings):
         result.missing, result.how_to_conclude = missing, conclusion.how_to_conclude(run, missing)
     result.waves = waves.in_words(run)
+    if stop := budget.stopped(run, lambda _: ended.num_unfinished or ended.num_untimed or waves.num_open(run)):
+        result.stopped_by_budget = str(stop)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)
     result.codes = [str(code) for code in recorded] if len(recorded) > 1 else []

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
-from jobs import launching, launching_several, suite
+from jobs import costs, launching, launching_several, suite
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.nights import recovery
@@ -69,15 +69,26 @@ def _check(prepared: Sequence[PreparedLaunch]) -> None:
 
 
 def preview(chosen: Suite, tag: str | None, console: Console, *, accept_code_change: bool = False) -> None:
-    """Print what each run would do, and the waves. Writes nothing. Raises what `prepare` raises."""
+    """Print what each run would do, the waves, and what this one and all of them are likely to take.
+
+    Writes nothing. Raises what `prepare` raises, and costs.OverBudget.
+    """
     prepared = prepare(chosen, tag, accept_code_change=accept_code_change)
     for launch in prepared:
         launching.print_plan(launch, console)
-        drawn = launch.run.num_planned() if launch.run.exists() else 0
-        left = num_unfinished(launch.run) if drawn else 0
-        console.print(f"  {drawn - left} of at most {counted(launch.plan.spec.num_samples, 'sample')} finished")
+        finished = launch.num_samples - launch.num_left
+        console.print(f"  {finished} of at most {counted(launch.plan.spec.num_samples, 'sample')} finished")
     sizes = waves.sizes_of(prepared[0].plan.spec.samples)
     console.print(f"{counted(len(prepared), 'run')} in waves of {', '.join(map(str, sizes))} samples per problem")
+    console.print(f"This wave: {costs.total(prepared)}", soft_wrap=True)
+    every = [replace(launch, in_waves=False) for launch in prepared if not _is_decided(launch.run)]
+    console.print(f"All waves, unless it is decided earlier: {costs.total(every)}", soft_wrap=True)
+    costs.check(prepared)
+
+
+def _is_decided(run: RunFolder) -> bool:
+    begun = waves.read(run) if run.exists() else None
+    return begun is not None and begun.decision is not None
 
 
 def launch(
@@ -85,9 +96,11 @@ def launch(
 ) -> Started:
     """Draw the runs of a suite in waves until each comparison is decided; launched again, it goes on.
 
-    margin: as a fraction. Raises what `prepare`, starting a launch and looking raise.
+    margin: as a fraction. Raises what `prepare`, starting a launch and looking raise; costs.OverBudget before anything
+    is written.
     """
     prepared = prepare(chosen, tag, accept_code_change=accept_code_change)
+    costs.check(prepared)
     runs = [launch.run for launch in prepared]
     whole = [run.path.name for run in runs if run.exists() and waves.read(run) is None]
     if whole:
@@ -103,14 +116,24 @@ def _here(prepared: Sequence[PreparedLaunch], margin: float, console: Console) -
     runs = [launch.run for launch in prepared]
     database = warehouse.database_of(runs[0])
     launching_several.start_several(prepared, console)
-    while (found := looking.look(runs, database, margin)) is not None:
+    while (stop := looking.stopped_within_a_wave(runs)) is None and (
+        found := looking.look(runs, database, margin)
+    ) is not None:
         for line in looking.lines(found):
             console.print(line, style="bold", markup=False, soft_wrap=True)
         for run in runs:
             if run.path.name in found.decided:
                 report(run, console, database)
-        if further := [launch for launch in prepared if num_unfinished(launch.run)]:
-            launching_several.start_several(further, console)
+        if found.stop is not None:
+            break
+        # New copies: what is left of a launch is read once. The budget was checked at the start and is kept meanwhile.
+        if further := [replace(launch) for launch in prepared if num_unfinished(launch.run)]:
+            launching_several.carry_out_several(further, console)
+    if stop is not None:
+        console.print(f"Not looked at: {looking.undecided_because(stop)}", style="bold", soft_wrap=True)
+    for run in runs:
+        if waves.num_open(run):
+            report(run, console, database)
     console.print(looking.drawn(runs), soft_wrap=True)
 
 

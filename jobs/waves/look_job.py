@@ -98,7 +98,15 @@ def _look(folder: Path, name: str) -> None:
     gaps = [*found.gaps, *completing.complete(runs, database, record)]
     if gaps:
         print(f"not decided: {'; '.join(map(str, gaps))}", flush=True)
-        return _conclude(record, jobs, "not finished")
+        stop = looking.stopped_within_a_wave(runs)
+        if stop is None:
+            return _conclude(record, jobs, "not finished")
+        try:  # what is finished has its report, although runs without a finished sample cannot be compared
+            warehouse.compare_and_report(runs, Path(launched["page"]), launched["margin"])
+        except warehouse.WarehouseFailed as error:
+            print(error, flush=True)
+        return _conclude(record, jobs, looking.undecided_because(stop))
+    verdict = "decided"
     if looked := looking.look(runs, database, launched["margin"]):
         record.append("looked", wave=looked.wave, decided=dict(looked.decided))
         print("\n".join(looking.lines(looked)), flush=True)
@@ -106,13 +114,15 @@ def _look(folder: Path, name: str) -> None:
             dispatch_together([recovery.request_of(run, record) for run in looked.further])
             active = recovery.active_jobs(runs)
             return _hand_on(record, jobs, sorted({job for of_run in active.values() for job in of_run}))
-        if looking.open_runs(runs):  # runs that a killed look has planned further than these
+        if looked.stop is not None:
+            verdict = looking.undecided_because(looked.stop)
+        elif looking.open_runs(runs):  # runs that a killed look has planned further than these
             return _hand_on(record, jobs, [])
     for run in runs:
         report(run, Console(highlight=False), database)
     print(looking.drawn(runs), flush=True)
     warehouse.compare_and_report(runs, Path(launched["page"]), launched["margin"])
-    return _conclude(record, jobs, "decided")
+    return _conclude(record, jobs, verdict)
 
 
 def _hand_on(record: NightRecord, jobs: VerdictJobs, after: list[str]) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from harness.plural import counted
 from jobs.after import warehouse
 from jobs.run import waves
+from jobs.run.budget import Meter, Stop
+from jobs.run.endings import num_unfinished
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
 from jobs.run.waves import Waves
@@ -32,6 +34,8 @@ class Found:
     """What it decided, in words, by run; of a baseline that its comparisons are decided."""
     further: Sequence[RunFolder]
     """The runs that have samples of the next wave now."""
+    stop: Stop | None = None
+    """The budget that is used up, so that runs which are not decided are drawn no further."""
 
 
 def open_runs(runs: Sequence[RunFolder]) -> dict[str, Waves]:
@@ -46,6 +50,9 @@ def open_runs(runs: Sequence[RunFolder]) -> dict[str, Waves]:
 
 def look(runs: Sequence[RunFolder], database: Path, margin: float) -> Found | None:
     """Look at runs whose planned samples are all finished and loaded; None where nothing is open any more.
+
+    Where the budget of a run is used up, what is decided is recorded, and no further wave is planned, whose samples
+    would count as missing. The same look under a higher budget plans it.
 
     margin: as a fraction. Runs that were planned further than others, because a look was killed, wait for these. Raises
     WarehouseFailed, and RunBusyError where a worker still holds a shard.
@@ -63,10 +70,27 @@ def look(runs: Sequence[RunFolder], database: Path, margin: float) -> Found | No
         if states[name].num_looks < wave:
             waves.record_look(run, wave, decision := found.decisions[name])
             decided |= {name: decision} if decision is not None else {}
-    further = [run for run in at_wave if run.path.name not in decided and not states[run.path.name].is_whole]
-    for run in further:
+    undecided = [run for run in at_wave if run.path.name not in decided and not states[run.path.name].is_whole]
+    if undecided and (stop := budget_stop(undecided)):
+        return Found(wave, decided, [], stop)
+    for run in undecided:
         _draw(run, states[run.path.name], found)
-    return Found(wave, decided, further)
+    return Found(wave, decided, undecided)
+
+
+def budget_stop(runs: Sequence[RunFolder]) -> Stop | None:
+    """Return the budget that has stopped a run of a comparison; None where none is used up."""
+    return next((stop for run in runs if (stop := Meter(run).stop()) is not None), None)
+
+
+def stopped_within_a_wave(runs: Sequence[RunFolder]) -> Stop | None:
+    """Return the budget that has left samples of a wave unfinished, which no look can follow then."""
+    return budget_stop([run for run in runs if num_unfinished(run)])
+
+
+def undecided_because(stop: Stop) -> str:
+    """Return in words that a comparison stays undecided because a budget is used up."""
+    return f"undecided: {stop}"
 
 
 def _draw(run: RunFolder, state: Waves, found: Look) -> None:
@@ -77,9 +101,11 @@ def _draw(run: RunFolder, state: Waves, found: Look) -> None:
 
 
 def drawn(runs: Sequence[RunFolder]) -> str:
-    """Return in words how many samples of runs were drawn, and how many were not needed."""
+    """Return in words how many samples of runs were drawn, how many were not needed, and how many are still open."""
     now, total = sum(run.num_planned() for run in runs), sum(run.spec().num_samples for run in runs)
-    return f"{now} of {counted(total, 'sample')} drawn; {total - now} not needed"
+    left = sum(map(waves.num_open, runs))
+    told = f"{now} of {counted(total, 'sample')} drawn; {total - now - left} not needed"
+    return f"{told}; {left} left, because nothing is decided without them" if left else told
 
 
 def lines(found: Found) -> list[str]:
@@ -88,6 +114,8 @@ def lines(found: Found) -> list[str]:
     if found.further:
         names = ", ".join(run.path.name for run in found.further)
         told.append(f"Look {found.wave}: not decided yet, and drawn further: {names}")
+    elif found.stop is not None:
+        told.append(f"Look {found.wave}: {undecided_because(found.stop)}; a higher --max-gpu-hours draws further")
     elif not found.decided:
         told.append(f"Look {found.wave}: not decided, and all samples are drawn")
     return told

@@ -10,7 +10,7 @@ from warehouse.comparison.contrasts import Comparison, Contrast, Row
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.drawn import stopped
-from warehouse.render import busy, limited, mixed_code, scripted, unreadable, weaker_baseline
+from warehouse.render import busy, limited, mixed_code, out_of_budget, scripted, unreadable, weaker_baseline
 
 _UNEQUAL_LOADS = 1.25
 """Ratio of the mean numbers of samples in flight from which a comparison of times says so."""
@@ -22,8 +22,9 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     runs = {row.run.run_id: row.run for row in comparison.rows}
     for run in runs.values():
         summary = run.summary
-        run_warnings = [*scripted(summary), *limited(summary), *stopped(summary), *mixed_code(summary)]
-        run_warnings += [*_missing(run), *unreadable(summary), *busy(summary), *weaker_baseline(summary)]
+        run_warnings = [*scripted(summary), *limited(summary), *stopped(summary), *out_of_budget(summary)]
+        run_warnings += [*mixed_code(summary), *_missing(run)]
+        run_warnings += [*unreadable(summary), *busy(summary), *weaker_baseline(summary)]
         yield from (f"{run.run_id}: {line}" for line in run_warnings)
     for row in comparison.rows:
         contrast, speed = row.contrast, row.speed

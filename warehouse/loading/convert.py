@@ -15,7 +15,7 @@ from harness.engine import Role
 from harness.engines import placement
 from harness.engines.speculation import draft_sampling
 from harness.problems.problem import Problem
-from jobs.run import waves
+from jobs.run import budget, endings, waves
 from jobs.run.folder import RunFolder
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 from jobs.run.spec import Attempt, RunSpec
@@ -38,6 +38,7 @@ def run_row(folder: RunFolder, spec: RunSpec, loaded_at: datetime) -> Row:
         | {
             "run_id": folder.path.name,
             "folder": str(folder.path.resolve()),
+            "stopped_at_gpu_hours": _stopped_at(folder),
             "created_at": utc(folder.spec_path.stat().st_mtime),
             "loaded_at": loaded_at,
         }
@@ -56,6 +57,11 @@ def _wave_columns(begun: Waves | None) -> Row:
         "decision": begun.decision,
         "interval_level": interval_level(begun.sizes, look),
     }
+
+
+def _stopped_at(folder: RunFolder) -> float | None:
+    stop = budget.stopped(folder, lambda run: endings.num_unfinished(run) or waves.num_open(run))
+    return None if stop is None else stop.max_gpu_hours
 
 
 def spec_columns(spec: RunSpec) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from jobs.run.spec import RunSpec
 from warehouse.database import Connection, rows
@@ -42,22 +41,6 @@ def recorded_ids(connection: Connection, runs: Sequence[OwnRun]) -> dict[str, st
         elif other := _elsewhere(connection, run.prepared.plan.spec):
             ids[run.run_id] = other
     return ids
-
-
-def same_cost(spec: RunSpec) -> dict[str, Any]:
-    """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
-    return {
-        "method": spec.method,
-        "dataset": spec.dataset,
-        "params": dict(spec.params),
-        "temperature": spec.temperature,
-        "top_p": spec.top_p,
-        "token_budget": spec.token_budget,
-        "concurrency": spec.concurrency,
-        **{f"{role}_name": model and model.name for role, model in spec.models.items()},
-        "engine_spec_decode": spec.engine.spec_decode,
-        "engine_take_turns": spec.engine.take_turns,
-    }
 
 
 def _elsewhere(connection: Connection, spec: RunSpec) -> str | None:

@@ -19,7 +19,7 @@ from warehouse.own_tables.metrics import AT_ONE, METRICS, Source
 from warehouse.own_tables.planned import OwnRun, by_row
 from warehouse.own_tables.recorded import recorded_ids
 from warehouse.papers.table import Ours
-from warehouse.render import limited, mixed_code, scripted, unreadable
+from warehouse.render import limited, mixed_code, out_of_budget, scripted, unreadable
 from warehouse.summary import RunSummary, summaries
 
 _NO_FORCE = " (--force compares anyway)"
@@ -129,6 +129,7 @@ def _alone(summary: RunSummary) -> list[str]:
             *scripted(summary),
             *limited(summary),
             *stopped(summary),
+            *out_of_budget(summary),
             *mixed_code(summary),
             *missing,
             *unreadable(summary),

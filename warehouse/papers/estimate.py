@@ -89,13 +89,13 @@ def estimate(
     return modelled(launch, own, of_paper, published, machine)
 
 
-def guessed(launch: Launch, machine: Machine, num_samples: int) -> Estimate | None:
-    """Estimate by the latency model with half of the token budget; None if that has no rule for the method.
+def guessed(launch: Launch, machine: Machine, num_samples: int, share: float = _GUESSED_SHARE) -> Estimate | None:
+    """Estimate by the latency model with a share of the token budget; None if that has no rule for the method.
 
     Raises ValueError if the hardware file lacks a model.
     """
     nothing = Setting(None, None)
-    return modelled(launch, nothing, nothing, Published(), machine, num_samples)
+    return modelled(launch, nothing, nothing, Published(), machine, num_samples, share)
 
 
 def _num_samples(launch: Launch) -> int:
@@ -138,12 +138,13 @@ def modelled(
     published: Published,
     machine: Machine,
     num_samples: int | None = None,
+    share: float = _GUESSED_SHARE,
 ) -> Estimate | None:
     """Estimate a run by the latency model alone; None if that has no rule for the method.
 
-    Raises ValueError if the hardware file lacks a model.
+    `share`: of the token budget, where no tokens are recorded. Raises ValueError if the hardware file lacks a model.
     """
-    tokens, source = _tokens(launch, own, of_paper, published)
+    tokens, source = _tokens(launch, own, of_paper, published, share)
     try:
         work = expected_work(launch.method, dict(launch.parameters), tokens)
     except ValueError:
@@ -155,14 +156,16 @@ def modelled(
     return Estimate(projected.wall_seconds / 3600, projected.gpu_hours, f"model: {source}")
 
 
-def _tokens(launch: Launch, own: Setting, of_paper: Setting, published: Published) -> tuple[Tokens, str]:
+def _tokens(
+    launch: Launch, own: Setting, of_paper: Setting, published: Published, share_of_budget: float
+) -> tuple[Tokens, str]:
     """Return the tokens of an average sample, and where they are from."""
     text = own.text if published.has_tokens(own.text) else of_paper.text
     whole, thought = published.count(text, "whole"), published.count(text, "thought", "target")
     draft, answer = published.count(text, "draft"), published.count(text, "answer")
     refused = mean(published.refused[text]).number if text in published.refused else _GUESSED_REFUSALS
     if whole is None and thought is None:  # an answer alone says nothing of the thought before it
-        whole = Value(_GUESSED_SHARE * launch.token_budget, "half of the token budget, a guess")
+        whole = Value(share_of_budget * launch.token_budget, "half of the token budget, a guess")
     parts = [part for part in ((whole,) if whole else (thought, draft, answer)) if part is not None]
     total = sum(part.number for part in parts)
     fits = min(1.0, launch.token_budget / total)

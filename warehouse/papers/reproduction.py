@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -17,9 +17,10 @@ from harness.cli.program import typed
 from harness.launch_options import Launch
 from harness.methods import defaults
 from harness.methods.values import parameter_names
-from jobs import launching
+from jobs import costs, launching
 from jobs.engine_plan import planned_starts
 from jobs.launching_several import start_several
+from jobs.preparation import PreparedLaunch
 from jobs.run.folder import RunFolder
 from warehouse.candidates import grade_candidates
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader
@@ -47,6 +48,8 @@ class Reproduction:
     """SCoT's aligned draft, for the rows that need it."""
     hardware_file: Path | None
     database: Path
+    max_gpu_hours: float | None = None
+    """The budget of all runs together; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +124,14 @@ def suite_run(plan: suite.Planned, overrides: Mapping[str, Any], aligned: str | 
 def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
     """Launch every run once, those that share engines together: a baseline may stand in several rows."""
     chosen = reproduction.suite
-    launches: list[Launch] = []
+    distinct: list[SuiteRun] = []
     for run in runs:
-        if run.launch is not None and run.launch not in launches:
-            launches.append(run.launch)
-    prepared = [launching.prepare(launch) for launch in launches]
+        if run.launch is not None and run.launch not in [other.launch for other in distinct]:
+            distinct.append(run)
+    prepared = [launching.prepare(run.launch) for run in distinct if run.launch is not None]
+    prepared = costs.under(prepared, reproduction.max_gpu_hours)
+    if reproduction.max_gpu_hours is not None:
+        _check_budget(reproduction, distinct, prepared)
     numbers = itertools.count(1)
     folders = start_several(
         prepared, console, lambda _: console.rule(f"{chosen.name}: run {next(numbers)} of {len(prepared)}")
@@ -135,6 +141,27 @@ def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) 
             _grade_drafts(folder, reproduction.database)
 
 
+def _check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
+    """Raise costs.OverBudget where the samples that are left take more than the budget, by the plan's estimates."""
+    machine, limit = _machine(reproduction), reproduction.max_gpu_hours or 0.0
+    hours = 0.0
+    for run, planned in zip(runs, prepared, strict=True):
+        if cost := estimated(reproduction, run, machine):
+            hours += cost.gpu_hours * planned.num_left / planned.plan.spec.num_samples
+        asked = planned.launch.latency_sample
+        if asked and planned.num_to_time and (ways := _both_ways(reproduction, run, machine, asked)):
+            hours += ways.timing * planned.num_to_time / asked
+    if hours > limit:
+        raise costs.OverBudget(
+            f"--max-gpu-hours {limit:g} is below the estimate: {hours:,.1f} GPU-hours are left (see --dry-run)"
+        )
+
+
+def _machine(reproduction: Reproduction) -> Machine:
+    file = reproduction.hardware_file
+    return Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(reproduction.suite)
+
+
 def _grade_drafts(run: RunFolder, database: Path) -> None:
     if grade_candidates(run):
         load_run(run, database)
@@ -142,8 +169,7 @@ def _grade_drafts(run: RunFolder, database: Path) -> None:
 
 def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
     chosen = reproduction.suite
-    file = reproduction.hardware_file
-    machine = Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(chosen)
+    machine = _machine(reproduction)
     title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
     gpu_hours, both_ways = 0.0, latency_sample.Hours()

@@ -269,8 +269,10 @@ def report_warnings(runs: Sequence[RunFacts]) -> list[str]:
 
 
 def limited_label(run: RunFacts) -> str:
-    """Return a run's label, marked if it is limited to some of the dataset's problems, or was stopped by a decision."""
-    marks = [*(["LIMITED"] if run.summary.limited else []), *(["STOPPED"] if is_stopped(run.summary) else [])]
+    """Return a run's label, marked if it is limited to some of the dataset's problems, or what stopped it."""
+    marks = ["LIMITED"] if run.summary.limited else []
+    marks += ["STOPPED"] if is_stopped(run.summary) else []
+    marks += [] if run.summary.stopped_at_gpu_hours is None else ["STOPPED BY ITS BUDGET"]
     return f"{run.label} ({', '.join(marks)})" if marks else run.label
 
 

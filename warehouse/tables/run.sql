@@ -92,6 +92,7 @@ CREATE TABLE run (
     first_wave INTEGER,
     decision VARCHAR,
     interval_level DOUBLE NOT NULL,
+    stopped_at_gpu_hours DOUBLE,
     created_at TIMESTAMP NOT NULL,
     loaded_at TIMESTAMP NOT NULL
 );
@@ -180,6 +181,7 @@ COMMENT ON COLUMN run.first_wave IS 'Samples of each problem that pass@k and maj
 COMMENT ON COLUMN run.decision IS 'What the last look at the comparison found; the samples that were left then were not drawn. NULL: nothing was decided, or not begun in waves';
 COMMENT ON COLUMN run.interval_level IS 'Level of the interval of an accuracy or a difference: 0.95, and more in a run in waves, so that the intervals of all looks together hold in 95 %';
 COMMENT ON COLUMN run.limited IS 'True where not every problem of the dataset is run: not a result for the benchmark';
+COMMENT ON COLUMN run.stopped_at_gpu_hours IS 'Budget of the run (--max-gpu-hours), or of its suite together, that was used up before all of its samples were finished, when it was loaded; NULL: no budget has stopped it';
 COMMENT ON COLUMN run.created_at IS 'When spec.json was written (UTC, the file''s time)';
 COMMENT ON COLUMN run.loaded_at IS 'When the run was last loaded (UTC)';
 

@@ -159,7 +159,7 @@ def test_without_any_result_the_page_says_that_there_is_no_verdict(
     def fails(*_: Any) -> None:
         raise LaunchFailed("all workers failed")
 
-    monkeypatch.setattr("jobs.launching_several.start_several", fails)
+    monkeypatch.setattr("jobs.launching_several.carry_out_several", fails)
     nightly.launch(suite, NIGHT)
     with pytest.raises(SystemExit) as ended:
         nightly.give_verdict(str(suite), str(NIGHT))

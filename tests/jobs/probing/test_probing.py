@@ -146,3 +146,20 @@ def test_only_vanilla_takes_problems_that_begin_inside_a_reply(probed: RunFolder
     refused = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "its problems begin inside a reply; only vanilla continues them" in refused.stderr
+
+
+def test_a_probe_keeps_a_budget_and_is_refused_above_its_estimate(tmp_path: Path) -> None:
+    run = plan(tmp_path, method="specreason")
+    run_shard(str(run.path), 0)
+    words = ("--points", "2", "--rollouts", "1", "--max-gpu-hours", "1e-9")
+    machine = tmp_path / "machine.toml"
+    speeds = "output_tokens_per_second = 50\nprompt_tokens_per_second = 1000\n"
+    machine.write_text(f'name = "mine"\nsource = "made up"\ngpus = 2\n[target]\n{speeds}')
+    refused = probe(run, *words, "--hardware", str(machine))
+    assert refused.exit_code == 2
+    assert "--max-gpu-hours 1e-09 is below the estimate" in refused.output
+    assert not list(tmp_path.glob("probe-*"))
+    stopped = probe(run, *words)
+    assert stopped.exit_code == 1
+    assert "is not finished: its budget is used up" in stopped.output
+    assert probe(run, *words[:4]).exit_code == 0

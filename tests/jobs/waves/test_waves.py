@@ -147,7 +147,7 @@ def test_the_estimates_of_a_stopped_run_take_the_first_wave_for_several_samples(
         (waves, "record_look", 2),  # the decision on one run is recorded, that on the other is not
         (waves, "draw", 1),
         (waves, "draw", 2),  # one run has its next wave, the other has not
-        (launching_several, "start_several", 2),
+        (launching_several, "carry_out_several", 2),
         (comparison, "report", 1),
     ],
 )

@@ -124,7 +124,8 @@ def test_on_slurm_the_python_of_the_jobs_decides(
 def test_a_finished_run_needs_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = plan(tmp_path)
     run_shards(str(run.path), [0])
-    request = Launch(method="vanilla", dataset="demo", target="demo-target", output=tmp_path)
+    request = Launch(method="vanilla", dataset="demo", target="demo-target", limit=8, samples=3, output=tmp_path)
     planned = planning.plan(request, "local")
+    assert planned.spec.num_samples == run.num_planned()
     _without(monkeypatch, "vllm", "torch")
     preparation.check_engines([preparation.PreparedLaunch(request, "local", planned, run, {})])

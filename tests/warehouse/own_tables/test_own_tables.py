@@ -242,7 +242,10 @@ def test_a_latency_sample_is_planned_and_its_estimate_stands_in_the_table(tmp_pa
     whole, batches, timing = map(float, found.groups())
     assert whole == pytest.approx(batches + timing, abs=0.11)
     assert f"instead of {found[3]} with every sample alone" in told, "here every sample is timed"
-    assert f"Total: {found[1]} GPU-hours left." in told
+    total = re.search(r"Total: ([\d.]+) GPU-hours \(([\d.]+) to ([\d.]+)\) left\.", told)
+    assert total is not None, told
+    assert total[1] == found[1]
+    assert float(total[2]) < whole < float(total[3])
     untimed = made.file.read_text()
     made.file.write_text(untimed.replace("latency-sample = 8", ""))
     made.reproduce()

@@ -1,0 +1,111 @@
+"""What a launch is likely to take: from finished runs like it, else from a machine's speeds, else nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.launch_options import Launch
+from jobs.costs import in_words
+from jobs.run.budget import Forecast
+from jobs.run.model_spec import EngineSpec
+from jobs.run.spec import RunSpec
+from tests.warehouse import runs
+from warehouse.loading.runs import load_run
+from warehouse.run_cost import forecast
+
+SPEC = replace(runs.VANILLA, engine=EngineSpec("vllm"))
+LAUNCH = Launch.from_flags({"method": "vanilla", "dataset": "demo", "concurrency": 1})
+HARDWARE = """
+name = "mine"
+source = "made up"
+gpus = 2
+[target]
+output_tokens_per_second = 10
+prompt_tokens_per_second = 1000000
+"""
+
+
+def recorded(folder: Path, spec: RunSpec, latency: float, device: str) -> str:
+    """Load a finished run of 6 samples, of which a worker's wall time is a second less than the latency."""
+    run = runs.create(folder, spec)
+    runs.write_part(run, [runs.vanilla(unit, latency=latency) for unit in runs.planned(run)], device=device)
+    load_run(run, folder / "warehouse.duckdb")
+    return run.path.name
+
+
+def asked(
+    folder: Path, hardware: Path | None = None, own: Forecast | None = None, **changes: object
+) -> Forecast | None:
+    spec = replace(SPEC, seed=9, **changes)  # type: ignore[arg-type]
+    return forecast(LAUNCH, spec, 60, folder / "warehouse.duckdb", hardware, own)
+
+
+def test_runs_of_the_same_settings_tell_what_a_launch_takes_with_their_spread(tmp_path: Path) -> None:
+    recorded(tmp_path, SPEC, 19.0, "H100")
+    recorded(tmp_path, replace(SPEC, seed=1), 37.0, "H100")
+    recorded(tmp_path, replace(SPEC, seed=2, samples=1), 1000.0, "A100")
+    recorded(tmp_path, replace(SPEC, token_budget=99), 5000.0, "H100")
+    found = asked(tmp_path)
+    assert found is not None
+    assert "and 1 more run on 1 × H100" in found.source, "a mean over two kinds of devices is that of none"
+    assert found.num_gpus == 1
+    assert found.hours == pytest.approx(60 * (18 + 36) / 12 / 3600)
+    assert (found.low, found.high) == pytest.approx((60 * 18 / 6 / 3600, 60 * 36 / 6 / 3600))
+
+
+def test_nothing_is_claimed_where_nothing_is_known(tmp_path: Path) -> None:
+    assert asked(tmp_path) is None, "no database"
+    recorded(tmp_path, SPEC, 19.0, "H100")
+    assert asked(tmp_path, token_budget=999) is None
+    own = Forecast(1.0, 1.0, 1.0, 0, "history: this run")
+    assert asked(tmp_path, own=own, token_budget=999) == own
+
+
+def test_the_calls_of_a_run_at_another_concurrency_are_projected_onto_a_machine(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(HARDWARE)
+    name = recorded(tmp_path, replace(SPEC, concurrency=8), 19.0, "H100")
+    found = asked(tmp_path, file)
+    assert found is not None
+    assert found.source == f"model: the calls of {name} with the speeds of mine"
+    assert found.hours == pytest.approx(2 * 60 * 4.0 / 3600, rel=0.01), "40 tokens a sample, ten a second, on two GPUs"
+
+
+def test_without_any_run_half_of_the_token_budget_is_a_guess_with_a_wide_range(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(HARDWARE)
+    found = asked(tmp_path, file)
+    assert found is not None
+    assert "half of the token budget, a guess" in found.source
+    assert found.high / found.low == pytest.approx(4, rel=0.01)
+    assert found.low < found.hours < found.high
+
+
+def test_samples_that_are_timed_one_at_a_time_are_counted_or_said_not_to_be(tmp_path: Path) -> None:
+    batches = replace(SPEC, concurrency=8)
+    launch = LAUNCH.changed(concurrency=8, latency_sample=10)
+    recorded(tmp_path, batches, 19.0, "H100")
+
+    def told(file: Path | None = None, number: int = 60) -> Forecast:
+        spec = replace(batches, seed=9)
+        found = forecast(launch, spec, number, tmp_path / "warehouse.duckdb", file, to_time=10)
+        assert found is not None
+        return found
+
+    without = told()
+    assert without.not_timed == 10
+    assert without.hours == pytest.approx(60 * 18 / 6 / 3600)
+    assert in_words(without).endswith("; the timing of 10 samples comes on top)")
+    file = tmp_path / "mine.toml"
+    file.write_text(HARDWARE)
+    modelled = told(file)
+    assert modelled.not_timed == 0
+    assert "; one at a time: model: the calls of " in modelled.source
+    assert modelled.hours == pytest.approx(without.hours + 10 * 2 * 4.0 / 3600, rel=0.01), "ten tokens a second"
+    recorded(tmp_path, SPEC, 37.0, "H100")
+    timed = told(file)
+    assert timed.hours == pytest.approx((60 * 18 + 10 * 36) / 6 / 3600), "a run with one sample in flight tells"
+    assert told(file, number=0).hours == pytest.approx(10 * 36 / 6 / 3600), "of a run that has only its timing left"

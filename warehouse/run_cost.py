@@ -1,0 +1,232 @@
+"""What samples of a launch are likely to take, before they are run.
+
+The first of these that there is: finished runs of the same settings in the warehouse; what the run itself has used so
+far; on a machine whose speeds a file has, the recorded calls of a run of the same method and models at another
+concurrency or elsewhere; on that machine, half of the token budget for each sample.
+
+The range of a mean over several runs goes from the cheapest of them to the dearest. Of a single run it is the 95 %
+interval of its mean over problems, with the run factor where runs were repeated (warehouse.statistics.run_factor);
+without that, a busy machine may take twice as long. The range of a guess goes from a quarter of the token budget to
+all of it.
+
+Samples that are timed again, one at a time, are estimated as a run with one sample in flight over engines that are up,
+where no such run is recorded by the timing samples of runs in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import hardware
+from harness.launch_options import Launch
+from harness.plural import counted
+from jobs.run.budget import Forecast
+from jobs.run.spec import RunSpec
+from warehouse.database import Connection, DatabaseError, WarehouseError, reader, rows
+from warehouse.latency_fit import timed_samples
+from warehouse.measures import runs_like
+from warehouse.papers import estimate
+from warehouse.papers.estimate import Estimate, Machine
+from warehouse.repeated_runs import run_factors
+from warehouse.statistics.intervals import Interval, mean_t
+from warehouse.statistics.run_factor import between_runs
+
+_WAIT_SECONDS = 2.0
+"""A launch does not wait for a loader."""
+_GUESSED_SHARES = (0.25, 0.5, 1.0)
+"""Of the token budget: the low end, the estimate and the high end where no tokens are recorded."""
+_SMALLEST = 0.01
+"""Of the mean: the least low end. An interval of few problems may reach below zero, where no logarithm is."""
+_OF_SPEED = ("concurrency", "engine_spec_decode", "engine_take_turns")
+"""Columns that the calls of a sample do not depend on, or that a hardware file has instead."""
+_ALONE = "SELECT run_id, mean_seconds, low_95, high_95 FROM latency_at_one"
+_BY_PROBLEM = """
+SELECT avg(latency_seconds)::DOUBLE AS seconds FROM timed_sample
+WHERE run_id = $run_id GROUP BY problem_id ORDER BY problem_id
+"""
+
+
+def forecast(
+    launch: Launch,
+    spec: RunSpec,
+    num_samples: int,
+    database: Path,
+    hardware_file: Path | None = None,
+    own: Forecast | None = None,
+    to_time: int = 0,
+) -> Forecast | None:
+    """Estimate samples of a launch; `own`: what the run itself tells, where it has begun. None: nothing tells.
+
+    `to_time`: samples that are timed again, one at a time; where nothing tells of these, the estimate is without them
+    and says so. Raises ValueError where the hardware file cannot be read or lacks a model.
+    """
+    timing = alone(launch, spec, to_time, database, hardware_file) if to_time else None
+    if not num_samples:
+        return timing
+    batches = _in_batches(launch, spec, num_samples, database, hardware_file, own)
+    if batches is None or not to_time:
+        return batches
+    if timing is None or timing.has_gpu != batches.has_gpu:
+        return replace(batches, not_timed=to_time)
+    return _added(batches, timing)
+
+
+def alone(
+    launch: Launch, spec: RunSpec, num_samples: int, database: Path, hardware_file: Path | None = None
+) -> Forecast | None:
+    """Estimate samples of a launch that run one at a time over engines that are up; None: nothing tells.
+
+    Raises ValueError where the hardware file cannot be read or lacks a model.
+    """
+    one, one_spec = launch.changed(concurrency=1, latency_sample=None), replace(spec, concurrency=1)
+    if found := _read(database, lambda connection: _from_history(connection, one, one_spec, num_samples)):
+        return found
+    if found := _read(database, lambda connection: _from_timings(connection, spec, num_samples)):
+        return found
+    if hardware_file is None:
+        return None
+    up = hardware.read(hardware_file).model_copy(update={"start_seconds": 0.0})
+    return _modelled(one, one_spec, num_samples, database, Machine(up, is_papers=False))
+
+
+def _added(batches: Forecast, timing: Forecast) -> Forecast:
+    """Return the sum of two estimates, in hours of the workers of the first."""
+    source = "; one at a time: ".join(dict.fromkeys((batches.source, timing.source)))
+    hours = batches.hours + timing.hours
+    return Forecast(
+        hours / max(1, batches.num_gpus), batches.low + timing.low, batches.high + timing.high, batches.num_gpus, source
+    )
+
+
+def _in_batches(
+    launch: Launch,
+    spec: RunSpec,
+    num_samples: int,
+    database: Path,
+    hardware_file: Path | None,
+    own: Forecast | None,
+) -> Forecast | None:
+    machine = None if hardware_file is None else Machine(hardware.read(hardware_file), is_papers=False)
+    if found := _read(database, lambda connection: _from_history(connection, launch, spec, num_samples)):
+        return found
+    if own is not None or machine is None:
+        return own
+    return _modelled(launch, spec, num_samples, database, machine)
+
+
+def _modelled(launch: Launch, spec: RunSpec, num_samples: int, database: Path, machine: Machine) -> Forecast | None:
+    """Estimate samples by the latency model, from recorded calls where there are any."""
+    return _read(
+        database, lambda connection: _projected(connection, launch, spec, num_samples, machine.hardware)
+    ) or _guessed(launch, machine, num_samples)
+
+
+def same_cost(spec: RunSpec) -> dict[str, Any]:
+    """Return what runs of the same cost have in the table `run`: any seed, tag and number of problems."""
+    return {
+        "method": spec.method,
+        "dataset": spec.dataset,
+        "params": dict(spec.params),
+        "temperature": spec.temperature,
+        "top_p": spec.top_p,
+        "token_budget": spec.token_budget,
+        "concurrency": spec.concurrency,
+        **{f"{role}_name": model and model.name for role, model in spec.models.items()},
+        "engine_spec_decode": spec.engine.spec_decode,
+        "engine_take_turns": spec.engine.take_turns,
+    }
+
+
+def _read(database: Path, ask: Callable[[Connection], Forecast | None]) -> Forecast | None:
+    """Return what the database tells; a database that is missing, locked or of another version tells nothing."""
+    try:
+        with reader(database, _WAIT_SECONDS) as connection:
+            return ask(connection)
+    except (WarehouseError, DatabaseError):
+        return None
+
+
+def _from_history(connection: Connection, launch: Launch, spec: RunSpec, num_samples: int) -> Forecast | None:
+    found = [
+        (run, cost) for run in runs_like(connection, same_cost(spec)) if (cost := estimate.from_history(launch, run, 1))
+    ]
+    # Those on the devices of the run with the most samples: a mean over several machines is that of none.
+    alike = [(run, cost) for run, cost in found if run["devices"] == found[0][0]["devices"]]
+    if not alike:
+        return None
+    weights = [int(str(run["num_finished"])) for run, _ in alike]
+    hours = [cost.worker_hours for _, cost in alike]
+    mean = float(np.average(hours, weights=weights))
+    first = alike[0][0]
+    name = str(first["run_id"]) + (f" and {counted(len(alike) - 1, 'more run')}" if len(alike) > 1 else "")
+    if len(alike) > 1:
+        low, high = min(hours) / mean, max(hours) / mean
+    else:
+        low, high = _range_of_run(connection, str(first["run_id"]))
+    return _scaled(
+        mean * num_samples, int(str(first["num_gpus"] or 0)), (low, high), f"history: {name} on {first['devices']}"
+    )
+
+
+def _from_timings(connection: Connection, spec: RunSpec, num_samples: int) -> Forecast | None:
+    """Estimate samples alone by the latency of samples alone that runs in batches have from timing samples."""
+    latencies = {str(row["run_id"]): row for row in rows(connection, _ALONE) if row["mean_seconds"]}
+    for run in runs_like(connection, same_cost(spec)):
+        if latency := latencies.get(str(run["run_id"])):
+            mean = float(str(latency["mean_seconds"]))
+            ends = [float(str(latency[end] or mean)) / mean for end in ("low_95", "high_95")]
+            source = f"history: timing samples of {run['run_id']} on {run['devices']}"
+            worker_hours = mean * num_samples / 3600
+            return _scaled(worker_hours, int(str(run["num_gpus"] or 0)), (max(_SMALLEST, ends[0]), ends[1]), source)
+    return None
+
+
+def _projected(
+    connection: Connection, launch: Launch, spec: RunSpec, num_samples: int, machine: hardware.Hardware
+) -> Forecast | None:
+    """Project the recorded calls of the run with the most samples of the same kind onto a machine."""
+    wanted = {name: value for name, value in same_cost(spec).items() if name not in _OF_SPEED}
+    like = [run for run in runs_like(connection, wanted) if run["num_finished"]]
+    if not like:
+        return None
+    name = str(like[0]["run_id"])
+    work = [sample.work for sample in timed_samples(connection, name)]
+    asked = machine.model_copy(update={"concurrency": launch.concurrency, "workers": 1})
+    projected = hardware.project(work, asked, num_samples)
+    source = f"model: the calls of {name} with the speeds of {machine.name}"
+    return _scaled(projected.wall_seconds / 3600, machine.gpus, _range_of_run(connection, name), source)
+
+
+def _guessed(launch: Launch, machine: Machine, num_samples: int) -> Forecast | None:
+    costs = [estimate.guessed(launch, machine, num_samples, share) for share in _GUESSED_SHARES]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    low, middle, high = known
+    return Forecast(middle.worker_hours, _hours(low), _hours(high), machine.hardware.gpus, middle.source)
+
+
+def _hours(cost: Estimate) -> float:
+    return cost.gpu_hours or cost.worker_hours
+
+
+def _range_of_run(connection: Connection, run_id: str) -> tuple[float, float]:
+    """Return the ends of the range of a run's mean, as multiples of it; 1 and 1 where there is one problem."""
+    seconds = np.array([float(str(row["seconds"])) for row in rows(connection, _BY_PROBLEM, {"run_id": run_id})])
+    if len(seconds) < 2:
+        return 1.0, 1.0
+    found, factor = mean_t(seconds), run_factors(connection, [run_id]).get(run_id)
+    low, high = ((end or 0.0) / found.estimate for end in (found.low, found.high))
+    relative = Interval(1.0, max(_SMALLEST, low), high, None, found.kind, found.degrees)
+    widened = between_runs(relative, factor)
+    return widened.low or _SMALLEST, widened.high or high
+
+
+def _scaled(worker_hours: float, num_gpus: int, relative: Sequence[float], source: str) -> Forecast:
+    whole = worker_hours * max(1, num_gpus)
+    return Forecast(worker_hours, whole * relative[0], whole * relative[1], num_gpus, source)
