@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Results": {
         "compare": ("warehouse.compare", "Compare runs, paired by problem."),
+        "plan": ("warehouse.plan", "Plan how many problems and samples a comparison needs."),
         "report": ("warehouse.report", "Write a report on runs."),
         "query": ("warehouse.query", "Run SQL on the warehouse, read-only."),
         "trace": ("warehouse.trace", "Print one sample, step by step."),

@@ -190,6 +190,12 @@ class _Drawn:
         self.latency_parts = by_run(queries.LATENCY_PARTS)
 
 
+def costs(connection: Connection, run_id: str) -> list[Cost]:
+    """Return what a run took of each kind of device; empty where its attempts have no times."""
+    found: list[dict[str, Any]] = rows(connection, _COST, {"run_id": run_id})
+    return [Cost(**row) for row in found]
+
+
 def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: str, place: int) -> RunFacts:
     def select(sql: str) -> list[dict[str, Any]]:
         return rows(connection, sql, {"run_id": summary.run_id})
@@ -215,7 +221,7 @@ def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: st
         p95_seconds=p95[0]["p95_seconds"] if p95 else None,
         latency_parts={row["part"]: row["seconds_per_sample"] for row in drawn.latency_parts[run_id]},
         acceptance=acceptance,
-        costs=[Cost(**row) for row in select(_COST)],
+        costs=costs(connection, run_id),
         scores={(row["problem_id"], row["content_hash"]): row["score"] for row in select(_SCORES)},
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),

@@ -1,0 +1,132 @@
+"""Plans: their variance components, their power, and a small piece of tests/warehouse/simulate_plans.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.warehouse import simulate_plans
+from tests.warehouse.simulate_skew import POPULATIONS
+from warehouse.statistics import bounded, planning
+from warehouse.statistics.planning import CannotPlan, Components, Moments, Pilot
+
+SKEWED = "3 % lost"
+FOURS = np.full(6, 4)
+MIXED = Pilot(np.array([4, 3, 0, 1, 4, 2]), FOURS, np.array([4, 4, 1, 1, 2, 2]), FOURS)
+
+
+@pytest.mark.parametrize("margin", [0.01, 0.02, 0.05, 0.2])
+def test_without_any_variance_the_least_number_of_problems_is_needed(margin: float) -> None:
+    needed = planning.problems_needed(Moments(0.0), margin, 0.8)
+    assert needed == pytest.approx(bounded.problems_needed(margin), abs=1)
+
+
+def test_without_any_variance_the_detectable_margin_is_the_smallest_there_is() -> None:
+    found = planning.detectable_margin(Moments(0.0), 40, 0.8)
+    assert found == pytest.approx(bounded.smallest_margin(40), abs=3e-4)
+
+
+def test_more_problems_and_a_wider_margin_raise_the_power_and_variance_lowers_it() -> None:
+    plain = planning.power(Moments(0.03), 500, 0.02)
+    assert planning.power(Moments(0.03), 600, 0.02) > plain
+    assert planning.power(Moments(0.03), 500, 0.03) > plain
+    assert planning.power(Moments(0.03), 500, 0.02, 0.01) > plain
+    assert planning.power(Moments(0.04), 500, 0.02) < plain
+
+
+def test_problems_that_are_lost_lower_the_power_and_ones_that_are_gained_are_not_relied_on() -> None:
+    plain = planning.power(Moments(0.03), 500, 0.02)
+    assert planning.power(Moments(0.03, -0.02), 500, 0.02) < plain
+    assert planning.power(Moments(0.03, 0.02), 500, 0.02) == plain
+
+
+@pytest.mark.parametrize("moments", [Moments(0.03), Moments(0.03, -0.02), Moments(0.2, -0.05)])
+def test_the_margin_that_a_planned_number_of_problems_detects_is_the_margin_it_was_planned_for(
+    moments: Moments,
+) -> None:
+    n = planning.problems_needed(moments, 0.03, 0.8)
+    assert n is not None
+    assert planning.power(moments, n, 0.03) >= 0.8 > planning.power(moments, n - 1, 0.03)
+    assert planning.detectable_margin(moments, n, 0.8) == pytest.approx(0.03, rel=0.01)
+
+
+def test_what_no_number_of_problems_can_show_has_none() -> None:
+    assert planning.problems_needed(Moments(0.5), 0.001, 0.99) is None
+    assert planning.samples_needed(Components(0.1, 0.1), 20, 0.02, 0.8) is None
+    assert planning.detectable_margin(Moments(0.5), 2, 0.9) is None
+
+
+def test_a_fixed_set_of_problems_needs_the_samples_with_which_its_power_is_enough() -> None:
+    components = Components(0.01, 0.2)
+    k = planning.samples_needed(components, 400, 0.02, 0.8)
+    assert k is not None
+    powers = [planning.power(components.moments(samples), 400, 0.02) for samples in (k - 1, k)]
+    assert powers[0] < 0.8 <= powers[1]
+
+
+def test_samples_stop_helping_where_twice_as_many_lower_the_standard_error_by_less_than_a_twentieth() -> None:
+    components = Components(0.02, 0.1)
+    enough = components.enough_samples
+    assert enough is not None
+
+    def gain(k: int) -> float:
+        return 1 - float(np.sqrt(components.variance(2 * k) / components.variance(k)))
+
+    assert gain(enough) <= planning.LEAST_GAIN < gain(enough - 1)
+    assert Components(0.0, 0.1).enough_samples is None
+    assert Components(0.1, 0.0).enough_samples == Components(0.0, 0.0).enough_samples == 1
+
+
+def test_components_of_pilots_are_right_on_average() -> None:
+    rng = np.random.default_rng(1)
+    found = [simulate_plans.pilot(POPULATIONS[SKEWED], 400, 3, rng).components for _ in range(200)]
+    truth = simulate_plans.truth(SKEWED)
+    for name in ("between", "within", "third", "third_within"):
+        values = np.array([getattr(one, name) for one in found])
+        error = float(values.std() / np.sqrt(len(values)))
+        assert float(values.mean()) == pytest.approx(getattr(truth, name), abs=4 * error), name
+
+
+def test_a_careful_plan_takes_more_variance_than_the_pilot_shows() -> None:
+    for k in (1, 4, 16):
+        assert MIXED.careful(k).variance > MIXED.components.variance(k) > 0
+    agreed = Pilot(FOURS, FOURS, FOURS, FOURS)
+    assert agreed.careful(4) == agreed.components.moments(4) == Moments(0.0, 0.0)
+
+
+def test_one_method_alone_is_planned_from_with_a_correlation() -> None:
+    assert planning.components_of_one(MIXED.first_correct, FOURS, 1.0).between == 0
+    loose, close = (planning.components_of_one(MIXED.first_correct, FOURS, r) for r in (0.0, 0.9))
+    assert loose.between == pytest.approx(10 * close.between)
+    assert loose.within == close.within
+
+
+@pytest.mark.parametrize(
+    ("problems", "samples", "reason"), [(1, 4, "2 problems or more"), (5, 1, "2 samples per problem or more")]
+)
+def test_what_shows_no_variance_is_no_pilot(problems: int, samples: int, reason: str) -> None:
+    counts = np.full(problems, samples)
+    with pytest.raises(CannotPlan, match=reason):
+        Pilot(counts, counts, counts, counts)
+
+
+@pytest.mark.parametrize("name", [SKEWED, "symmetric, easy", "6 % loop"])
+def test_a_planned_comparison_is_decided_as_often_as_asked(name: str) -> None:
+    """Within three points of 80 %, and four standard errors of so few repetitions."""
+    n = planning.problems_needed(simulate_plans.truth(name).moments(16), 0.05, 0.8)
+    assert n is not None
+    rate = simulate_plans.decided(POPULATIONS[name], n, 16, 0.05, 400)
+    assert rate == pytest.approx(0.8, abs=0.03 + 4 * (0.8 * 0.2 / 400) ** 0.5)
+
+
+def test_a_careful_plan_from_a_large_enough_pilot_rarely_has_little_power() -> None:
+    found = simulate_plans.powers(SKEWED, 60, 4, 40)
+    assert float(np.mean(found.careful < 0.5)) <= 0.1
+    assert float(found.careful.mean()) > float(found.plain.mean()) > 0.65
+
+
+def test_the_tables_have_a_line_for_every_population() -> None:
+    assert len(list(simulate_plans.from_truth(2, [SKEWED]))) == 3
+    lines = list(simulate_plans.from_pilots(2, [SKEWED]))
+    assert len(lines) == 4
+    assert len({line.count("|") for line in lines}) == 1

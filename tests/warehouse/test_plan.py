@@ -1,0 +1,213 @@
+"""`python -m warehouse.plan`: what it plans from which runs, and what it says where that cannot carry a plan."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from jobs.run.folder import RunFolder
+from tests.warehouse import cells
+from warehouse.load import load_run
+from warehouse.plan import main
+from warehouse.statistics import planning
+from warehouse.statistics.planning import Pilot
+
+RIGHT = (4, 3, 4, 1, 2, 4, 0, 2, 1, 4, 2, 3)
+OTHER = (4, 4, 3, 0, 4, 4, 0, 3, 4, 0, 1, 3)
+FOURS = np.full(12, 4)
+
+
+def plan(where: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, [*words, "--database", str(where / "warehouse.duckdb")])
+
+
+def plans(where: Path, *words: str) -> list[dict[str, Any]]:
+    found = plan(where, *words, "--json")
+    assert found.exit_code == 0, found.output
+    read: list[dict[str, Any]] = json.loads(found.stdout, parse_constant=pytest.fail)["plans"]
+    return read
+
+
+def refusal(where: Path, *words: str) -> str:
+    """The one line of a refusal."""
+    found = plan(where, *words)
+    assert found.exit_code == 2, found.output
+    assert not found.stdout
+    [line] = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def load(where: Path, *folders: RunFolder) -> list[str]:
+    for folder in folders:
+        load_run(folder, where / "warehouse.duckdb")
+    return [folder.path.name for folder in folders]
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A folder with a database, the target alone and a method in it."""
+    where = tmp_path_factory.mktemp("history")
+    base, run = load(
+        where,
+        cells.finished(where, cells.VANILLA, RIGHT),
+        cells.finished(where, cells.SPEC, OTHER, latency=5.0),
+    )
+    return where, base, run
+
+
+def test_a_pair_is_planned_from_its_variances(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    [found] = plans(where, run, base, "--margin", "5", "--power", "0.9", "--samples", "1,4")
+    pilot = Pilot(np.array(OTHER), FOURS, np.array(RIGHT), FOURS)
+    assert (found["run"], found["baseline"], found["pilot_problems"]) == (run, base, 12)
+    assert found["variance_between"] == pilot.components.between
+    assert found["variance_within"] == pilot.components.within
+    assert [size["samples_per_problem"] for size in found["sizes"]] == [1, 4]
+    for size in found["sizes"]:
+        k = size["samples_per_problem"]
+        needed = planning.problems_needed(pilot.components.moments(k), 0.05, 0.9)
+        assert size["problems"] == needed
+        assert size["careful_problems"] == planning.problems_needed(pilot.careful(k), 0.05, 0.9)
+        assert size["samples"] == 2 * k * (needed or 0)
+        assert size["detectable_margin_there"] == planning.detectable_margin(
+            pilot.components.moments(k), found["problems_there"], 0.9
+        )
+
+
+def test_hours_are_those_of_both_methods_samples_on_their_devices(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    [found] = plans(where, run, "--baseline", base, "--problems", "100")
+    assert found["hours_are"] == "GPU-hours"
+    first, second = found["sizes"][:2]
+    assert second["hours_there"] == pytest.approx(2 * first["hours_there"])
+    assert first["hours"] == pytest.approx(first["problems"] * first["hours_there"] / 100)
+    assert first["hours_there"] > 0
+
+
+def test_without_runs_every_setting_of_the_database_is_planned_from(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    assert [(one["run"], one["baseline"]) for one in plans(where)] == [(run, base)]
+
+
+def test_of_repeated_runs_one_is_planned_from_unless_they_are_named(tmp_path: Path) -> None:
+    base, first, again = load(
+        tmp_path,
+        cells.finished(tmp_path, cells.VANILLA, RIGHT),
+        cells.finished(tmp_path, cells.SPEC, OTHER),
+        cells.finished(tmp_path, replace(cells.SPEC, seed=1), RIGHT),
+    )
+    assert len(plans(tmp_path)) == 1
+    assert {one["run"] for one in plans(tmp_path, base, first, again)} == {first, again}
+
+
+def test_one_run_alone_is_planned_from_with_an_assumption_that_is_printed(history: tuple[Path, str, str]) -> None:
+    where, base, _ = history
+    [found] = plans(where, base, "--correlation", "0.5")
+    expected = planning.components_of_one(np.array(RIGHT), FOURS, 0.5)
+    assert found["run"] is None
+    assert (found["variance_between"], found["variance_within"]) == (expected.between, expected.within)
+    text = plan(where, base).stdout
+    assert "correlation of 0.75" in text
+    assert "follows from that, not from data" in text
+
+
+def test_a_person_reads_the_table_and_what_it_means(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    text = plan(where, run, base).stdout
+    assert "sums: to show with a power of 80 % that a method that is as accurate is not worse by 2 points" in text
+    assert "Variance of the difference between problems" in text
+    assert "More samples stop helping at" in text
+    assert [line.split()[0] for line in text.splitlines() if line.strip()[:1].isdigit()][:6] == [
+        "1", "2", "4", "8", "16", "32",
+    ]  # fmt: skip
+    assert max(len(line) for line in text.splitlines() if "hours at " in line or line[:2].strip().isdigit()) <= 78
+    assert "SMALL PILOT: the variance of 12 problems" in text
+
+
+def test_a_plan_is_written_to_a_file_in_the_format_of_its_ending(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    assert plan(where, run, base, "-o", str(where / "plan.json")).exit_code == 0
+    assert json.loads((where / "plan.json").read_text())["plans"][0]["run"] == run
+
+
+def test_a_true_gain_needs_fewer_problems_and_a_true_loss_more(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    lost, equal, gained = (
+        plans(where, run, base, "--difference", points)[0]["sizes"][2]["problems"] for points in ("-1", "0", "1")
+    )
+    assert lost > equal > gained
+
+
+def test_runs_that_agree_on_every_problem_need_the_least_number_and_say_so(tmp_path: Path) -> None:
+    all_right = (4,) * 12
+    names = load(
+        tmp_path,
+        cells.finished(tmp_path, cells.VANILLA, all_right),
+        cells.finished(tmp_path, cells.SPEC, all_right),
+    )
+    [found] = plans(tmp_path, *names)
+    assert found["variance_between"] == found["variance_within"] == 0
+    assert {size["problems"] for size in found["sizes"]} == {found["problems_without_any_difference"]}
+    assert "NO VARIANCE" in plan(tmp_path, *names).stdout
+
+
+def test_an_unfinished_run_is_planned_from_with_a_warning(tmp_path: Path) -> None:
+    base, run = load(
+        tmp_path,
+        cells.finished(tmp_path, cells.VANILLA, RIGHT),
+        cells.finished(tmp_path, cells.SPEC, OTHER, missing=30),
+    )
+    [found] = plans(tmp_path, base, run)
+    assert found["pilot_problems"] == 6
+    words = " ".join(found["warnings"])
+    assert "UNFINISHED: 30 of 48 planned samples" in words
+    assert "6 problems without two samples of each run left out" in words
+    [alone] = plans(tmp_path, run)
+    assert any(line.startswith("UNFINISHED: of ") for line in alone["warnings"])
+
+
+def test_runs_with_one_sample_of_each_problem_are_refused(tmp_path: Path) -> None:
+    specs = [replace(spec, samples=1) for spec in (cells.VANILLA, cells.SPEC)]
+    ones = tuple(min(1, right) for right in RIGHT)
+    names = load(tmp_path, *(cells.finished(tmp_path, spec, ones) for spec in specs))
+    assert "a pilot needs 2 samples per problem or more" in refusal(tmp_path, *names)
+
+
+def test_runs_of_one_problem_are_refused(tmp_path: Path) -> None:
+    names = load(tmp_path, *(cells.finished(tmp_path, spec, (3,)) for spec in (cells.VANILLA, cells.SPEC)))
+    assert "a pilot needs 2 problems or more" in refusal(tmp_path, *names)
+
+
+def test_a_run_with_nothing_finished_is_refused_with_what_completes_it(tmp_path: Path) -> None:
+    [name] = load(tmp_path, cells.finished(tmp_path, cells.SPEC, RIGHT, missing=48))
+    assert "jobs resume" in refusal(tmp_path, name)
+    assert "no run has a finished and graded sample" in refusal(tmp_path)
+
+
+def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "warehouse.duckdb" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--margin", "0"], "--margin"),
+        (["--power", "1"], "--power"),
+        (["--power", "80"], "--power"),
+        (["--samples", "4,x"], "expected whole numbers from 1"),
+        (["--samples", "0"], "expected whole numbers from 1"),
+        (["--problems", "1"], "--problems"),
+        (["--correlation", "2"], "--correlation"),
+        (["--difference", "-2"], "worse by the margin"),
+        (["no-such-run"], "no-such-run"),
+        (["-o", "plan.csv"], "ends in none of .json, .txt"),
+    ],
+)
+def test_wrong_input_is_one_line(history: tuple[Path, str, str], words: list[str], reason: str) -> None:
+    assert reason in refusal(history[0], *words)

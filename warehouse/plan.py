@@ -1,0 +1,130 @@
+"""Plan a comparison: `python -m warehouse.plan [RUN…] --margin 2 --power 0.8`.
+
+A command front: what is planned from which runs is in `warehouse.planning`, the statistics in
+`warehouse.statistics.planning`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from jobs.arguments import RunName
+from warehouse.options import (
+    WarehouseCommand,
+    choose_format,
+    complete_output,
+    database_option,
+    default_database,
+    format_option,
+    grader_option,
+    output_option,
+    wait_option,
+)
+
+_Shape = Literal["table", "json"]
+_BY_ENDING: dict[str, _Shape] = {".json": "json", ".txt": "table"}
+_MOST_SAMPLES = 4096
+
+
+def _samples(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...]:
+    parts = [] if value is None else value.split(",")
+    if not all(part.strip().isdecimal() and 1 <= int(part) <= _MOST_SAMPLES for part in parts):
+        raise click.BadParameter(f"{value!r}: expected whole numbers from 1 to {_MOST_SAMPLES}, as in 4,16")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+@click.command(cls=WarehouseCommand)
+@click.argument("runs", metavar="[RUN…]", nargs=-1, type=RunName())
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    type=RunName(),
+    help="Baseline of the comparison.  [default: each dataset's target alone]",
+)
+@click.option(
+    "--margin",
+    "margin_points",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="Non-inferiority margin, in percentage points of accuracy.",
+)
+@click.option(
+    "--power",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.8,
+    show_default=True,
+    help="Chance with which the comparison is to show it.",
+)
+@click.option(
+    "--difference",
+    "difference_points",
+    type=click.FloatRange(-100, 100),
+    default=0.0,
+    show_default=True,
+    help="True difference that is assumed, method minus baseline, in points.",
+)
+@click.option(
+    "--samples", "ks", metavar="K,K…", callback=_samples, help="Samples per problem.  [default: 1,2,4,8,16,32]"
+)
+@click.option(
+    "--problems", type=click.IntRange(2, 100_000), help="Problems of the set to use.  [default: all of the dataset]"
+)
+@click.option(
+    "--correlation",
+    type=click.FloatRange(-1, 1),
+    default=0.75,
+    show_default=True,
+    help="With one run alone: correlation of both methods' accuracies over problems.",
+)
+@database_option()
+@format_option(("table", "json"))
+@output_option()
+@grader_option()
+@wait_option()
+def main(
+    runs: tuple[str, ...],
+    baseline: str | None,
+    margin_points: float,
+    power: float,
+    difference_points: float,
+    ks: tuple[int, ...],
+    problems: int | None,
+    correlation: float,
+    database: Path | None,
+    output_format: _Shape | None,
+    output: Path | None,
+    grader: str | None,
+    wait_seconds: float,
+) -> None:
+    """Plan how many problems and samples a comparison needs, from the variances of earlier runs.
+
+    RUN: a run id, a prefix of one, or a run folder; the baseline and another run are a pilot of a comparison, a run
+    alone is one with an assumption (--correlation). Without RUN, all settings in the database are planned from. The
+    plan is for the decision "not worse" of warehouse.compare, and for GPU-hours as these runs took them.
+    """
+    from warehouse.graders import reader_for_grader
+    from warehouse.planning import pilots, plans, show
+
+    if difference_points <= -margin_points:
+        raise click.UsageError(
+            f"--difference {difference_points:g}: expected more than −{margin_points:g}, as a method that is worse by "
+            "the margin is not to be shown as not worse"
+        )
+    shape = choose_format(output_format, output, _BY_ENDING, "table")
+    question = plans.Question(margin_points / 100, power, difference_points / 100, correlation, num_problems=problems)
+    question = replace(question, ks=ks) if ks else question
+    named = runs[0] if runs else baseline
+    with reader_for_grader(database or default_database(named), grader, wait_seconds) as connection:
+        found, left_out = pilots.read(connection, runs, baseline)
+    planned = [plans.plan(basis, question) for basis in found]
+    with complete_output(output) as out:
+        show.write(planned, left_out, out, shape)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m warehouse.plan")

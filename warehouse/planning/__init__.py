@@ -1,0 +1,1 @@
+"""How many problems and samples a comparison needs, from the runs of a database: `python -m warehouse.plan`."""
