@@ -158,7 +158,9 @@ def _assign(prepared: PreparedLaunch) -> None:
     if run.exists():
         served.record(run, prepared.plan.servers)
         _request_timing(prepared)
-        budget.record(run, prepared.budget)
+        # Workers that are at work keep the budget they began with, unless this launch gives them another one.
+        if prepared.budget is not None or not run.are_held(range(run.num_shards())):
+            budget.record(run, prepared.budget)
         if run.num_shards() == prepared.num_shards and (prepared.in_waves or run.num_planned() == spec.num_samples):
             return
     elif prepared.in_waves:

@@ -168,7 +168,9 @@ def _budget(
     names = {_LIMIT, _LIMIT.replace("_", "-")}
     if any(names & run.keys() for run in runs):
         raise BadSuite(f"{path}: set max-gpu-hours once at the top: it is the budget of all runs together")
-    given = [content.pop(name) for name in names & content.keys()]
+    given = [content.pop(name) for name in sorted(names & content.keys())]
+    if len(given) > 1:
+        raise BadSuite(f"{path}: max-gpu-hours is set twice, as max-gpu-hours and as max_gpu_hours")
     limit = overrides.pop(_LIMIT, given[0] if given else None)
     if not (limit is None or (isinstance(limit, int | float) and not isinstance(limit, bool) and 0 < limit < inf)):
         raise BadSuite(f"{path}: max-gpu-hours {limit}: expected a number above 0")

@@ -127,7 +127,9 @@ class OneLineErrors(click.Command):
             click.echo(ctx.get_help())
             ctx.exit(0 if isinstance(self, click.Group) else 2)  # a script with an empty variable must not go on
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            numbers.check(ctx)
+            return rest
         except click.BadParameter as error:
             raise numbers.in_plain_words(error) from error
         except click.BadOptionUsage as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import click
@@ -17,6 +18,14 @@ def in_plain_words(error: click.BadParameter) -> click.BadParameter:
     if wanted is None or not is_not:
         return error
     return click.BadParameter(f"{value} is not {wanted}", error.ctx, error.param, error.param_hint)
+
+
+def check(context: click.Context) -> None:
+    """Raise BadParameter for an option that is "nan", which click takes for a number within every range."""
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if isinstance(value, float) and math.isnan(value):
+            raise click.BadParameter("'nan' is not a number", context, parameter)
 
 
 def expected(kind: click.ParamType[Any]) -> str | None:

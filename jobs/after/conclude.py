@@ -49,7 +49,8 @@ def conclude(folder: str, database: str | None = None) -> bool:
 
 def _how_to_resume(run: RunFolder) -> str:
     if stop := budget.Meter(run).stop():
-        return f"{str(stop).capitalize()}. To resume, launch it again with a higher --max-gpu-hours."
+        text = str(stop)
+        return f"{text[:1].upper()}{text[1:]}. To resume, launch it again with a higher --max-gpu-hours."
     try:
         check_prompts(run.spec())
     except OtherPrompts as refusal:

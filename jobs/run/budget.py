@@ -207,7 +207,8 @@ def _in_force(records: Iterable[Mapping[str, Any]]) -> Budget | None:
     for entry in records:
         if "max_gpu_hours" not in entry:
             continue
-        limit, names = entry["max_gpu_hours"], entry.get("runs") or ()
+        limit, names = entry["max_gpu_hours"], entry.get("runs")
+        names = names if isinstance(names, list) else ()
         if isinstance(limit, int | float):
             own = tuple(name for name in names if isinstance(name, str) and Path(name).name == name)
             budget = Budget(float(limit), own, str(entry.get("budget_id")))

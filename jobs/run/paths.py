@@ -30,8 +30,11 @@ Only results.json has none: nothing here reads it, and `jobs finalize` writes it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import Timeout
 
 from jobs.run.files import files_in
 from jobs.run.locks import Lock
@@ -146,6 +149,16 @@ class RunPaths:
         Acquiring it raises filelock.Timeout where another process holds it for longer than `wait_seconds`.
         """
         return Lock(self.shard_lock_path(shard), timeout=wait_seconds)
+
+    def are_held(self, shards: Iterable[int]) -> bool:
+        """Return whether a worker holds one of these shards; it asks for the locks, which no filesystem shows late."""
+        for shard in shards:
+            try:
+                with self.shard_lock(shard):
+                    continue
+            except Timeout:
+                return True
+        return False
 
     def shard_lock_path(self, shard: int) -> Path:
         """Return the file that `shard_lock` locks; it stays when the lock is released."""

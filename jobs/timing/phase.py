@@ -14,8 +14,6 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from filelock import Timeout
-
 from harness.chain import Limits
 from harness.engine import Engine, Role
 from harness.methods import Method
@@ -41,21 +39,10 @@ def is_due(run: RunFolder) -> bool:
     if not folder.progress(run).left:
         return False
     ended = by_shard(run, read_endings(run, whole=False))
-    if ended.num_unfinished and not _are_at_work(run, ended.shards_with_samples):
+    if ended.num_unfinished and not run.are_held(ended.shards_with_samples):
         lag.wait_for_endings(run)  # the others may have ended a moment ago, on other machines
         ended = by_shard(run, read_endings(run, whole=False))
     return not ended.num_unfinished
-
-
-def _are_at_work(run: RunFolder, shards: Sequence[int]) -> bool:
-    """Return whether a worker holds one of these shards; the locks are asked for, which no filesystem shows late."""
-    for shard in shards:
-        try:
-            with run.shard_lock(shard):
-                continue
-        except Timeout:
-            return True
-    return False
 
 
 def samples_left(run: RunFolder, problems: Mapping[str, Problem], seed: int) -> list[Unit]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jobs.run import budget
 from jobs.run.digest import FileDamaged
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -38,7 +39,8 @@ class ListedRun:
     target: str | None = None
     tag: str | None = None
     state: str = ""
-    """"finished", "under way" (whether or not anything works on it now), "not begun", or "damaged"."""
+    """"finished", "under way" (whether or not anything works on it now), "not begun", "stopped by its budget", or
+    "damaged"."""
     finished: int = 0
     planned: int = 0
     failed: int = 0
@@ -100,6 +102,9 @@ def _listed(run: RunFolder) -> ListedRun:
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), state="damaged", error=" ".join(str(error).split()))
     is_begun = bool(sum(ended.finished) or run.journals())
+    state = "under way" if is_begun and ended.num_unfinished else "not begun" if ended.num_unfinished else "finished"
+    if budget.stopped(run, lambda _: ended.num_unfinished):
+        state = "stopped by its budget"
     return ListedRun(
         run=str(run.path),
         method=spec.method,
@@ -107,7 +112,7 @@ def _listed(run: RunFolder) -> ListedRun:
         draft=spec.draft.name if spec.draft else None,
         target=spec.target.name if spec.target else None,
         tag=spec.tag,
-        state="under way" if is_begun and ended.num_unfinished else "not begun" if ended.num_unfinished else "finished",
+        state=state,
         finished=sum(ended.finished),
         planned=sum(ended.planned),
         failed=sum(ended.failed),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,18 @@ def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
     # The draft alone, each of two targets alone, and each of two pairs; by itself every run would start its own.
     assert "Starts of engines on each worker: 7; 28 if every run started its own." in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_refuses_what_is_above_the_budget(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    problems = [{"id": f"gsm8k/{n}", "problem": f"{n} + 1?", "answer": str(n + 1)} for n in range(1319)]
+    (data / "gsm8k.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    flags = ("--scale", "1x1", "--column", "gsm8k", "--data-dir", str(data), "--output", str(tmp_path / "runs"))
+    within, above = (invoke("speccot-table2", "--dry-run", *flags, "--max-gpu-hours", hours) for hours in ("9", "1e-6"))
+    assert (within.exit_code, above.exit_code) == (0, 2), (within.output, above.output)
+    assert "--max-gpu-hours 1e-06 is below the estimate" in above.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 SAVING = re.compile(

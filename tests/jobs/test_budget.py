@@ -26,6 +26,7 @@ from jobs.run.folder import RunFolder, run_folders
 from jobs.run.submissions import Submission
 from jobs.submission import dispatch
 from jobs.timing import folder as timings
+from jobs.watch.listing import listed
 from jobs.work.worker import run_shard
 from tests.jobs.runs import finished_ids, plan, planned_ids
 from tests.jobs.slurm.fake import FakeSlurm
@@ -95,6 +96,26 @@ def test_without_the_flag_a_stopped_run_goes_on_to_its_end(tmp_path: Path) -> No
     assert launched(tmp_path, "--max-gpu-hours", str(0.3 * SECOND))[0] == 1
     code, run = launched(tmp_path)
     assert (code, num_unfinished(run), budget.read(run)) == (0, 0, None)
+
+
+def test_a_launch_without_the_flag_leaves_workers_that_are_at_work_their_budget(tmp_path: Path) -> None:
+    code, run = launched(tmp_path, "--max-gpu-hours", "1")
+    assert code == 0
+    with run.shard_lock(0):
+        launched(tmp_path)
+        kept = budget.read(run)
+    assert kept is not None
+    assert kept.max_gpu_hours == 1
+    launched(tmp_path)
+    assert budget.read(run) is None
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_list_of_runs_says_what_a_budget_stopped(tmp_path: Path) -> None:
+    _, run = launched(tmp_path, "--max-gpu-hours", str(0.3 * SECOND))
+    assert [one.state for one in listed([run])] == ["stopped by its budget"]
+    launched(tmp_path)
+    assert [one.state for one in listed([run])] == ["finished"]
 
 
 def test_a_budget_is_no_part_of_a_runs_identity_and_a_run_without_one_has_no_file(tmp_path: Path) -> None:
@@ -284,7 +305,9 @@ def test_a_dry_run_of_a_suite_adds_up_what_is_left(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("place", ["max-gpu-hours = -1", 'max-gpu-hours = "many"'])
+@pytest.mark.parametrize(
+    "place", ["max-gpu-hours = -1", 'max-gpu-hours = "many"', "max-gpu-hours = 2\nmax_gpu_hours = 3"]
+)
 def test_a_wrong_budget_of_a_suite_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(suite.BadSuite, match="max-gpu-hours"):
         suite.read(suite_file(tmp_path, of_suite=place))

@@ -190,6 +190,15 @@ def test_a_run_with_nothing_finished_is_refused_with_what_completes_it(tmp_path:
     assert "no run has a finished and graded sample" in refusal(tmp_path)
 
 
+def test_a_baseline_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    base = replace(cells.VANILLA, dataset="other")
+    other = cells.finished(tmp_path, base, RIGHT[:4], skipped=8)
+    run = cells.finished(tmp_path, cells.SPEC, OTHER[:4])
+    load(tmp_path, other, run)
+    said = refusal(tmp_path, run.path.name, "--baseline", other.path.name)
+    assert f"{other.path.name} is no baseline of {run.path.name}" in said
+
+
 def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "warehouse.duckdb" in refusal(tmp_path)
 
@@ -205,6 +214,7 @@ def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
         (["--problems", "1"], "--problems"),
         (["--correlation", "2"], "--correlation"),
         (["--difference", "-2"], "worse by the margin"),
+        (["--power", "nan"], "--power"),
         (["no-such-run"], "no-such-run"),
         (["-o", "plan.csv"], "ends in none of .json, .txt"),
     ],

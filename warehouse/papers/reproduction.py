@@ -81,6 +81,8 @@ def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: 
     ]
     if dry_run:
         _print_plan(console, reproduction, runs)
+        if reproduction.max_gpu_hours is not None:
+            _prepared(reproduction, _distinct(runs))
         return
     if not only_table:
         _launch(console, reproduction, runs)
@@ -124,14 +126,7 @@ def suite_run(plan: suite.Planned, overrides: Mapping[str, Any], aligned: str | 
 def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
     """Launch every run once, those that share engines together: a baseline may stand in several rows."""
     chosen = reproduction.suite
-    distinct: list[SuiteRun] = []
-    for run in runs:
-        if run.launch is not None and run.launch not in [other.launch for other in distinct]:
-            distinct.append(run)
-    prepared = [launching.prepare(run.launch) for run in distinct if run.launch is not None]
-    prepared = costs.under(prepared, reproduction.max_gpu_hours)
-    if reproduction.max_gpu_hours is not None:
-        _check_budget(reproduction, distinct, prepared)
+    prepared = _prepared(reproduction, _distinct(runs))
     numbers = itertools.count(1)
     folders = start_several(
         prepared, console, lambda _: console.rule(f"{chosen.name}: run {next(numbers)} of {len(prepared)}")
@@ -139,6 +134,23 @@ def _launch(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) 
     if any(metric.measure in vocabulary.OF_GRADED_DRAFTS for metric in chosen.metrics.values()):
         for folder in folders:
             _grade_drafts(folder, reproduction.database)
+
+
+def _distinct(runs: Sequence[SuiteRun]) -> list[SuiteRun]:
+    distinct: list[SuiteRun] = []
+    for run in runs:
+        if run.launch is not None and run.launch not in [other.launch for other in distinct]:
+            distinct.append(run)
+    return distinct
+
+
+def _prepared(reproduction: Reproduction, runs: Sequence[SuiteRun]) -> list[PreparedLaunch]:
+    """Prepare every run, under the budget. Raises costs.OverBudget."""
+    prepared = [launching.prepare(run.launch) for run in runs if run.launch is not None]
+    prepared = costs.under(prepared, reproduction.max_gpu_hours)
+    if reproduction.max_gpu_hours is not None:
+        _check_budget(reproduction, runs, prepared)
+    return prepared
 
 
 def _check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:

@@ -77,8 +77,16 @@ def read(
                 found.append(_basis(connection, make, chosen.run))
             except CannotPlan as error:
                 left_out.append(f"{', '.join(run.run_id for run in (make, chosen.run) if run)}: {error}")
+    if named is not None and names and (alone := [basis.baseline.run_id for basis in found if basis.run is None]):
+        without = next((run_id for run_id in alone if run_id != named), alone[0])
+        raise WarehouseError(f"nothing can be planned: {named} is no baseline of {without}; name a run of its dataset")
     if not found:
-        why = "; ".join(left_out) or "no run has a finished and graded sample"
+        unsampled = all(run.is_empty for run in runs)
+        why = "; ".join(left_out) or (
+            "no run has a finished and graded sample"
+            if unsampled
+            else "no dataset has a run of the target alone with finished and graded samples; name a RUN to plan from it"
+        )
         raise WarehouseError(f"nothing can be planned: {why}")
     return found, left_out
 
