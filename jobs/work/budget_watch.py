@@ -62,9 +62,16 @@ class BudgetWatch:
         return self._stop is None
 
     async def may_begin(self) -> bool:
-        """Return whether another sample may begin; looks where it is time to, and keeps the event loop going."""
-        if self._stop is None and time.time() >= self._next_look_at:
-            await asyncio.to_thread(self.look)
+        """Return whether another sample may begin; looks where it is time to, and keeps the event loop going.
+
+        A run without a budget does not leave the event loop: its samples begin at once, as without this question.
+        """
+        now = time.time()
+        if self._stop is None and now >= self._next_look_at:
+            if budget.path_of(self._run).exists():
+                await asyncio.to_thread(self.look)
+            else:
+                self._next_look_at = now + _LONGEST_SECONDS
         return self._stop is None
 
     def begin(self, attempt: Attempt) -> None:
