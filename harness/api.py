@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,8 +96,9 @@ def run(*, quiet: bool = False, wait: bool = False, dry_run: bool = False, **fla
     the method's hyper-parameters among them; lists for those that may be repeated, tables for KEY=VALUE. `method` may
     also be a class of Method whose code is in a file. A local run is waited for; on Slurm the jobs are submitted.
 
-    quiet: print nothing. wait: on Slurm too, wait until the run has ended. dry_run: print what would be done, and write
-    nothing. Raises HarnessError for what the command refuses, and RunFailed with a worker's traceback where one failed.
+    quiet: print nothing; that other code began the run is then a Python warning. wait: on Slurm too, wait until the run
+    has ended. dry_run: print what would be done, and write nothing. Raises HarnessError for what the command refuses,
+    and RunFailed with a worker's traceback where one failed.
     """
     given = {name: _plain(value) for name, value in flags.items() if value is not None}
     if "method" in given:
@@ -160,6 +162,8 @@ def _start(given: Mapping[str, Any], console: Console, *, is_dry: bool, is_waiti
     from jobs.after import warehouse
 
     prepared = launching.prepare(options.launch_from(given), given)
+    if console.quiet and prepared.code_notice:
+        warnings.warn(prepared.code_notice, stacklevel=4)
     if prepared.cluster == "debug" and _has_running_loop():
         raise HarnessError(
             "--cluster debug: the worker would run in this process, whose event loop, that of a notebook, is already "

@@ -130,6 +130,7 @@ def _launch(
             tracking.check(tracker)
         prepared = launching.prepare(launch, typed)
         known.run = prepared.run
+        known.notices = [prepared.code_notice] if prepared.code_notice else []
         if tracker and prepared.cluster == "slurm" and not wait:
             raise click.UsageError(f"--tracker {tracker}: on Slurm it needs --wait, which waits for the result")
         if is_dry:

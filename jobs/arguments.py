@@ -58,6 +58,21 @@ ACCEPT_CODE_CHANGE = click.option(
     help="Go on with a run that other code began; its results then say that two codes made them.",
 )
 """The option of a command that goes on with runs."""
+MAX_GPU_HOURS = click.option(
+    "--max-gpu-hours",
+    metavar="H",
+    type=click.FloatRange(0, min_open=True),
+    help="Budget of all runs of this command: refuse to begin where the estimate is above H GPU-hours, and begin no "
+    "further sample once H are used up, earlier attempts included. Without GPUs: hours of workers.",
+)
+"""The option of a command that launches runs."""
+HARDWARE = click.option(
+    "--hardware",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of a machine's speeds, for the estimate of GPU-hours where no finished run tells.",
+)
+"""The option of a command whose GPU-hours are estimated."""
 
 
 @contextmanager

@@ -25,10 +25,17 @@ class OverBudget(ValueError):
     """A launch whose budget is used up, or below what the launch is estimated to take; the message is one line."""
 
 
+def is_said(prepared: PreparedLaunch) -> bool:
+    """Return whether a launch that begins says what is left: where that is known, or where it has a budget."""
+    return prepared.budget is not None or (prepared.is_work_left and prepared.forecast is not None)
+
+
 def line(prepared: PreparedLaunch) -> str:
     """Return one line on what is left of a run."""
     if not prepared.is_work_left:
         return "GPU-hours: none, because every sample that is drawn is finished"
+    if prepared.forecast is None and prepared.plan.spec.engine.kind == "scripted":
+        return "GPU-hours: none are estimated, because scripted engines run no model"
     return UNKNOWN if prepared.forecast is None else f"estimate: {in_words(prepared.forecast)}"
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "PreparedLaunch",
     "Workers",
     "carry_out",
+    "check",
     "check_budgets",
     "conclude",
     "create",
@@ -78,7 +79,7 @@ def preview(prepared: PreparedLaunch, console: Console) -> None:
 
     Raises costs.OverBudget where the launch would be refused for its budget.
     """
-    print_plan(prepared, console)
+    print_plan(prepared, console, is_preview=True)
     if prepared.cluster == "slurm":
         launch = prepared.launch
         script = dispatch.preview(
@@ -99,9 +100,14 @@ def start(prepared: PreparedLaunch, console: Console) -> RunFolder:
     Raises costs.OverBudget, and ValueError where the workers would lack the engine, before anything is written;
     LaunchFailed, SlurmRejected, SlurmError and RunBusyError.
     """
-    check_engines([prepared])
-    costs.check([prepared])
+    check([prepared])
     return carry_out(prepared, console)
+
+
+def check(launches: Sequence[PreparedLaunch]) -> None:
+    """Raise ValueError where workers would lack an engine, and costs.OverBudget; call it before anything is written."""
+    check_engines(launches)
+    costs.check(launches)
 
 
 def carry_out(prepared: PreparedLaunch, console: Console, workers: Workers | None = None) -> RunFolder:
@@ -143,7 +149,7 @@ def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
             f"{len(state.unfinished)} continue from their last accepted step.",
             soft_wrap=True,
         )
-    return num_unfinished or num_untimed
+    return ended.num_left
 
 
 def create(prepared: PreparedLaunch) -> None:
@@ -303,8 +309,8 @@ def _workers_without_shards(prepared: PreparedLaunch) -> list[str]:
     return [f"only {has} of the {wanted} workers of a task; the others do not start: --shards {wanted} or more"]
 
 
-def print_plan(prepared: PreparedLaunch, console: Console) -> None:
-    """Print what a launch comes to."""
+def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
+    """Print what a launch comes to; a preview says also that its cost is not known."""
     spec = prepared.plan.spec
     for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
         console.print(notice, style="bold yellow", soft_wrap=not console.is_terminal)
@@ -346,5 +352,6 @@ def print_plan(prepared: PreparedLaunch, console: Console) -> None:
             style="bold yellow",
             soft_wrap=not console.is_terminal,
         )
-    console.print(f"  {costs.line(prepared)}", markup=False, soft_wrap=True)
+    if is_preview or costs.is_said(prepared):
+        console.print(f"  {costs.line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
     console.print(f"  run folder {prepared.run.path}", soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 from harness.launch_options import Cluster
 from jobs import costs, launching
 from jobs.launching import LaunchFailed
-from jobs.preparation import PreparedLaunch, check_engines
+from jobs.preparation import PreparedLaunch
 from jobs.run import codes
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -40,9 +40,7 @@ def start_several(
     `announce` is called before each run. A run that fails here does not keep the others from being run; LaunchFailed is
     raised after the last. Otherwise it raises what `launching.start` raises, costs.OverBudget before any run begins.
     """
-    distinct = list({prepared.run.path: prepared for prepared in launches}.values())
-    check_engines(distinct)
-    costs.check(distinct)
+    launching.check(launches)
     return carry_out_several(launches, console, announce)
 
 

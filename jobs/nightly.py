@@ -26,14 +26,14 @@ from rich.console import Console
 from harness.cli import exit_codes
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
-from jobs import costs, launching_several, suite
+from jobs import costs, launching, launching_several, suite
 from jobs.after import warehouse
 from jobs.launching import LaunchFailed
 from jobs.nights import completing, page, recovery, telling
 from jobs.nights.record import NightRecord
 from jobs.nights.recovery import Gap
 from jobs.nights.verdict_job import VerdictJobs
-from jobs.preparation import PreparedLaunch, check_engines
+from jobs.preparation import PreparedLaunch
 from jobs.run import submissions
 from jobs.run.files import write_atomically
 from jobs.run.folder import RunFolder
@@ -104,13 +104,12 @@ def launch(
     tag = night.isoformat() + _CONFIRMING * (only is not None)
     numbers = range(len(nightly_suite.launches)) if only is None else only
     prepared = suite.prepare(nightly_suite, tag, numbers, accept_code_change=accept_code_change)
-    check_engines(prepared)
     record = _record(nightly_suite, night)
     max_gpu_hours = nightly_suite.max_gpu_hours
     if only is not None:
         max_gpu_hours = record.max_gpu_hours
         prepared = costs.under(prepared, max_gpu_hours, [*record.names.values(), *record.confirming.values()])
-    costs.check(prepared)
+    launching.check(prepared)
     runs = {number: launch.run for number, launch in zip(numbers, prepared, strict=True)}
     names = {str(number): run.path.name for number, run in runs.items()}
     if only is None:

@@ -37,11 +37,14 @@ class LaunchOutcome:
 
     run: RunFolder | None = None
     """The run folder, which need not exist; None before the launch is planned."""
+    notices: Sequence[str] = ()
+    """Warnings of this launch, beside those of the run's result."""
     exit_code: int = 0
 
     def record(self) -> dict[str, Any]:
         """Return where the run is, how far it is, and once it is finished what `results.json` holds."""
-        return {} if self.run is None else _of_run(self.run)
+        found = {} if self.run is None else _of_run(self.run)
+        return found | ({"warnings": [*found.get("warnings", []), *self.notices]} if self.notices else {})
 
 
 @dataclass

@@ -240,7 +240,7 @@ def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:
     Writes nothing. Raises costs.OverBudget.
     """
     for prepared in launches:
-        launching.print_plan(prepared, console)
+        launching.print_plan(prepared, console, is_preview=True)
         planned = counted(prepared.num_samples, "sample")
         console.print(f"  {prepared.num_left} of {planned} left{_to_time(prepared.num_to_time)}", highlight=False)
     num_left = sum(prepared.num_left for prepared in launches)
@@ -271,5 +271,6 @@ def launch(
 def start(launches: Sequence[PreparedLaunch]) -> list[RunFolder]:
     """Launch the planned runs of a suite, as `launch` does."""
     console = Console(highlight=False)
-    console.print(costs.total(launches), soft_wrap=True)
+    if any(map(costs.is_said, launches)):
+        console.print(costs.total(launches), soft_wrap=True)
     return launching_several.start_several(launches, console)

@@ -15,11 +15,13 @@ from jobs.arguments import RunName
 from warehouse.formats import ComparisonFormat
 from warehouse.options import (
     WarehouseCommand,
+    baseline_option,
     choose_format,
     database_option,
     default_database,
     format_option,
     grader_option,
+    margin_option,
     open_output,
     output_option,
     wait_option,
@@ -41,20 +43,8 @@ def _ks(context: click.Context, parameter: click.Parameter, value: str | None) -
 
 @click.command(cls=WarehouseCommand)
 @click.argument("runs", metavar="RUN RUN…", nargs=-1, required=True, type=RunName())
-@click.option(
-    "--baseline",
-    metavar="RUN",
-    type=RunName(),
-    help="Baseline of the comparison.  [default: each dataset's target alone]",
-)
-@click.option(
-    "--margin",
-    "margin_points",
-    type=click.FloatRange(min=0, min_open=True, max=100),
-    default=2.0,
-    show_default=True,
-    help="Non-inferiority margin, in percentage points of accuracy.",
-)
+@baseline_option()
+@margin_option()
 @click.option("--k", "ks", metavar="K,K…", callback=_ks, help="Add pass@K, and maj@K with --maj.")
 @click.option("--maj", "majority", is_flag=True, help="Add the majority vote, maj@k.  [k: --k, else all samples]")
 @click.option("--stopwatches", is_flag=True, help="Rank the runs by every paper's definition of latency.")

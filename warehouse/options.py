@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol, TypeVar
 import click
 
 from harness.cli.command import OneLineErrors
+from jobs.arguments import RunName
 from warehouse.files import WAIT_SECONDS, WarehouseError
 
 DATABASE_NAME = "warehouse.duckdb"
@@ -109,6 +110,17 @@ def database_option(text: str = "Database to read.", default: str | None = None)
     """Add `--database`, None where it is not given; `default` describes another default than that of reading."""
     default = default or "warehouse.duckdb beside the runs: beside RUN, in runs, or here"
     return click.option("--database", type=click.Path(path_type=Path), help=f"{text}  [default: {default}]")
+
+
+def baseline_option(text: str = "Baseline of the comparison.  [default: each dataset's target alone]") -> Option:
+    """Return the option --baseline."""
+    return click.option("--baseline", metavar="RUN", type=RunName(), help=text)
+
+
+def margin_option(text: str = "Non-inferiority margin, in percentage points of accuracy.") -> Option:
+    """Return the option --margin, in points, by the name margin_points."""
+    kind = click.FloatRange(0, 100, min_open=True)
+    return click.option("--margin", "margin_points", type=kind, default=2.0, show_default=True, help=text)
 
 
 def wait_option() -> Option:

@@ -15,12 +15,14 @@ import click
 from jobs.arguments import RunName
 from warehouse.options import (
     WarehouseCommand,
+    baseline_option,
     choose_format,
     complete_output,
     database_option,
     default_database,
     format_option,
     grader_option,
+    margin_option,
     output_option,
     wait_option,
 )
@@ -39,20 +41,8 @@ def _samples(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 
 @click.command(cls=WarehouseCommand)
 @click.argument("runs", metavar="[RUN…]", nargs=-1, type=RunName())
-@click.option(
-    "--baseline",
-    metavar="RUN",
-    type=RunName(),
-    help="Baseline of the comparison.  [default: each dataset's target alone]",
-)
-@click.option(
-    "--margin",
-    "margin_points",
-    type=click.FloatRange(0, 100, min_open=True),
-    default=2.0,
-    show_default=True,
-    help="Non-inferiority margin, in percentage points of accuracy.",
-)
+@baseline_option()
+@margin_option()
 @click.option(
     "--power",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 from pydantic.fields import FieldInfo
 
+from harness.cli.completions import COMPLETIONS
 from harness.cli.method_options import HEADING, chosen_method, literal_choices, method_among, parameter_options
 from harness.cli.presets import presets
 from harness.cli.toml_file import read_toml
@@ -205,7 +206,7 @@ def _field_options(name: str, field: FieldInfo) -> Iterator[click.Option]:
     else:
         settings |= {"type": _click_type(name, value_type, field.metadata), "multiple": get_origin(value_type) is tuple}
         settings |= {"metavar": declared.metavar} if declared.metavar else {}
-    yield GroupedOption(names, group=declared.group, **settings)
+    yield GroupedOption(names, group=declared.group, shell_complete=COMPLETIONS.get(name), **settings)
 
 
 def _shown_default(declared: Flag, field: FieldInfo) -> str:

@@ -33,7 +33,7 @@ _watched_forks: list[int] = []
 
 def install() -> None:
     """Start watching, where the environment names a worker other than this process."""
-    worker = _worker()
+    worker = worker_above()
     if worker is None:
         return
     parent = os.getppid()
@@ -55,7 +55,7 @@ def watch_forks() -> None:
 
 
 def _after_fork() -> None:
-    if _worker() is None:
+    if worker_above() is None:
         return
     with contextlib.suppress(ValueError):
         # Python 3.12 and later do so by themselves. Before, a signal to this process, such as vLLM's SIGTERM at the
@@ -64,7 +64,8 @@ def _after_fork() -> None:
     install()
 
 
-def _worker() -> int | None:
+def worker_above() -> int | None:
+    """Return the process id of the worker that started this process as part of an engine; None elsewhere."""
     text = os.environ.get(PARENT, "")
     return int(text) if text.isdigit() and int(text) != os.getpid() else None
 

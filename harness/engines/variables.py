@@ -40,12 +40,14 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_CPU_KVCACHE_SPACE": None,  # would override kv_cache_bytes in both engines
+        idle_workers.ENABLED: None,
         **{name: text for name, text in _DEFAULTS.items() if name not in os.environ},
         **caches.variables(),
     }
     if settings.device == "cpu":
         environment["VLLM_CPU_OMP_THREADS_BIND"] = settings.cpu_cores or "nobind"
         environment[idle_workers.ENABLED] = "1"
+        environment["VLLM_USE_SPINLOOP_EXT"] = "0"  # would take a core for 0.1 s before each such wait
         if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
     if settings.device == "gpu":

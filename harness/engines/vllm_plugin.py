@@ -6,6 +6,10 @@ from harness.engines import idle_workers, parent_watch
 
 
 def install() -> None:
-    """Watch the worker that started the engine, and wait for batches without taking cores from another engine."""
+    """Watch the worker that started the engine, and wait for batches without taking cores from another engine.
+
+    vLLM also calls it in the worker itself, where nothing is changed: an engine of the user's own may run there.
+    """
     parent_watch.install()
-    idle_workers.install()
+    if parent_watch.worker_above() is not None:
+        idle_workers.install()

@@ -9,11 +9,11 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from harness.launch_flags import Flag
 
-MAX_GPU_HOURS_HELP = (
+_MAX_GPU_HOURS = (
     "Refuse to begin where the estimate is above H GPU-hours, and begin no further sample once H are used up, earlier "
     "attempts included; with a higher H the run goes on. Without GPUs: hours of workers."
 )
-HARDWARE_HELP = (
+_HARDWARE = (
     "TOML file of a machine's speeds (example: harness/papers/hardware/a100x4.toml), for the estimate of GPU-hours "
     "where no finished run tells."
 )
@@ -29,6 +29,6 @@ class BudgetFlags(BaseModel):
     """What a run may cost; no part of its identity."""
 
     max_gpu_hours: Annotated[
-        float | None, Flag("cluster", MAX_GPU_HOURS_HELP, metavar="H"), Field(gt=0, allow_inf_nan=False)
+        float | None, Flag("cluster", _MAX_GPU_HOURS, metavar="H"), Field(gt=0, allow_inf_nan=False)
     ] = None
-    hardware: Annotated[Path | None, Flag("cluster", HARDWARE_HELP, metavar="FILE"), AfterValidator(_is_file)] = None
+    hardware: Annotated[Path | None, Flag("cluster", _HARDWARE, metavar="FILE"), AfterValidator(_is_file)] = None

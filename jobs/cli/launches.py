@@ -17,27 +17,13 @@ from harness.cli import exit_codes
 from harness.cli.command import Date, OutputFile
 from harness.cli.program import typed
 from harness.plural import counted
-from jobs.arguments import ACCEPT_CODE_CHANGE, RunCommand
+from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, MAX_GPU_HOURS, RunCommand
 from jobs.cli.examples import suite_file
 
 if TYPE_CHECKING:
     from jobs.outcome import NightOutcome, SuiteOutcome
     from jobs.run.folder import RunFolder
     from jobs.suite import Suite
-
-_MAX_GPU_HOURS = click.option(
-    "--max-gpu-hours",
-    metavar="H",
-    type=click.FloatRange(0, min_open=True),
-    help="Budget of all runs together: refuse to begin where the estimate is above H GPU-hours, and begin no further "
-    "sample once H are used up, earlier attempts included. Without GPUs: hours of workers.",
-)
-_HARDWARE = click.option(
-    "--hardware",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file of a machine's speeds, for the estimate of GPU-hours where no finished run tells.",
-)
 
 
 @dataclass(frozen=True)
@@ -82,8 +68,8 @@ _JSON = click.option(
     type=click.FloatRange(0, 100, min_open=True),
     help="For --until-decided: a run is decided to be not worse by this, or worse by more.  [default: 2]",
 )
-@_MAX_GPU_HOURS
-@_HARDWARE
+@MAX_GPU_HOURS
+@HARDWARE
 @_JSON
 @ACCEPT_CODE_CHANGE
 def launch_suite(
@@ -201,8 +187,8 @@ def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: 
     help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
-@_MAX_GPU_HOURS
-@_HARDWARE
+@MAX_GPU_HOURS
+@HARDWARE
 @_JSON
 @ACCEPT_CODE_CHANGE
 def nightly(

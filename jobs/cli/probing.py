@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.flags.budget import HARDWARE_HELP, MAX_GPU_HOURS_HELP
-from jobs.arguments import ACCEPT_CODE_CHANGE, RUN, RunCommand, run_folder
+from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, MAX_GPU_HOURS, RUN, RunCommand, run_folder
 
 _CLUSTERS = ("auto", "slurm", "local", "debug")
 
@@ -32,10 +31,8 @@ _CLUSTERS = ("auto", "slurm", "local", "debug")
 @click.option("--profile", help="Cluster profile: a file in slurm/clusters by name, or the path of a file.")
 @click.option("--slurm", multiple=True, metavar="KEY=VALUE", help="Any other option for sbatch; may be repeated.")
 @click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Number of shards.")
-@click.option("--max-gpu-hours", metavar="H", type=click.FloatRange(0, min_open=True), help=MAX_GPU_HOURS_HELP)
-@click.option(
-    "--hardware", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path), help=HARDWARE_HELP
-)
+@MAX_GPU_HOURS
+@HARDWARE
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
 @click.option("--wait", is_flag=True, help="On Slurm, wait until the probe has ended and print its result.")
 @ACCEPT_CODE_CHANGE

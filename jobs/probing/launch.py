@@ -20,7 +20,7 @@ from harness.methods.references import resolve
 from harness.methods.values import method_parameters
 from harness.plural import counted
 from harness.problems.problem import DatasetOrigin, Problem, dataset_hash
-from jobs import costs, launching
+from jobs import launching
 from jobs.preparation import PreparedLaunch, sbatch_options
 from jobs.probing.points import Point, Population, draw, problems_of
 from jobs.run import budget, codes, endings, served, trace_files
@@ -90,10 +90,10 @@ def plan(source: RunFolder, num_points: int, rollouts: int, seed: int, flags: Ma
 def start(probe: Probe, console: Console) -> RunFolder:
     """Create the probe's run with its points, and start or resume it. Raises what `launching.start` does."""
     run = probe.prepared.run
-    costs.check([probe.prepared])
+    launching.check([probe.prepared])
     launching.create(probe.prepared)
     _write_points(run, probe)
-    launching.start(probe.prepared, console)
+    launching.carry_out(probe.prepared, console)
     if endings.num_unfinished(run):
         console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {run.path.name}", soft_wrap=True)
     return run

@@ -52,7 +52,7 @@ class Forecast:
     """The ends of the range, in hours of the same unit as `hours`."""
     high: float
     num_gpus: int
-    """Of a worker; 0: it has none."""
+    """GPUs that a worker holds; 0 where it has none."""
     source: str
     """What it is estimated from."""
     not_timed: int = 0
@@ -95,9 +95,8 @@ def hours(number: float) -> str:
 
 
 def record(run: RunFolder, budget: Budget | None) -> None:
-    """Set the budget of a run, or none; durable when this returns. Nothing is written where it has none already."""
-    before = read(run)
-    if budget is None and before is None:
+    """Set the budget of a run, or none; durable when this returns. Nothing is written where it has that already."""
+    if budget == read(run):
         return
     limit = None if budget is None else budget.max_gpu_hours
     shared = {} if budget is None else {"runs": list(budget.runs), "budget_id": budget.budget_id}
@@ -180,10 +179,7 @@ def together(parts: Iterable[Used]) -> Used:
 
 def stopped(run: RunFolder, is_unfinished: Callable[[RunFolder], object]) -> Stop | None:
     """Return the budget that has stopped a run; None where none has, or every sample of it is finished."""
-    if not path_of(run).exists():
-        return None
-    stop = Meter(run).stop()
-    return stop if stop is not None and is_unfinished(run) else None
+    return Meter(run).stop() if path_of(run).exists() and is_unfinished(run) else None
 
 
 def so_far(run: RunFolder, num_finished: int, num_left: int) -> Forecast | None:

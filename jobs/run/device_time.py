@@ -25,7 +25,7 @@ from jobs.timing import folder as timings
 _CALL = ("calls.list.element.submitted_at", "calls.list.element.end_seconds")
 _TIMES = re.compile(rb'"submitted_at":([\d.e+-]+),[^{}]*?"end_seconds":([\d.e+-]+)')
 _TAIL_BYTES = 64 << 10
-"""Of a journal; its last calls stand there, unless a single line is longer."""
+"""How much of a journal's end is read. Its last calls stand there, unless a single line is longer."""
 _NO_GPU = frozenset({"cpu", "unknown server", "cpu and unknown server"})
 
 

@@ -70,6 +70,11 @@ class ShardEndings:
         return sum(self.planned) - sum(self.finished)
 
     @property
+    def num_left(self) -> int:
+        """Number of samples that are not finished or, where all are, that are still to be timed."""
+        return self.num_unfinished or self.num_untimed
+
+    @property
     def unfinished_shards(self) -> list[int]:
         """Numbers of the shards that need a worker: those that have a sample that is not finished.
 
@@ -105,8 +110,7 @@ def num_unfinished(run: RunFolder, *, whole: bool = True) -> int:
 
 def num_left(run: RunFolder) -> int:
     """Return how many planned samples have not ended or, where all have, how many are still to be timed."""
-    ended = by_shard(run, read_endings(run))
-    return ended.num_unfinished or ended.num_untimed
+    return by_shard(run, read_endings(run)).num_left
 
 
 def num_only_in_journals(run: RunFolder) -> int:

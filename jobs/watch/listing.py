@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.run import budget
+from jobs.run import budget, waves
 from jobs.run.digest import FileDamaged
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -48,6 +48,8 @@ class ListedRun:
     """Time since the run was planned."""
     error: str | None = None
     """Why a damaged run cannot be read, in one line."""
+    run_id: str = ""
+    """Name of the run folder, as the warehouse has it."""
 
 
 def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
@@ -100,13 +102,14 @@ def _listed(run: RunFolder) -> ListedRun:
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
     except (FileDamaged, OSError) as error:
-        return ListedRun(str(run.path), state="damaged", error=" ".join(str(error).split()))
+        return ListedRun(str(run.path), run_id=run.path.name, state="damaged", error=" ".join(str(error).split()))
     is_begun = bool(sum(ended.finished) or run.journals())
     state = "under way" if is_begun and ended.num_unfinished else "not begun" if ended.num_unfinished else "finished"
-    if budget.stopped(run, lambda _: ended.num_unfinished):
+    if budget.stopped(run, lambda _: ended.num_left or waves.num_open(run)):
         state = "stopped by its budget"
     return ListedRun(
         run=str(run.path),
+        run_id=run.path.name,
         method=spec.method,
         dataset=spec.dataset,
         draft=spec.draft.name if spec.draft else None,

@@ -214,7 +214,7 @@ def _of_files(run: RunFolder) -> RunStatus:
     if missing := missing_after(run, endings):
         result.missing, result.how_to_conclude = missing, conclusion.how_to_conclude(run, missing)
     result.waves = waves.in_words(run)
-    if stop := budget.stopped(run, lambda _: ended.num_unfinished or ended.num_untimed or waves.num_open(run)):
+    if stop := budget.stopped(run, lambda _: ended.num_left or waves.num_open(run)):
         result.stopped_by_budget = str(stop)
     result.free_bytes = shutil.disk_usage(run.path).free
     recorded = codes.read(run)

@@ -75,7 +75,7 @@ def preview(chosen: Suite, tag: str | None, console: Console, *, accept_code_cha
     """
     prepared = prepare(chosen, tag, accept_code_change=accept_code_change)
     for launch in prepared:
-        launching.print_plan(launch, console)
+        launching.print_plan(launch, console, is_preview=True)
         finished = launch.num_samples - launch.num_left
         console.print(f"  {finished} of at most {counted(launch.plan.spec.num_samples, 'sample')} finished")
     sizes = waves.sizes_of(prepared[0].plan.spec.samples)
@@ -100,7 +100,7 @@ def launch(
     is written.
     """
     prepared = prepare(chosen, tag, accept_code_change=accept_code_change)
-    costs.check(prepared)
+    launching.check(prepared)
     runs = [launch.run for launch in prepared]
     whole = [run.path.name for run in runs if run.exists() and waves.read(run) is None]
     if whole:
@@ -115,7 +115,7 @@ def _here(prepared: Sequence[PreparedLaunch], margin: float, console: Console) -
     """Draw wave after wave on this machine."""
     runs = [launch.run for launch in prepared]
     database = warehouse.database_of(runs[0])
-    launching_several.start_several(prepared, console)
+    launching_several.carry_out_several(prepared, console)
     while (stop := looking.stopped_within_a_wave(runs)) is None and (
         found := looking.look(runs, database, margin)
     ) is not None:
@@ -145,7 +145,7 @@ def _on_slurm(
     record.append(
         "launched", runs=names, requests=requests(prepared), margin=margin, page=str(page_of(chosen).resolve())
     )
-    launching_several.start_several(prepared, console)
+    launching_several.carry_out_several(prepared, console)
     if not looking.open_runs(runs) and not any(map(num_unfinished, runs)):
         record.append("concluded", verdict="decided")
         return Started(runs, None, record.path)

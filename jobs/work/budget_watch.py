@@ -1,6 +1,6 @@
 """Whether a worker may begin another sample of a run that has a budget.
 
-What others have used is read from the files of their attempts, and the rarer, the more is left. The own attempt counts
+What others have used is read from the files of their attempts, more rarely the more is left. The own attempt counts
 until now. Samples under way end: what they have cost would otherwise be lost to the latencies, and those that are cut
 off would be the long ones.
 """
@@ -22,7 +22,7 @@ from jobs.run.spec import Attempt
 _LONGEST_SECONDS, _SHORTEST_SECONDS = 60.0, 1.0
 """Time between two looks; the longest also bounds how late a budget that was changed meanwhile is seen."""
 _SHORTEST_SHARE = 0.01
-"""Of a budget: the time between two looks is never shorter, unless that is longer than the shortest above."""
+"""The share of a budget below which the time between two looks does not fall, up to the shortest time above."""
 
 
 class BudgetWatch:

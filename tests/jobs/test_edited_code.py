@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import harness
 from harness.code_hash import running_code
 from harness.launch import main as launch_command
 from jobs.run import submissions, trace_files
@@ -109,6 +112,18 @@ def test_the_same_command_after_an_edit_says_whose_numbers_it_prints(tmp_path: P
     assert f"CODE CHANGED: these samples were made by code {before.hash}" in said
     assert f"not by code {now.hash}" in said
     assert "launch with --tag NAME" in said
+    printed = json.loads(launch(tmp_path, "--json").stdout.splitlines()[-1])
+    assert any(line.startswith("CODE CHANGED: these samples were made by") for line in printed["warnings"])
+    flags: dict[str, Any] = {
+        "method": "speccot",
+        "dataset": "demo",
+        "engine": "scripted",
+        "samples": 1,
+        "limit": 4,
+        "shards": 2,
+    }
+    with pytest.warns(UserWarning, match="CODE CHANGED: these samples were made by"):
+        harness.run(**flags, cluster="debug", output=tmp_path, quiet=True)
     assert "CODE CHANGED" not in jobs("finalize", next(tmp_path.glob("demo-*"))).output
     again = launch(tmp_path, "--tag", "edited")
     assert again.exit_code == 0

@@ -130,6 +130,28 @@ def test_a_person_reads_the_table_and_what_it_means(history: tuple[Path, str, st
     assert "SMALL PILOT: the variance of 12 problems" in text
 
 
+def test_the_number_to_go_by_is_named_where_a_pilot_is_noisy(history: tuple[Path, str, str]) -> None:
+    where, base, run = history
+    found = plan(where, base, run)
+    assert found.exit_code == 0, found.output
+    told = " ".join(found.stdout.split())
+    assert 'A pilot of fewer than 200 problems is noisy: plan with the column "to be safe".' in told
+    assert "is noisy: plan with" not in plan(where, base).stdout, "a run alone has no such column"
+
+
+def test_a_pilot_that_loses_the_margin_says_what_the_plan_assumes(tmp_path: Path) -> None:
+    run = cells.finished(tmp_path, cells.SPEC, [max(0, right - 1) for right in RIGHT])
+    names = load(tmp_path, cells.finished(tmp_path, cells.VANILLA, RIGHT), run)
+    assert "OBSERVED LOSS: the pilot shows −" in plan(tmp_path, *names, "--margin", "5").stdout
+    assert "OBSERVED LOSS" not in plan(tmp_path, *names, "--margin", "90").stdout
+
+
+def test_a_handful_of_problems_has_no_number_to_be_safe(tmp_path: Path) -> None:
+    run = cells.finished(tmp_path, cells.SPEC, OTHER[:9])
+    [found] = plans(tmp_path, *load(tmp_path, cells.finished(tmp_path, cells.VANILLA, RIGHT[:9]), run))
+    assert [size["careful_problems"] for size in found["sizes"]] == [None] * 6
+
+
 def test_a_plan_is_written_to_a_file_in_the_format_of_its_ending(history: tuple[Path, str, str]) -> None:
     where, base, run = history
     assert plan(where, run, base, "-o", str(where / "plan.json")).exit_code == 0

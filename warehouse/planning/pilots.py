@@ -34,11 +34,11 @@ class Basis:
     """The method that is compared with the baseline; None: only the baseline is known."""
     baseline: Run
     pilot: Pilot
-    """Of both; of a baseline alone its own counts, twice."""
+    """The counts of both; a baseline alone stands for both."""
     pair: Pair | None
     """The samples that both have; None with a baseline alone."""
     costs: Sequence[SampleCost | None]
-    """Of the method and of the baseline, whose cost stands for both if it is alone; None: unknown."""
+    """What a sample of the method and of the baseline takes, None where it is unknown; a baseline stands for both."""
 
     @property
     def runs(self) -> Sequence[Run]:

@@ -10,8 +10,13 @@ from warehouse.statistics import bounded, planning
 from warehouse.statistics.planning import Components
 
 FEWEST_PROBLEMS = 60
-"""Of a pilot. From so many on, the careful number of problems has a power below 50 % after at most 2 % of pilots with
-skewed differences; with 30 it is up to 14 % of them (simulation in warehouse/statistics/README.md)."""
+"""Problems that a pilot should have. From so many on, the careful number of problems has a power below 50 % after at
+most 2 % of pilots with skewed differences; with 30 it is up to 14 % of them (simulation in
+warehouse/statistics/README.md)."""
+
+
+NOISY_PROBLEMS = 200
+"""Problems of a pilot below which the careful number of problems is the one to go by (the same simulation)."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +28,11 @@ class Question:
     difference: float = 0.0
     """The true difference for which it is planned, method − baseline."""
     correlation: float = 0.75
-    """Of the two methods' true rates over problems, where only one is known."""
+    """Correlation of the two methods' true rates over problems, which is assumed where only one is known."""
     ks: Sequence[int] = (1, 2, 4, 8, 16, 32)
     """Samples per problem."""
     num_problems: int | None = None
-    """Of the set that will be used; None: all of the dataset."""
+    """Problems of the set that will be used; None: all of the dataset."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Size:
     problems: int | None
     """None: more than planning.MOST_PROBLEMS, as in the next."""
     careful_problems: int | None
-    """The same for the upper limit of the variance that the pilot leaves open; None also with a baseline alone."""
+    """The same for the upper limit of the variance that the pilot leaves open; None also with a baseline alone, or with
+    fewer than planning.FEWEST_CAREFUL problems."""
     samples: int | None
     hours: float | None
     """GPU-hours, or hours of workers without a GPU; None: no time is known."""
@@ -61,7 +67,7 @@ class Plan:
     fewest_problems: int | None
     """With unlimited samples; None: more than planning.MOST_PROBLEMS."""
     num_problems: int
-    """Of the set that is looked at for its own."""
+    """Problems of the set for which power and margin are stated."""
     samples_there: int | None
     """Samples per problem with which that set is enough; None: with none up to planning.MOST_SAMPLES."""
     power_there: float
@@ -75,9 +81,19 @@ class Plan:
         return self.basis.num_problems < FEWEST_PROBLEMS
 
     @property
+    def is_pilot_noisy(self) -> bool:
+        """True where the careful numbers are those to go by."""
+        return self.basis.run is not None and self.basis.num_problems < NOISY_PROBLEMS
+
+    @property
     def cheapest(self) -> Size | None:
         """The size with the fewest samples."""
         return min((size for size in self.sizes if size.samples), key=lambda size: size.samples or 0, default=None)
+
+
+def has_careful(basis: Basis) -> bool:
+    """Return whether a pilot tells how noisy its variances are."""
+    return basis.run is not None and basis.num_problems >= planning.FEWEST_CAREFUL
 
 
 def plan(basis: Basis, question: Question) -> Plan:
@@ -107,7 +123,7 @@ def _size(basis: Basis, question: Question, found: Components, k: int, num_probl
     moments = found.moments(k)
     problems = planning.problems_needed(moments, margin, power, difference)
     careful = None
-    if basis.run is not None:
+    if has_careful(basis):
         careful = planning.problems_needed(basis.pilot.careful(k), margin, power, difference)
     told = [cost.device_hours for cost in basis.costs if cost is not None]
     per_problem = k * sum(told) if len(told) == len(basis.costs) else None

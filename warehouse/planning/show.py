@@ -13,10 +13,10 @@ from rich.table import Table
 
 from harness.plural import counted
 from warehouse.display import plain, print_item, print_table
-from warehouse.drawn import stopped
+from warehouse.drawn import is_stopped, stopped
 from warehouse.formatting import NOTHING, fixed, number, signed
-from warehouse.planning.plans import FEWEST_PROBLEMS, Plan, Size
-from warehouse.render import limited, mixed_code, scripted
+from warehouse.planning.plans import FEWEST_PROBLEMS, NOISY_PROBLEMS, Plan, Size, has_careful
+from warehouse.render import limited, mixed_code, out_of_budget, scripted
 from warehouse.statistics.planning import ASSURANCE, LEAST_GAIN, MOST_PROBLEMS, MOST_SAMPLES
 
 _EXPLAINED = (
@@ -68,7 +68,8 @@ def _basis(plan: Plan) -> Iterator[str]:
         yield (
             f"From {basis.baseline.run_id} alone, {problems}. The other method is assumed to have rates like it and a "
             f"correlation of {plan.question.correlation:g} with it over problems (--correlation): the variance between "
-            "problems follows from that, not from data. A pilot of both methods replaces the assumption."
+            "problems follows from that, not from data, and problems that only one of them solves are not foreseen. "
+            "A pilot of both methods replaces the assumption."
         )
     else:
         observed = signed(100 * float(basis.pilot.differences.mean()), 2)
@@ -85,7 +86,13 @@ def _warnings(plan: Plan) -> Iterator[str]:
     basis = plan.basis
     for run in basis.runs:
         summary = run.summary
-        for line in (*scripted(summary), *limited(summary), *stopped(summary), *mixed_code(summary)):
+        for line in (
+            *scripted(summary),
+            *limited(summary),
+            *stopped(summary),
+            *out_of_budget(summary),
+            *mixed_code(summary),
+        ):
             yield f"{run.run_id}: {line}"
         if basis.pair is None and run.is_unfinished:
             missing = f"{run.outcomes.num_missing} of {run.outcomes.num_samples} samples are missing"
@@ -93,11 +100,23 @@ def _warnings(plan: Plan) -> Iterator[str]:
     if basis.pair is not None and basis.pair.num_missing_samples:
         yield (
             f"UNFINISHED: {basis.pair.num_missing_samples} of {basis.pair.num_planned_samples} planned samples are not "
-            "there in both runs, mostly long chains, so that the variances are those of the easier part."
+            "there in both runs, mostly long chains, so that the variances are those of the easier part and "
+            "the true numbers are larger."
         )
     num_planned = len(basis.baseline.outcomes.problems) if basis.pair is None else basis.pair.num_shared_problems
     if left_out := num_planned - basis.num_problems:
         yield f"{counted(left_out, 'problem')} without two samples of each run left out."
+    if any(is_stopped(run.summary) for run in basis.runs):
+        yield (
+            "STOPPED PILOT: runs that a decision stopped early look less variable than they are. A pilot with all of "
+            "its samples needs no such caution."
+        )
+    observed = float(basis.pilot.differences.mean()) if basis.run is not None else 0.0
+    if observed <= -plan.question.margin < plan.question.difference:
+        yield (
+            f"OBSERVED LOSS: the pilot shows {signed(100 * observed, 2)} points. If that is the true difference, no "
+            "number of problems shows that the method is not worse; the plan assumes that it is not."
+        )
     if plan.is_pilot_small:
         yield (
             f"SMALL PILOT: the variance of {counted(basis.num_problems, 'problem')} is noisy, and a few problems that "
@@ -118,7 +137,7 @@ def _table(plan: Plan) -> Table:
         table.add_row(
             str(size.k),
             _problems(size.problems),
-            NOTHING if plan.basis.run is None else _problems(size.careful_problems),
+            _problems(size.careful_problems) if has_careful(plan.basis) else NOTHING,
             number(size.hours),
             f"{100 * size.share_of_samples:.0f} %",
             fixed(size.margin_there, 1, 100),
@@ -132,7 +151,7 @@ def _conclusions(plan: Plan) -> Iterator[str]:
     enough = plan.components.enough_samples
     gain = f"lower the standard error by less than {100 * LEAST_GAIN:g} %"
     if enough is None:
-        yield "More samples per problem help as much as more problems: no variance between problems is seen."
+        yield "The pilot shows no variance between problems, so that it does not say where more samples stop helping."
     else:
         yield (
             f"More samples stop helping at {enough} per problem: twice as many {gain}, as 11 % more problems do. With "
@@ -152,6 +171,11 @@ def _conclusions(plan: Plan) -> Iterator[str]:
             "at most. More problems or a larger margin are needed."
         )
     yield f"Without any difference on any problem {plan.least_problems} problems would do."
+    if plan.is_pilot_noisy:
+        yield (
+            f'A pilot of fewer than {NOISY_PROBLEMS} problems is noisy: plan with the column "to be safe". Hours, '
+            "margins and the sentences above are for the variances as the pilot shows them, and may be off by as much."
+        )
     if any(cost is None for cost in plan.basis.costs):
         yield "What a sample takes is not known of both methods, so nothing is said of hours."
 

@@ -15,11 +15,13 @@ from jobs.arguments import RunName
 from warehouse.formats import ReportFormat
 from warehouse.options import (
     WarehouseCommand,
+    baseline_option,
     choose_format,
     database_option,
     default_database,
     format_option,
     grader_option,
+    margin_option,
     output_option,
     wait_option,
 )
@@ -47,20 +49,8 @@ _BY_ENDING: dict[str, ReportFormat] = {".html": "html", ".htm": "html", ".md": "
     type=click.Path(path_type=Path, file_okay=False),
     help="Write every figure as SVG and PDF, one column of a paper wide, to DIR; without -o and --format nothing else.",
 )
-@click.option(
-    "--baseline",
-    metavar="RUN",
-    type=RunName(),
-    help="Baseline of the differences.  [default: as warehouse.compare chooses]",
-)
-@click.option(
-    "--margin",
-    "margin_points",
-    type=click.FloatRange(min=0, min_open=True, max=100),
-    default=2.0,
-    show_default=True,
-    help='A run is "not worse" if it is shown to lose fewer percentage points than this.',
-)
+@baseline_option("Baseline of the differences.  [default: as warehouse.compare chooses]")
+@margin_option('A run is "not worse" if it is shown to lose fewer percentage points than this.')
 @click.option(
     "--absurd-nats",
     type=click.FloatRange(min=0, min_open=True),

@@ -35,6 +35,9 @@ MOST_PROBLEMS = 1_000_000
 """Above this a plan says that it cannot be had."""
 ASSURANCE = 0.8
 """Chance with which the variance of problems like these is below the upper limit that a careful plan uses."""
+FEWEST_CAREFUL = 10
+"""Problems of a pilot that an upper limit needs. From 2, 3 and 5 problems it is above the variance in 40, 54 and 60 %
+of simulated pilots only."""
 LEAST_GAIN = 0.05
 """Of the standard error, by which twice as many samples per problem lower it while they still help."""
 MOST_SAMPLES = 4096
@@ -135,6 +138,8 @@ class Pilot:
         single, noise = self._noise()
         deviations = self.differences - self.differences.mean()
         between = max(0.0, float(np.var(self.differences, ddof=1) - np.mean(noise)))
+        if not between:  # a skewness of differences that do not vary would be noise alone
+            return Components(0.0, float(np.mean(single)))
         third = float(np.mean(deviations**3) - 3 * np.mean(deviations * noise))
         return Components(between, float(np.mean(single)), third, 3 * float(np.mean(deviations * single)))
 
@@ -150,12 +155,19 @@ class Pilot:
         return float(np.std(terms, ddof=1) / sqrt(n) / variance) if variance else inf
 
     def careful(self, k: int, assurance: float = ASSURANCE) -> Moments:
-        """Return the moments with k samples and V at its upper limit: one-sided, normal on the logarithm."""
-        found = self.components.moments(k)
+        """Return the moments with k samples and V at its upper limit: one-sided, normal on the logarithm.
+
+        The limit for fewer samples counts where it is lower, because V does not rise with k.
+        """
+        components = self.components
+        found = components.moments(k)
         if not found.variance:
             return found
-        factor = exp(float(special.ndtri(assurance)) * self.relative_error(k))
-        return Moments(factor * found.variance, factor**1.5 * found.third)
+        place = float(special.ndtri(assurance))
+        fewer = [2**power for power in range(k.bit_length()) if 2**power < k]
+        limit = min(exp(place * self.relative_error(j)) * components.variance(j) for j in (*fewer, k))
+        factor = limit / found.variance
+        return Moments(limit, factor**1.5 * found.third)
 
 
 def _single(correct: Counts, samples: Counts) -> Floats:

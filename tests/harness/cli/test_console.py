@@ -89,6 +89,23 @@ def test_the_shell_completes_commands_and_values(
     assert {line.partition(",")[2] for line in called().stdout.splitlines()} == expected
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--method specr", ["plain,specreason"]),
+        ("--dataset aime24", ["plain,aime24"]),
+        ("--target demo-t", ["plain,demo-target"]),
+    ],
+)
+def test_the_shell_completes_names_that_files_may_stand_for(
+    words: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", f"{program.PROGRAM} launch {words}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    monkeypatch.setenv("_SPECULATIVE_HARNESS_COMPLETE", "bash_complete")
+    assert called().stdout.splitlines() == [*expected, f"file,{words.split()[-1]}"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script_and_gets_the_commands_that_it_asks_for(
     shell: str, monkeypatch: pytest.MonkeyPatch

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness.engines import idle_workers
+from harness.engines import idle_workers, parent_watch, vllm_plugin
 from harness.engines.settings import pair_settings
 from harness.engines.variables import variables
 
@@ -83,8 +84,36 @@ def test_what_this_project_does_not_ask_for_it_does_not_change(
     assert condition.wait is own
 
 
+def test_a_vllm_that_waits_in_another_way_is_left_as_it_is(
+    condition: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.distributed.device_communicators import shm_broadcast
+
+    monkeypatch.setenv(idle_workers.ENABLED, "1")
+    own, asked = condition.wait, []
+    monkeypatch.setattr(condition, "wait", lambda self, timeout_ms=None: asked.append(timeout_ms))
+    idle_workers.install()
+    condition.wait(SimpleNamespace(), 250)
+    assert asked == [250], "one without the time of its last message"
+    monkeypatch.setattr(condition, "wait", own)
+    monkeypatch.delattr(shm_broadcast, "SpinCondition")
+    idle_workers.install()
+
+
+@pytest.mark.parametrize("is_engine", [True, False])
+def test_only_the_processes_of_an_engine_wait_so(
+    condition: type[Any], monkeypatch: pytest.MonkeyPatch, is_engine: bool
+) -> None:
+    own = condition.wait
+    monkeypatch.setattr(parent_watch, "install", lambda: None)
+    monkeypatch.setenv(idle_workers.ENABLED, "1")
+    monkeypatch.setenv(parent_watch.PARENT, str(os.getppid() if is_engine else os.getpid()))
+    vllm_plugin.install()
+    assert (condition.wait is not own) == is_engine
+
+
 def test_engines_that_share_a_cpu_wait_so_and_those_on_gpus_as_vllm_does() -> None:
     on_cpu = pair_settings("vllm", ("draft", "target"), dtype="float32", device="cpu")["draft"]
     on_gpu = pair_settings("vllm", ("draft", "target"), dtype="bfloat16", device="gpu")["draft"]
     assert variables(on_cpu)[idle_workers.ENABLED] == "1"
-    assert idle_workers.ENABLED not in variables(on_gpu)
+    assert variables(on_gpu)[idle_workers.ENABLED] is None, "unset, whatever the user's own environment says"

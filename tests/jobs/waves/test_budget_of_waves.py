@@ -53,14 +53,14 @@ def use_up(runs: Sequence[RunFolder]) -> None:
 @pytest.fixture
 def used_up_after_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the first wave of a comparison end with the last of its budget."""
-    start = launching_several.start_several
+    carry_out = launching_several.carry_out_several
 
     def started(launches: Sequence[PreparedLaunch], console: Console) -> list[RunFolder]:
-        runs = start(launches, console)
+        runs = carry_out(launches, console)
         use_up(runs)
         return runs
 
-    monkeypatch.setattr(launching_several, "start_several", started)
+    monkeypatch.setattr(launching_several, "carry_out_several", started)
 
 
 def assert_stopped_after_the_first_wave(runs: Sequence[RunFolder]) -> None:

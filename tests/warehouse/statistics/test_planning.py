@@ -94,6 +94,26 @@ def test_a_careful_plan_takes_more_variance_than_the_pilot_shows() -> None:
     assert agreed.careful(4) == agreed.components.moments(4) == Moments(0.0, 0.0)
 
 
+def test_more_samples_need_no_more_problems_also_to_be_safe() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        pilot = simulate_plans.pilot(POPULATIONS[SKEWED], 60, 4, rng)
+        limits = [pilot.careful(k).variance for k in (1, 2, 3, 4, 8, 16, 32)]
+        assert limits == sorted(limits, reverse=True)
+        assert limits[-1] >= pilot.components.variance(32)
+
+
+def test_differences_that_do_not_vary_are_not_skewed_either() -> None:
+    rng = np.random.default_rng(3)
+    rates = rng.uniform(0.2, 0.9, 198)
+    first, second = rng.binomial(4, rates), rng.binomial(4, rates)
+    samples = np.full(198, 4)
+    found = [Pilot(a, samples, b, samples).components for a, b in ((first, second), (second, first))]
+    clipped = [one for one in found if not one.between]
+    assert clipped, "these seeds show no variance between problems"
+    assert all(one.third == one.third_within == 0 for one in clipped)
+
+
 def test_one_method_alone_is_planned_from_with_a_correlation() -> None:
     assert planning.components_of_one(MIXED.first_correct, FOURS, 1.0).between == 0
     loose, close = (planning.components_of_one(MIXED.first_correct, FOURS, r) for r in (0.0, 0.9))
