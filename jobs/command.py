@@ -35,11 +35,14 @@ def launch_errors_in_one_line(submitted: str = "the run") -> Iterator[None]:
     """Turn the errors of planning and starting a launch into one line each.
 
     The exit code is 2 where the input was wrong, the warehouse cannot be used or sbatch rejected the job; it is 1 where
-    Slurm or workers failed, or a file cannot be written.
+    Slurm or workers failed, or a file cannot be written. An interrupt goes on, with a line on how to resume.
     """
     try:
         with file_errors_in_one_line(), slurm_errors_in_one_line(submitted):
             yield
+    except KeyboardInterrupt:
+        click.echo("Interrupted. What is finished is kept, and the same command resumes.", err=True)
+        raise
     except (LaunchFailed, NotTracked) as error:
         raise click.ClickException(str(error)) from error
     except WarehouseFailed as error:  # as the warehouse's own commands do

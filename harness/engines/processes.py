@@ -41,7 +41,7 @@ def starting(log_path: Path, variables: Mapping[str, str | None]) -> Iterator[En
         engine = EngineProcesses()
         # The title that a process of vLLM gives itself would otherwise be written over the environment it started with.
         marks = {MARK: engine.mark, "SPT_NOENV": "1"}
-        with _environment({**variables, **marks}), _output_to(log_path):
+        with _environment({**variables, **marks}), output_to(log_path):
             yield engine
 
 
@@ -180,7 +180,7 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 @contextlib.contextmanager
-def _output_to(log_path: Path) -> Iterator[None]:
+def output_to(log_path: Path) -> Iterator[None]:
     """Redirect descriptors 1 and 2 to the file, so that the output of native code and dying processes is in it too."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     streams: list[object] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from harness import gpus
 from harness.engines import placement
+from harness.engines.processes import output_to
 from harness.environment import accelerator
 from harness.launch_options import Cluster
 from harness.methods import build
@@ -97,11 +98,13 @@ def submit_parts_here(logged_in: RunFolder, workers: Sequence[Sequence[tuple[Run
     executor.update_parameters(timeout_min=_LOCAL_LIMIT_MINUTES)
     os.environ[LAUNCHER_PID] = str(os.getpid())
     parts = [[(str(run.path), shards) for run, shards in worker] for worker in _workers_here(workers)]
-    jobs: list[Any] = (
-        [executor.submit(run_parts, parts[0])]
-        if len(parts) == 1
-        else executor.map_array(run_share, parts, range(len(parts)), [len(parts)] * len(parts))
-    )
+    # submitit's process above the workers, whose output is in their logs, would print its tracebacks at an interrupt.
+    with output_to(Path(os.devnull)):
+        jobs: list[Any] = (
+            [executor.submit(run_parts, parts[0])]
+            if len(parts) == 1
+            else executor.map_array(run_share, parts, range(len(parts)), [len(parts)] * len(parts))
+        )
     for job in jobs:  # a process of this machine: what it has not written when it ends will not come
         job._results_timeout_s = -math.inf  # otherwise 15 s of the clock, which are hours where it is set back
     return jobs
