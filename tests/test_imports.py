@@ -47,6 +47,7 @@ DOORS = {
         "harness/engines/decode_stream.py",
         "harness/engines/front_end.py",
         "harness/engines/idle_workers.py",
+        "harness/engines/matrix_products.py",
         "harness/engines/vllm.py",
         "harness/engines/vllm_process.py",
         "harness/engines/vllm_arguments.py",

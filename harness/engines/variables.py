@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 
 from harness import gpus
-from harness.engines import caches, idle_workers, parent_watch
+from harness.engines import caches, idle_workers, matrix_products, parent_watch
 from harness.engines.settings import EngineSettings
 
 START_SECONDS = 3600
@@ -41,6 +41,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_CPU_KVCACHE_SPACE": None,  # would override kv_cache_bytes in both engines
         idle_workers.ENABLED: None,
+        matrix_products.ENABLED: None,
         **{name: text for name, text in _DEFAULTS.items() if name not in os.environ},
         **caches.variables(),
     }
@@ -50,6 +51,7 @@ def variables(settings: EngineSettings) -> dict[str, str | None]:
         environment["VLLM_USE_SPINLOOP_EXT"] = "0"  # would take a core for 0.1 s before each such wait
         if settings.enforce_eager:  # otherwise the first request waits many seconds for a compiler
             environment["TORCHDYNAMO_DISABLE"] = "1"
+            environment[matrix_products.ENABLED] = "1"
     if settings.device == "gpu":
         # Numbers of cards are then nvidia-smi's; by itself CUDA counts from the fastest card.
         environment["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

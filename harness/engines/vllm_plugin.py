@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from harness.engines import idle_workers, parent_watch
+from harness.engines import idle_workers, matrix_products, parent_watch
 
 
 def install() -> None:
-    """Watch the worker that started the engine, and wait for batches without taking cores from another engine.
+    """Watch the worker that started the engine; on a CPU, wait for batches politely and prepare matrix products.
 
     vLLM also calls it in the worker itself, where nothing is changed: an engine of the user's own may run there.
     """
     parent_watch.install()
     if parent_watch.worker_above() is not None:
         idle_workers.install()
+        matrix_products.install()
