@@ -54,10 +54,9 @@ def notice(run: RunFolder) -> str | None:
     if not run.target_logprobs_dir.is_dir():
         return None
     target, command = run.spec().target, f"{typed('jobs target-logprobs')} {quote(str(run.path))}"
-    if target is None:
-        return f"Without a target of its own, the run has no log-probabilities by one yet: {command} --target-of RUN"
+    by = "the target" if target else "a target"
     try:
-        known = target_logprobs.scored_ids(run, scorer_of(target, run.spec()))
+        known = target_logprobs.scored_ids(run, scorer_of(target, run.spec()) if target else None)
     except target_logprobs.OtherTarget as error:
         return str(error)
     columns = ["steps.list.element.finish"]
@@ -65,7 +64,8 @@ def notice(run: RunFolder) -> str | None:
     number = sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
     if not number:
         return None
-    return f"{counted(number, 'sample has', 'samples have')} no log-probabilities by the target yet: {command}"
+    has = counted(number, "sample has", "samples have")
+    return f"{has} no log-probabilities by {by} yet: {command}{'' if target else ' --target-of RUN'}"
 
 
 async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]) -> list[Scored]:
