@@ -73,8 +73,27 @@ async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: 
     async with EnginePool() as pool:
         return [
             await _score_run(pool, run, spec, kv_bytes, partial(_say_of, run, say))
-            for run, spec in zip(runs, specs, strict=True)
+            for run, spec in zip(runs, _of_one_size(specs), strict=True)
         ]
+
+
+def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the specifications with the context and the samples in flight of the largest with the same target.
+
+    Neither changes a number, and engines of one size are started once.
+    """
+    contexts: dict[str, int] = {}
+    for spec in specs:
+        if spec.target is not None and spec.engine.max_context is not None:
+            known = contexts.get(spec.target.fingerprint, 0)
+            contexts[spec.target.fingerprint] = max(known, spec.engine.max_context)
+    most = max((spec.concurrency for spec in specs), default=1)
+    return [
+        replace(spec, concurrency=most, engine=replace(spec.engine, max_context=contexts[spec.target.fingerprint]))
+        if spec.target is not None and spec.engine.max_context is not None
+        else replace(spec, concurrency=most)
+        for spec in specs
+    ]
 
 
 def _say_of(run: RunFolder, say: Callable[[str], None], words: str) -> None:
