@@ -15,7 +15,7 @@ from rich.console import Console
 from harness.engine import EngineDied
 from jobs import costs
 from jobs.after import warehouse
-from jobs.after.target_logprobs import check, score_runs
+from jobs.after.target_logprobs import check, num_unscored, score_runs
 from jobs.preparation import NO_TARGET, PreparedLaunch
 
 
@@ -59,6 +59,9 @@ def score(launches: Sequence[PreparedLaunch], console: Console) -> None:
         and not costs.stopped_runs([prepared.run])
     ]
     try:
+        asked = [prepared for prepared in asked if num_unscored(prepared.run)]
+        if not asked:
+            return
         specs = [spec for prepared in asked for spec in check([prepared.run], prepared.target_of)]
         scored = score_runs([prepared.run for prepared in asked], specs, partial(console.print, soft_wrap=True))
     except (ValueError, EngineDied) as error:

@@ -49,23 +49,30 @@ def score_runs(
     return asyncio.run(_score_runs(runs, specs, say))
 
 
+def num_unscored(run: RunFolder) -> int:
+    """Return how many finished samples are not scored: by the run's target, or where it has none, by any.
+
+    Raises OtherTarget.
+    """
+    spec = run.spec()
+    known = target_logprobs.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
+    records = counting_records(run, ["steps.list.element.finish"], failed=False)
+    return sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
+
+
 def notice(run: RunFolder) -> str | None:
     """Return a line on finished samples that are not scored although the run asks for it; None: there are none."""
     if not run.target_logprobs_dir.is_dir():
         return None
-    target, command = run.spec().target, f"{typed('jobs target-logprobs')} {quote(str(run.path))}"
-    by = "the target" if target else "a target"
     try:
-        known = target_logprobs.scored_ids(run, scorer_of(target, run.spec()) if target else None)
+        number = num_unscored(run)
     except target_logprobs.OtherTarget as error:
         return str(error)
-    columns = ["steps.list.element.finish"]
-    records = counting_records(run, columns, failed=False)
-    number = sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
     if not number:
         return None
-    has = counted(number, "sample has", "samples have")
-    return f"{has} no log-probabilities by {by} yet: {command}{'' if target else ' --target-of RUN'}"
+    has, command = counted(number, "sample has", "samples have"), f"{typed('jobs target-logprobs')} "
+    by, ending = ("the target", "") if run.spec().target else ("a target", " --target-of RUN")
+    return f"{has} no log-probabilities by {by} yet: {command}{quote(str(run.path))}{ending}"
 
 
 async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]) -> list[Scored]:
