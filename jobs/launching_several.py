@@ -2,7 +2,8 @@
 
 On Slurm runs of one pair of models share array jobs (jobs.submission.together). In this process (`debug`) a run is
 graded and printed as soon as its samples have ended, while no other run is measured. Workers in processes of their own
-(`local`) go from run to run by themselves, and the runs are graded after the last.
+(`local`) go from run to run by themselves, and the runs are graded after the last. What the target is to read of runs
+without one, it reads after all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from harness.launch_options import Cluster
 from jobs import costs, launching
+from jobs.after import several_target_logprobs
 from jobs.launching import LaunchFailed
 from jobs.preparation import PreparedLaunch
 from jobs.run import codes
@@ -58,6 +60,10 @@ def carry_out_several(
     failures += _in_this_process(on.get("debug", []), console, announce)
     if failures:
         raise LaunchFailed("; ".join(map(str, failures)))
+    try:
+        several_target_logprobs.score(distinct, console)
+    except several_target_logprobs.NotScored as error:
+        raise LaunchFailed(f"{error}. Nothing finished is lost: run the same command again to resume.") from error
     return [prepared.run for prepared in launches]
 
 

@@ -32,6 +32,10 @@ from jobs.submission.submit import num_cards, resolve
 from jobs.timing import folder as timings
 from jobs.timing import request
 
+NO_TARGET = (
+    "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
+    "--target-of OTHER-RUN"
+)
 _MOST_SAMPLES = 10_000_000
 """Several hundred times as many as the largest of the papers' runs; each is a row of the run's plan."""
 
@@ -52,6 +56,8 @@ class PreparedLaunch:
     """What is to be said of the code that worked on the run before; None where it is this code."""
     budget: Budget | None = None
     """The limit on its machine time, alone or with other runs; None: there is none."""
+    target_of: RunFolder | None = None
+    """The run whose target reads this one's chains once all have ended; None: its own does, or none is asked to."""
     in_waves: bool = False
     """Whether the run keeps to the samples that its waves have drawn so far, which begins with those of the first."""
 
@@ -118,10 +124,7 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
         planned.notices.extend(launch_checks.check_taught(planned.spec))
         planned.notices.extend(launch_checks.check_hub_ids(planned.spec))
     if launch.target_logprobs and planned.spec.target is None:
-        planned.notices.append(
-            "--target-logprobs: this run has no target; once it is finished: python -m jobs target-logprobs RUN "
-            "--target-of OTHER-RUN"
-        )
+        planned.notices.append(NO_TARGET)
     request.check(launch.latency_sample, planned.spec, run)
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))

@@ -5,6 +5,7 @@ output = "runs/nightly"           # flags of harness.launch without their dashes
 profile = "mycluster"
 dataset = "amc23"
 max-gpu-hours = 200               # a budget for all runs together
+target-logprobs = true            # the target reads the chains of all runs: nats per token in the report
 
 [[run]]                           # … and for one
 method = "vanilla"
@@ -40,6 +41,7 @@ from harness.methods.references import resolve
 from harness.methods.values import parameter_names
 from harness.plural import counted
 from jobs import costs, launching, launching_several, sweeps
+from jobs.after import several_target_logprobs
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
@@ -231,7 +233,7 @@ def prepare(
     launches = suite.launches if only is None else [suite.launches[number] for number in only]
     changes = {**({"tag": tag} if tag else {}), **({"accept_code_change": True} if accept_code_change else {})}
     prepared = [launching.prepare(request.changed(**changes) if changes else request) for request in launches]
-    return costs.under(prepared, suite.max_gpu_hours)
+    return costs.under(several_target_logprobs.assigned(prepared), suite.max_gpu_hours)
 
 
 def preview(launches: Sequence[PreparedLaunch], console: Console) -> None:

@@ -49,23 +49,30 @@ def score_runs(
     return asyncio.run(_score_runs(runs, specs, say))
 
 
+def num_unscored(run: RunFolder) -> int:
+    """Return how many finished samples are not scored: by the run's target, or where it has none, by any.
+
+    Raises OtherTarget.
+    """
+    spec = run.spec()
+    known = target_logprobs.scored_ids(run, scorer_of(spec.target, spec) if spec.target else None)
+    records = counting_records(run, ["steps.list.element.finish"], failed=False)
+    return sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
+
+
 def notice(run: RunFolder) -> str | None:
     """Return a line on finished samples that are not scored although the run asks for it; None: there are none."""
     if not run.target_logprobs_dir.is_dir():
         return None
-    target, command = run.spec().target, f"{typed('jobs target-logprobs')} {quote(str(run.path))}"
-    if target is None:
-        return f"Without a target of its own, the run has no log-probabilities by one yet: {command} --target-of RUN"
     try:
-        known = target_logprobs.scored_ids(run, scorer_of(target, run.spec()))
+        number = num_unscored(run)
     except target_logprobs.OtherTarget as error:
         return str(error)
-    columns = ["steps.list.element.finish"]
-    records = counting_records(run, columns, failed=False)
-    number = sum(bool(row["steps"]) and row["sample_id"] not in known for row in records)
     if not number:
         return None
-    return f"{counted(number, 'sample has', 'samples have')} no log-probabilities by the target yet: {command}"
+    has, command = counted(number, "sample has", "samples have"), f"{typed('jobs target-logprobs')} "
+    by, ending = ("the target", "") if run.spec().target else ("a target", " --target-of RUN")
+    return f"{has} no log-probabilities by {by} yet: {command}{quote(str(run.path))}{ending}"
 
 
 async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]) -> list[Scored]:
@@ -73,8 +80,27 @@ async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: 
     async with EnginePool() as pool:
         return [
             await _score_run(pool, run, spec, kv_bytes, partial(_say_of, run, say))
-            for run, spec in zip(runs, specs, strict=True)
+            for run, spec in zip(runs, _of_one_size(specs), strict=True)
         ]
+
+
+def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the specifications with the context and the samples in flight of the largest with the same target.
+
+    Neither changes a number, and engines of one size are started once.
+    """
+    contexts: dict[str, int] = {}
+    for spec in specs:
+        if spec.target is not None and spec.engine.max_context is not None:
+            known = contexts.get(spec.target.fingerprint, 0)
+            contexts[spec.target.fingerprint] = max(known, spec.engine.max_context)
+    most = max((spec.concurrency for spec in specs), default=1)
+    return [
+        replace(spec, concurrency=most, engine=replace(spec.engine, max_context=contexts[spec.target.fingerprint]))
+        if spec.target is not None and spec.engine.max_context is not None
+        else replace(spec, concurrency=most)
+        for spec in specs
+    ]
 
 
 def _say_of(run: RunFolder, say: Callable[[str], None], words: str) -> None:

@@ -106,6 +106,14 @@ def forecast(
     return run_cost.forecast(launch, spec, num_samples, database_of(run), launch.hardware, own, to_time)
 
 
+def load(run: RunFolder) -> None:
+    """Load a run into the warehouse beside it. Raises WarehouseFailed."""
+    from warehouse.loading.runs import load_run
+
+    with _warehouse_errors():
+        load_run(run, database_of(run))
+
+
 def load_and_print(run: RunFolder, database: Path, console: Console, wait_seconds: float | None = None) -> None:
     """Load a run and print its result.
 

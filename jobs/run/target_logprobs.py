@@ -62,19 +62,18 @@ def write(run: RunFolder, scorer: Scorer, rows: Sequence[Mapping[str, Any]]) -> 
     trace_files.write_table(path, trace_files.TARGET_LOGPROBS, rows, metadata)
 
 
-def scored_ids(run: RunFolder, scorer: Scorer) -> set[str]:
-    """Return the ids of the samples that are scored. A file that is damaged is named, and its samples are not.
+def scored_ids(run: RunFolder, scorer: Scorer | None) -> set[str]:
+    """Return the ids of the samples that are scored, by this scorer; None: by any, of a run without a target.
 
-    Raises OtherTarget where the run was scored by another target, by another version of the definition, or by a version
-    of this code with a newer format.
+    A file that is damaged is named, and its samples are not. Raises OtherTarget where the run was scored by another
+    target, by another version of the definition, or by a version of this code with a newer format.
     """
     ids, sample_ids = own_files.run_ids(run), set[str]()
     for path in files_in(run.target_logprobs_dir, ".parquet"):
         try:
             rows = own_files.rows(path, ids, ["sample_id"])
             other = json.loads(trace_files.read_metadata(path)[SCORER_KEY])
-            is_same = (other["fingerprint"], other["version"]) == (scorer.fingerprint, scorer.version)
-            name, version = str(other["target"]), other["version"]
+            theirs, name, version = other["fingerprint"], str(other["target"]), other["version"]
         except FileTooNew as error:
             raise OtherTarget(str(error)) from error
         except FileDamaged as error:
@@ -83,7 +82,7 @@ def scored_ids(run: RunFolder, scorer: Scorer) -> set[str]:
         except (KeyError, TypeError, ValueError) as error:
             say_once(f"{path} does not say what scored it ({type(error).__name__}); what it held is scored again")
             continue
-        if not is_same:
+        if scorer is not None and (theirs, version) != (scorer.fingerprint, scorer.version):
             raise OtherTarget(
                 f"{run.path.name} has log-probabilities of {name} (version {version}), not of {scorer.target} "
                 f"(version {scorer.version}): move {run.target_logprobs_dir} away to score it anew"

@@ -52,6 +52,18 @@ def test_a_bundled_suite_is_valid(name: str, tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir())
 
 
+def test_the_demo_has_the_nats_of_every_method_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    launches = suite.prepare(suite.read(SUITES["demo"]), None)
+    by_concurrency = {80: 0, 1: 0}
+    for prepared in launches:
+        is_read = prepared.launch.target_logprobs or prepared.target_of is not None
+        by_concurrency[prepared.plan.spec.concurrency] += is_read
+    assert by_concurrency == {80: 4, 1: 0}
+    [draft] = [prepared for prepared in launches if prepared.target_of is not None]
+    assert draft.plan.spec.target is None
+
+
 def test_the_profile_of_the_installation_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiles, "__file__", str(tmp_path / "site" / "jobs" / "slurm" / "profiles.py"))

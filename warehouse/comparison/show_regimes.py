@@ -110,14 +110,15 @@ def _settings(found: Sequence[Regime]) -> list[dict[str, Row]]:
     for regime in found:
         for row in regime.rows:
             if row.metric.partition("[")[0] == "pass@1":
-                setting, number = _setting(row.run.summary), 0
-                while regime.name in settings.get((setting, number), {}):
+                own, number = setting(row.run.summary), 0
+                while regime.name in settings.get((own, number), {}):
                     number += 1
-                settings.setdefault((setting, number), {})[regime.name] = row
+                settings.setdefault((own, number), {})[regime.name] = row
     return list(settings.values())
 
 
-def _setting(run: RunSummary) -> str:
+def setting(run: RunSummary) -> str:
+    """Return what runs of one setting have in common, as text: all but the number of samples in flight."""
     own = (run.dataset, run.method, run.params, run.draft, run.target, run.reward, run.temperature, run.take_turns)
     proposer = run.token_speculation and (run.token_speculation.proposer, run.token_speculation.model)
     return json.dumps([*own, proposer], sort_keys=True)

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
 from harness.plural import counted
 from warehouse.database import Connection, rows
-from warehouse.formatting import NOTHING, fixed, percent, span
-from warehouse.report import queries
-from warehouse.report.charts.points import Dot, Dots, Point, Scatter
+from warehouse.formatting import NOTHING, fixed, span
+from warehouse.labels import labels
+from warehouse.report import distance_speed, queries
+from warehouse.report.charts.points import Dot, Dots
 from warehouse.report.differences import Differences
-from warehouse.report.facts import Estimate, RunFacts
+from warehouse.report.distance_settings import Distances, settings
+from warehouse.report.facts import RunFacts
 from warehouse.report.problem_sets import over_the_same_problems
 from warehouse.report.section import Figure, Section, behind
 from warehouse.report.tables import Table, limited_label
 
 _NAT_DIGITS = 4
 _THRESHOLD = "SELECT absurd_nats() AS nats"
-
-
-@dataclass(frozen=True)
-class Distances:
-    """What the target gives the accepted text of the runs that are scored."""
-
-    of_runs: Mapping[str, Sequence[Mapping[str, Any]]]
-    """Rows of `queries.DISTANCE` by run id: one for each baseline, or one without."""
-    absurdity: Mapping[str, Mapping[str, Any]]
-    """The row of `queries.ABSURDITY` of each run whose steps the database has."""
-    absurd_steps: Sequence[Mapping[str, Any]]
-    """The most absurd steps, at most 20."""
-    threshold: float
-    """Nats of a token from which on its step is absurd."""
 
 
 def read_distances(connection: Connection, run_ids: Sequence[str], absurd_nats: float | None = None) -> Distances:
@@ -44,30 +32,37 @@ def read_distances(connection: Connection, run_ids: Sequence[str], absurd_nats: 
     of_runs: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows(connection, queries.DISTANCE, {"run_ids": list(run_ids)}):
         of_runs.setdefault(str(row["run_id"]), []).append(row)
+    speed_ups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows(connection, queries.DISTANCE_SPEED, {"run_ids": list(run_ids)}):
+        speed_ups.setdefault(str(row["run_id"]), []).append(row)
     absurdity = rows(connection, queries.ABSURDITY, {"run_ids": list(run_ids)})
     steps = rows(connection, queries.ABSURD_STEPS, {"run_ids": list(run_ids), "nats": threshold})
-    return Distances(of_runs, {str(row["run_id"]): row for row in absurdity}, steps, float(str(threshold)))
+    return Distances(of_runs, speed_ups, {str(row["run_id"]): row for row in absurdity}, steps, float(str(threshold)))
 
 
 def section(runs: Sequence[RunFacts], distances: Distances, compared: Differences) -> Section:
     """Return the section, empty where no run is scored."""
     scored = [run for run in runs if run.summary.run_id in distances.of_runs]
+    alarms = [line for run in scored if (line := _alarm(run, runs, distances))]
+    names = labels([run.summary for run in scored])  # shorter where only runs of one regime are scored
+    scored = [replace(run, label=name) for run, name in zip(scored, names, strict=True)]
     figures: list[Figure] = []
     groups = over_the_same_problems(scored) if scored else {}
     for number, (name, members) in enumerate(groups.items(), start=1):
-        ending = f"-problems-{number}" if len(groups) > 1 else ""
-        title = f"Nats per token under the target{f' ({name})' if ending else ''}"
-        figures += _figures(members, runs, distances, compared, title, ending)
-    tables = [_table(scored, runs, distances)] if scored else []
+        ending, of = (f"-problems-{number}", f" ({name})") if len(groups) > 1 else ("", "")
+        figures.append(_alone(members, distances, f"Nats per token under the target{of}", f"target-nats{ending}"))
+    against, beside = distance_speed.drawn(settings(runs, distances, compared), [run.summary.run_id for run in runs])
+    figures += against
+    tables = [*beside, _table(scored, runs, distances)] if scored else []
     if distances.absurd_steps:
-        tables.append(_absurd_steps(runs, distances))
-    alarms = [line for run in scored if (line := _alarm(run, runs, distances))]
+        named = {run.place: run for run in scored}
+        tables.append(_absurd_steps([named.get(run.place, run) for run in runs], distances))
     return Section("distance", "Distance from the target", "Distance", figures, tables, alarms)
 
 
 def _alarm(run: RunFacts, runs: Sequence[RunFacts], distances: Distances) -> str | None:
     """Return a line where the target finds more of a run's steps absurd than of its own."""
-    own, row = distances.absurdity.get(run.summary.run_id), _with_baseline(run, runs, distances)
+    own, row = distances.absurdity.get(run.summary.run_id), distances.with_baseline(run, runs)
     if own is None or row is None or not own["num_absurd_steps"]:
         return None
     rate = "absurd_steps_per_thousand_tokens"
@@ -82,46 +77,7 @@ def _alarm(run: RunFacts, runs: Sequence[RunFacts], distances: Distances) -> str
     )
 
 
-def _figures(
-    scored: Sequence[RunFacts],
-    runs: Sequence[RunFacts],
-    distances: Distances,
-    compared: Differences,
-    title: str,
-    ending: str,
-) -> list[Figure]:
-    points = [(run, row) for run in scored if (row := _with_baseline(run, runs, distances)) is not None]
-    baselines = {str(row["baseline_run_id"]) for _, row in points}
-    points += [(run, {}) for run in scored if run.summary.run_id in baselines]
-    speed = [_point(run, row, x) for run, row in points if (x := _speed_up(run, row, compared)) is not None]
-    accuracy = [_point(run, row, x) for run, row in points if (x := _accuracy(run)) is not None]
-    figures = [_alone(scored, distances, title, ending)]
-    for name, drawn, axis, better in (
-        ("speed-up", speed, "speed-up over the target alone (×)", "Down and to the right is better. "),
-        ("accuracy", accuracy, "pass@1 (%)", ""),
-    ):
-        if len(drawn) < 2:
-            continue
-        missing = len(points) - len(drawn)
-        caption = (
-            "Nats per token of the accepted text under the target, minus those of its own chains on the same problems: "
-            f"0 is what the target alone has, and token-level speculation by construction. {better}Lines: 95 % "
-            "intervals over problems, paired for the distance."
-        )
-        caption += f" Runs without a value are not drawn: {missing}." if missing else ""
-        description = f"Distance from the target against {name}, one mark per run"
-        figures.append(
-            Figure(
-                title.replace("Nats per token under the target", f"Distance from the target against {name}"),
-                {f"distance-{name}{ending}": _scatter(drawn, axis, description)},
-                caption,
-                sql=behind(queries.DISTANCE, scored),
-            )
-        )
-    return figures
-
-
-def _alone(scored: Sequence[RunFacts], distances: Distances, title: str, ending: str) -> Figure:
+def _alone(scored: Sequence[RunFacts], distances: Distances, title: str, name: str) -> Figure:
     dots = []
     for run in scored:
         row = distances.of_runs[run.summary.run_id][0]
@@ -135,50 +91,7 @@ def _alone(scored: Sequence[RunFacts], distances: Distances, title: str, ending:
         "temperature, so runs are compared by their distance from it."
     )
     chart = Dots(dots, "nats per token", "Nats per token of each run's accepted text under the target")
-    return Figure(title, {f"target-nats{ending}": chart}, caption, sql=behind(queries.DISTANCE, scored))
-
-
-def _with_baseline(run: RunFacts, runs: Sequence[RunFacts], distances: Distances) -> Mapping[str, Any] | None:
-    """Return the row of a run with a baseline that is in the report; None where it has none."""
-    ids = {other.summary.run_id for other in runs}
-    found = distances.of_runs[run.summary.run_id]
-    return next((row for row in found if row["distance"] is not None and row["baseline_run_id"] in ids), None)
-
-
-def _speed_up(run: RunFacts, row: Mapping[str, Any], compared: Differences) -> Estimate | None:
-    """Return a run's speed-up over the baseline of its distance; 1 for the baseline itself (an empty row)."""
-    if not row:
-        return Estimate(1.0, run.summary.n, None, None)
-    if row["speed_up"] is not None:
-        return Estimate(row["speed_up"], row["n"], row["speed_up_low_95"], row["speed_up_high_95"])
-    ratios = (
-        own.speed.ratio
-        for comparison in compared.comparisons
-        for own in comparison.rows
-        if own.run.run_id == run.summary.run_id and own.speed and own.speed.baseline == row["baseline_run_id"]
-    )
-    ratio = next((ratio for ratio in ratios if ratio is not None), None)
-    return None if ratio is None else Estimate(ratio.estimate, row["n"], ratio.low, ratio.high)
-
-
-def _accuracy(run: RunFacts) -> Estimate | None:
-    result = run.summary.result
-    if result is None:
-        return None
-    low, high = (None if end is None else 100 * end for end in (result.low, result.high))
-    return Estimate(100 * result.estimate, run.summary.n, low, high)
-
-
-def _point(run: RunFacts, row: Mapping[str, Any], x: Estimate) -> Point:
-    distance, low, high = (row.get(f"distance{end}") for end in ("", "_low_95", "_high_95"))
-    value = fixed(distance, _NAT_DIGITS) if row else "the target alone"
-    accuracy = _accuracy(run)
-    value += f", pass@1 {percent(accuracy.value / 100)}" if accuracy else ""
-    return Point(run.label, run.place, x.value, x.low, x.high, distance or 0.0, low, high, value)
-
-
-def _scatter(points: Sequence[Point], axis: str, description: str) -> Scatter:
-    return Scatter(points, axis, "distance (nats per token)", description, float("-inf"), float("inf"))
+    return Figure(title, {name: chart}, caption, sql=behind(queries.DISTANCE, scored))
 
 
 def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Distances) -> Table:
@@ -194,10 +107,10 @@ def _table(scored: Sequence[RunFacts], runs: Sequence[RunFacts], distances: Dist
         "absurd steps",
         "per 1,000 tokens",
     )
-    names = {run.summary.run_id: run.label for run in runs}
+    names = {run.summary.run_id: run.label for run in scored}
     cells = []
     for run in scored:
-        row = _with_baseline(run, runs, distances) or {}
+        row = distances.with_baseline(run, runs) or {}
         own, absurd = distances.of_runs[run.summary.run_id][0], distances.absurdity.get(run.summary.run_id, {})
         cells.append(
             (

@@ -13,7 +13,7 @@ from warehouse.report.charts.bars import Bar, StackedBars
 from warehouse.report.charts.points import Dot, Dots, Point, Scatter
 from warehouse.report.conditions import conditions
 from warehouse.report.differences import Differences
-from warehouse.report.distance import Distances
+from warehouse.report.distance_settings import Distances
 from warehouse.report.facts import Flips, RunFacts
 from warehouse.report.regimes import drawn_together
 from warehouse.report.section import Figure, Section, behind

@@ -52,8 +52,16 @@ SELECT run_id, verdict, num_samples, share FROM verdict_counts WHERE run_id IN {
 """
 DISTANCE = f"""
 SELECT run_id, nats_per_token, nats_per_token_low_95, nats_per_token_high_95, num_samples, baseline_run_id, n, distance,
-    distance_low_95, distance_high_95, speed_up, speed_up_low_95, speed_up_high_95
+    distance_low_95, distance_high_95
 FROM distance_from_target WHERE run_id IN {_RUNS} ORDER BY run_id, baseline_run_id
+"""
+DISTANCE_SPEED = f"""
+SELECT run_id, run.method, run.concurrency, speed.baseline_run_id, speed.n, speed_up, low_95, high_95, distance,
+    distance_low_95, distance_high_95
+FROM speed_up AS speed JOIN run USING (run_id)
+LEFT JOIN (SELECT run_id, baseline_run_id, estimate AS distance, low_95 AS distance_low_95, high_95 AS distance_high_95
+    FROM estimate WHERE metric = 'distance_from_target') AS scored USING (run_id, baseline_run_id)
+WHERE run_id IN {_RUNS} ORDER BY run_id, speed.baseline_run_id
 """
 ABSURDITY = f"""
 SELECT run_id, num_steps, num_tokens, num_absurd_steps, absurd_steps_per_thousand_tokens, most_nats

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.engine import EngineDied
+from harness.engines import factory
 from jobs.__main__ import main
 from jobs.after import target_logprobs as scoring
 from jobs.run import target_logprobs, trace_files
@@ -102,6 +103,30 @@ def test_a_second_target_is_refused(tmp_path: Path) -> None:
     code, output = jobs("target-logprobs", str(run.path))
     assert code == 2
     assert "log-probabilities of other (version 1), not of scripted" in output
+
+
+def test_runs_of_other_sizes_are_scored_over_one_start_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for concurrency, context, samples in ((1, 4096, 1), (4, 8192, 2)):
+        made = plan(tmp_path / "made", samples=samples)
+        engine = replace(made.spec().engine, max_context=context)
+        spec = replace(made.spec(), concurrency=concurrency, engine=engine)
+        run = RunFolder(tmp_path / spec.run_id)
+        run.create(spec, made.problems(), made.shards())
+        run_shard(str(run.path), 0)
+        runs.append(run)
+    started, start = [], factory._scripted
+
+    def counted(*settings: object) -> object:
+        started.append(settings)
+        return start(*settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(factory, "_scripted", counted)
+    scoring.score_runs(runs, scoring.check(runs, None))
+    assert len(started) == 1
+    assert all(scored_places(run) == places(run) for run in runs)
 
 
 def test_a_target_that_is_gone_and_one_that_does_not_start_are_one_line(

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from warehouse.database import WarehouseError
 from warehouse.display import printable
 from warehouse.report.charts import svg
@@ -143,15 +145,29 @@ def _dots(chart: Dots, figure: Figure, axes: Axes) -> None:
 
 
 def _scatter(chart: Scatter, figure: Figure, axes: Axes) -> None:
+    named = {p.index: p.label for p in reversed(chart.points)}
     for p in chart.points:
         x_error = None if p.x_low is None or p.x_high is None else [[p.x - p.x_low], [p.x_high - p.x]]
         y_error = None if p.y_low is None or p.y_high is None else [[p.y - p.y_low], [p.y_high - p.y]]
-        axes.errorbar(p.x, p.y, xerr=x_error, yerr=y_error, label=_label(p.label), capsize=2, **_look(p.index))
+        label = _label(named.pop(p.index)) if p.index in named else None
+        fill = {"markerfacecolor": "white"} if p.is_hollow else {}
+        axes.errorbar(p.x, p.y, xerr=x_error, yerr=y_error, label=label, capsize=2, **_look(p.index), **fill)
+    for one, other in chart.joined:
+        axes.plot([one.x, other.x], [one.y, other.y], color=_look(one.index)["color"], linewidth=0.6, linestyle=":")
+    if chart.key is not None:
+        hollow, filled = (_label(name) for name in chart.key)
+        axes.set_title(f"hollow: {hollow}; filled: {filled}", fontsize=6.5)
+    if chart.has_root_axis:
+        ends = [y for p in chart.points for y in (p.y, p.y_low, p.y_high) if y is not None]
+        scale = svg.padded_root_scale(ends, 0, 1)
+        axes.set_yscale("function", functions=(lambda y: np.copysign(np.sqrt(np.abs(y)), y), lambda y: y * np.abs(y)))
+        axes.set_ylim(scale.low, scale.high)
+        axes.set_yticks(scale.ticks(), [svg.short(tick) for tick in scale.ticks()])
     axes.set_xlim(left=0)
     axes.set_xlabel(_label(chart.x_axis))
     axes.set_ylabel(_label(chart.y_axis))
     axes.grid()
-    _legend(figure, axes, [p.label for p in chart.points])
+    _legend(figure, axes, list({p.index: p.label for p in reversed(chart.points)}.values()))
 
 
 def _bars(chart: StackedBars, figure: Figure, axes: Axes) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from markupsafe import Markup
 from warehouse.report.charts import svg
 
 _ROW, _NARROW_ROW = 30, 44
+_Box = tuple[float, float, float, float]
+"""Left, top, right and bottom; or the two ends of a line."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Point:
     y_low: float | None
     y_high: float | None
     value_text: str
+    is_hollow: bool = False
+    """Whether the mark is drawn as an outline, as `Scatter.key` says of what."""
 
 
 class Reference(NamedTuple):
@@ -102,15 +107,32 @@ class Scatter:
     """Smallest value that the vertical axis can reach."""
     y_highest: float = 100.0
     """Largest value that the vertical axis can reach."""
+    has_root_axis: bool = False
+    """Whether the vertical axis is by square roots, so that values near 0 lie apart beside large ones."""
+    key: tuple[str, str] | None = None
+    """What hollow and what filled marks are; None: all are filled.
+
+    Marks of one run that follow each other are joined, and the first is named.
+    """
+
+    @property
+    def joined(self) -> list[tuple[Point, Point]]:
+        """Return the pairs of marks of one run that follow each other."""
+        return [(one, other) for one, other in itertools.pairwise(self.points) if one.index == other.index]
 
     def draw(self, *, is_narrow: bool) -> Markup:
         """Return the drawing."""
-        height, left, right, bottom = (300, 44, svg.NARROW_WIDTH - 12, 252) if is_narrow else (380, 64, 1016, 326)
-        top, points = 12, self.points
+        height, right, bottom = (300, svg.NARROW_WIDTH - 12, 252) if is_narrow else (380, 1016, 326)
+        top, points = 12 if self.key is None else 34, self.points
         xs = [x for p in points for x in (p.x, p.x_low, p.x_high) if x is not None]
         ys = [y for p in points for y in (p.y, p.y_low, p.y_high) if y is not None]
+        y_scale = (
+            svg.padded_root_scale(ys, bottom, top)
+            if self.has_root_axis
+            else svg.padded_scale(ys, bottom, top, low=self.y_lowest, high=self.y_highest)
+        )
+        left = max(44 if is_narrow else 64, 28 + max(svg.text_width(svg.short(tick)) for tick in y_scale.ticks()))
         x_scale = svg.scale_from_zero(xs, left, right)
-        y_scale = svg.padded_scale(ys, bottom, top, low=self.y_lowest, high=self.y_highest)
         parts = [
             _vertical_grid(x_scale, bottom, top, count=4 if is_narrow else 6),
             *(svg.line(left, y_scale(t), right, y_scale(t), "grid") for t in y_scale.ticks()),
@@ -118,18 +140,24 @@ class Scatter:
             svg.text((left + right) / 2, height - 8, self.x_axis, "axis middle"),
             svg.text(0, 0, self.y_axis, "axis middle", transform=f"translate(12 {(top + bottom) / 2:g}) rotate(-90)"),
         ]
-        for p in points:
-            x, y = x_scale(p.x), y_scale(p.y)
-            if p.x_low is not None and p.x_high is not None:
-                parts.append(_whisker(x_scale(p.x_low), y, x_scale(p.x_high), y, p.index))
-            if p.y_low is not None and p.y_high is not None:
-                parts.append(_whisker(x, y_scale(p.y_low), x, y_scale(p.y_high), p.index))
+        parts += [
+            svg.line(
+                x_scale(one.x), y_scale(one.y), x_scale(other.x), y_scale(other.y), f"join {svg.series(one.index)}"
+            )
+            for one, other in self.joined
+        ]
+        lines = [line for p in points for line in _intervals(p, x_scale, y_scale)]
+        parts += [_whisker(*line, index) for line, index in lines]
         for p in points:
             title = svg.tag("title", f"{p.label}: {p.value_text}")
-            parts.append(svg.tag("g", title, svg.mark(x_scale(p.x), y_scale(p.y), p.index, 7)))
+            parts.append(svg.tag("g", title, svg.mark(x_scale(p.x), y_scale(p.y), p.index, 7, is_hollow=p.is_hollow)))
         places = [(x_scale(p.x), y_scale(p.y)) for p in points]
         labels = [svg.fitted(p.label, (right - left) / 2) if is_narrow else p.label for p in points]
-        parts += _names(labels, places, left, right, bottom)
+        second = {id(other) for _, other in self.joined}
+        labels = ["" if id(p) in second else label for p, label in zip(points, labels, strict=True)]
+        parts += _names(labels, places, [line for line, _ in lines], (left, top - 12, right, bottom))
+        if self.key is not None:
+            parts += _key(self.key, left)
         return svg.chart(height, self.description, *parts, width=svg.NARROW_WIDTH if is_narrow else svg.WIDTH)
 
 
@@ -158,28 +186,60 @@ def _whisker(x1: float, y1: float, x2: float, y2: float, index: int) -> Markup:
     )
 
 
+def _intervals(p: Point, x_scale: svg.Scale, y_scale: svg.Scale) -> Iterator[tuple[_Box, int]]:
+    """Yield the ends of a point's intervals in the drawing, with its index."""
+    x, y = x_scale(p.x), y_scale(p.y)
+    if p.x_low is not None and p.x_high is not None:
+        yield (x_scale(p.x_low), y, x_scale(p.x_high), y), p.index
+    if p.y_low is not None and p.y_high is not None:
+        yield (x, y_scale(p.y_high), x, y_scale(p.y_low)), p.index
+
+
 def _names(
-    labels: Sequence[str], places: Sequence[tuple[float, float]], left: float, right: float, bottom: float
+    labels: Sequence[str], places: Sequence[tuple[float, float]], lines: Sequence[_Box], room: _Box
 ) -> list[Markup]:
-    """Draw labels beside their marks, each at the first position where it overlaps neither a label nor a mark."""
-    taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places]
+    """Draw labels beside their marks, each at the first position where it overlaps neither a label nor a mark.
+
+    One that crosses none of the lines either comes first. A label that is not beside its mark has a line to it. room:
+    left, top, right and bottom of where labels may be.
+    """
+    taken: list[_Box] = [(x - 8, y - 8, x + 8, y + 8) for x, y in places]
+    crossed = [(x1 - 1, y1 - 1, x2 + 1, y2 + 1) for x1, y1, x2, y2 in lines]
     parts = []
     for label, (x, y) in zip(labels, places, strict=True):
-        width = svg.text_width(label)
-        offsets = [(side, dy) for dy in (-9, 18, -24, 33, 48, 63, 78) for side in (1, -1)]
-        boxes = [
-            (x + 12 if side > 0 else x - 12 - width, y + dy - 11, x + 12 + width if side > 0 else x - 12, y + dy + 3)
-            for side, dy in offsets
-        ]
-        inside = [b for b in boxes if b[0] > left - 4 and b[2] < right and b[1] > 0 and b[3] < bottom]
-        box = next((b for b in inside if not any(_overlap(b, other) for other in taken)), (inside or boxes)[0])
+        if not label:
+            continue
+        boxes = [_beside(label, x, y, side, dy) for dy in (-9, 18, -24, 33, -39, 48, -54, 63, 78) for side in (1, -1)]
+        left, top, right, bottom = room
+        inside = [b for b in boxes if b[0] > left - 4 and b[2] < right and b[1] > top and b[3] < bottom]
+        free = [b for b in inside if not any(_overlap(b, other) for other in taken)]
+        box = next((b for b in free if not any(_overlap(b, other) for other in crossed)), (free or inside or boxes)[0])
         taken.append(box)
         at_left = box[2] < x
+        if not box[1] - 10 < y < box[3] + 20:
+            edge = y + 9 if box[1] > y else y - 9
+            parts.append(svg.line(x, edge, box[2] if at_left else box[0], box[3] - 7, "leader"))
         parts.append(svg.text(box[2 if at_left else 0], box[3] - 3, label, "label end" if at_left else "label"))
     return parts
 
 
-def _overlap(box: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def _beside(label: str, x: float, y: float, side: int, dy: float) -> _Box:
+    """Return the place of a label to the right (1) or left (-1) of a mark, with its foot `dy` below the mark."""
+    start, end = (x + 12, x + 12 + svg.text_width(label)) if side > 0 else (x - 12 - svg.text_width(label), x - 12)
+    return start, y + dy - 11, end, y + dy + 3
+
+
+def _key(names: tuple[str, str], left: float) -> list[Markup]:
+    """Draw what hollow and filled marks are, above the chart."""
+    parts, x = [], left + 8.0
+    for name, is_hollow in zip(names, (True, False), strict=True):
+        mark = svg.tag("circle", cx=x, cy=10, r=5.5, class_=f"mark key{' hollow' if is_hollow else ''}")
+        parts += [mark, svg.text(x + 12, 14, name, "label")]
+        x += svg.text_width(name) + 40
+    return parts
+
+
+def _overlap(box: _Box, other: _Box) -> bool:
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 

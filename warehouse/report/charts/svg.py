@@ -92,9 +92,9 @@ def shape(index: int) -> str:
     return SHAPES[(index + index // 8) % len(SHAPES)]
 
 
-def mark(x: float, y: float, index: int, size: float = 5.5) -> Markup:
-    """Return the mark of a run, centered at a point."""
-    class_ = f"mark {series(index)}"
+def mark(x: float, y: float, index: int, size: float = 5.5, *, is_hollow: bool = False) -> Markup:
+    """Return the mark of a run, centered at a point; a hollow one is its outline."""
+    class_ = f"mark {series(index)}{' hollow' if is_hollow else ''}"
     if shape(index) == "circle":
         return tag("circle", cx=x, cy=y, r=size, class_=class_)
     corners = {
@@ -126,6 +126,46 @@ class Scale:
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [i * step for i in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class RootScale(Scale):
+    """Map from values to coordinates by their square roots, whose signs are kept: small ones lie further apart."""
+
+    def __call__(self, value: float) -> float:
+        """See Scale.__call__."""
+        inside = signed_root(min(max(value, self.low), self.high))
+        bottom, top = signed_root(self.low), signed_root(self.high)
+        return self.start + (inside - bottom) / (top - bottom) * (self.end - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """Return about `count` values of 1, 5 or 2 times a power of ten, and 0, that do not lie close to each other.
+
+        Over a narrow range, which has fewer than three of them, they are spaced as on a linear scale.
+        """
+        gap = (signed_root(self.high) - signed_root(self.low)) / (1.5 * count)
+        highest = math.floor(math.log10(max(abs(self.low), abs(self.high))))
+        chosen = [0.0] if self.low <= 0 <= self.high else []
+        for step in (1, 5, 2):
+            for power in range(highest, highest - 4, -1):
+                for value in (step * 10.0**power, -step * 10.0**power):
+                    far = all(abs(signed_root(value) - signed_root(other)) >= gap for other in chosen)
+                    if self.low <= value <= self.high and far:
+                        chosen.append(value)
+        return sorted(chosen) if len(chosen) > 2 else super().ticks(count)
+
+
+def signed_root(value: float) -> float:
+    """Return the square root of the absolute value, with the sign of the value."""
+    return math.copysign(math.sqrt(abs(value)), value)
+
+
+def padded_root_scale(values: Sequence[float], start: float, end: float) -> RootScale:
+    """Return a scale by square roots over values with some margin around them."""
+    bottom, top = signed_root(min(values)), signed_root(max(values))
+    room = 0.12 * (top - bottom) or 0.1 * abs(top) or 1.0
+    low, high = bottom - room, top + room
+    return RootScale(low * abs(low), high * abs(high), start, end)
 
 
 def padded_scale(

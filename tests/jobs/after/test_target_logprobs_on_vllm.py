@@ -1,0 +1,119 @@
+"""What vLLM's target gives accepted steps, against a forward pass of the same weights in float32."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from harness import prompts
+from harness.engine import Engine
+from harness.engines.pool import EnginePool
+from harness.problems import benchmarks
+from harness.problems.problem import dataset_hash
+from harness.weights import models
+from jobs.run.folder import RunFolder
+from jobs.run.model_spec import EngineSpec
+from jobs.run.records import counting_records
+from jobs.run.shards import assign_to_shards
+from jobs.run.spec import RunSpec, units
+from jobs.run.wording import current_prompt_hash
+from jobs.work.run_part import RunPart
+from tests.jobs.after.test_target_logprobs import rows_of
+from tests.jobs.runs import plan
+from tests.jobs.test_distance_of_the_pair import bundled
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.needs_tool("vllm"),
+]
+
+_PARAMS = {"drafts": 2, "guidance_tokens": 4, "step_tokens": 96}
+_CLOSE = 1e-3
+"""Nats per token between two float32 implementations."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A run that its worker has scored, and the target's engine."""
+
+    run: RunFolder
+    target: Engine
+
+
+@cache
+def reference() -> Any:
+    """The target's weights, as the library transformers loads them."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    path = models.resolve("demo-target").path_or_hub_id
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+def distributions(ids: Sequence[int]) -> list[list[float]]:
+    """The log-probabilities of every token behind each of these, by one forward pass in float32."""
+    import torch
+
+    with torch.inference_mode():
+        rows: list[list[float]] = reference()(torch.tensor([ids])).logits[0].log_softmax(-1).tolist()
+    return rows
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def read(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Read]:
+    where = tmp_path_factory.mktemp("read")
+    scripted: RunSpec = plan(where / "scripted").spec()
+    problems = benchmarks.load("demo")[:4]
+    spec = replace(
+        scripted,
+        params=_PARAMS,
+        dataset_hash=dataset_hash(problems),
+        num_problems=len(problems),
+        samples=2,
+        top_p=1.0,
+        token_budget=256,
+        draft=bundled("demo-draft"),
+        target=bundled("demo-target"),
+        engine=EngineSpec("vllm", dtype="float32", max_context=1024),
+        prompt_hash=current_prompt_hash("speccot", _PARAMS),
+        concurrency=8,
+    )
+    run = RunFolder(where / spec.run_id)
+    run.create(spec, problems, assign_to_shards(units(spec, problems), 1))
+    run.target_logprobs_dir.mkdir()  # which asks the worker
+    part = RunPart(run.path, [0])
+    async with EnginePool() as pool:
+        await part.work(pool, None)
+        engines = await pool.lease(part.needs, where / "again")
+        yield Read(run, engines["target"])
+
+
+async def test_each_step_has_the_numbers_of_a_forward_pass_behind_its_own_prompt_and_chain(read: Read) -> None:
+    rows = {(row["sample_id"], row["step_index"]): row for row in rows_of(read.run)}
+    problems = {problem.id: problem for problem in read.run.problems()}
+    authors = set()
+    for record in counting_records(read.run, ["problem_id", "target_prompt", "steps"], failed=False):
+        prompt, text = prompts.opening(read.target.tokenizer, problems[str(record["problem_id"])])
+        assert text == record["target_prompt"], "the chain is read behind the prompt that it was written behind"
+        steps = record["steps"]
+        ids = [*prompt, *(token for step in steps for token in step["token_ids"])]
+        known = distributions(ids)
+        ends = list(accumulate((len(step["token_ids"]) for step in steps), initial=len(prompt)))
+        for number, (step, start) in enumerate(zip(steps, ends, strict=False)):
+            row, own = rows.pop((record["sample_id"], number)), step["num_tokens"] - (step["finish"] == "eos")
+            if own != len(step["token_ids"]):
+                continue  # the harness added text; what counts then is tested in test_chain_likelihood
+            authors.add(step["author"])
+            expected = [known[place - 1][ids[place]] for place in range(start, start + own)]
+            assert row["num_tokens"] == own
+            assert row["logprob"] == pytest.approx(sum(expected), abs=_CLOSE * max(own, 1))
+            assert row["lowest_logprob"] == pytest.approx(min(expected), abs=10 * _CLOSE)
+    assert not rows
+    assert authors == {"draft", "target"}
