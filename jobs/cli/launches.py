@@ -145,30 +145,20 @@ def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: 
     from rich.console import Console
 
     from jobs import launching
-    from jobs.after.warehouse import compare_and_report
-    from jobs.waves import comparison, look_job
+    from jobs.waves import comparison
+    from jobs.waves.planned import of_suite
 
-    console = Console(highlight=False)
+    console, planned = Console(highlight=False), of_suite(chosen, tag, accept_code_change=how.accept)
     if how.is_dry:
-        comparison.preview(chosen, tag, console, accept_code_change=how.accept)
+        comparison.preview(planned, console)
         return
-    known.runs = [launch.run for launch in comparison.prepare(chosen, tag, accept_code_change=how.accept)]
-    started = comparison.launch(chosen, tag, points / 100, console, accept_code_change=how.accept)
-    page = comparison.page_of(chosen)
-    if started.look_job is not None:
-        click.echo(
-            f"The comparison is looked at by job {started.look_job}{started.notice}, which submits what is needed"
-        )
-        if not how.is_waiting:
-            click.echo(f"The report will be {page}; the record is {started.record}")
-            return
-        click.echo(f"{chosen.name}: {look_job.wait(started.record)}")
-    try:
-        compare_and_report(started.runs, page, points / 100)
-        known.report = page
-        click.echo(f"Report, with a viewer of every trace: {page}")
-    finally:  # says more than that runs which their budget stopped cannot be compared
-        launching.check_budgets(started.runs)
+    known.runs = planned.runs
+    if comparison.is_ended(planned, points / 100, console, is_waiting=how.is_waiting):
+        try:
+            comparison.compare(planned, points / 100, console)
+            known.report = planned.page
+        finally:  # says more than that runs which their budget stopped cannot be compared
+            launching.check_budgets(planned.runs)
 
 
 @click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
