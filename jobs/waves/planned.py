@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from harness.cli.program import typed as command
 from harness.launch_options import Launch
@@ -18,14 +17,8 @@ from jobs.run import waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.suite import Suite
+from jobs.target_alone import target_alone
 from jobs.waves import look_job
-
-_TARGET_ALONE = "vanilla"
-_OF_OTHER_MODELS = ("draft", "reward")
-_OF_THE_PAIR = (
-    "draft", "reward", "selection_adapter", "take_turns", "spec_decode", "spec_model", "spec_sampling", "spec_tokens",
-)  # fmt: skip
-"""Flags that the target alone does not have, beside those that begin with the name of another model."""
 
 
 class NotInWaves(ValueError):
@@ -86,7 +79,7 @@ def of_launch(launch: Launch, typed: Collection[str], baseline: Path | None = No
     if baseline is not None:
         _check_baseline(own, given := RunFolder(baseline))
         return Planned(own.run.path.name, launch.output, _in_waves([own]), given)
-    alone = launching.prepare(_target_alone(own))
+    alone = launching.prepare(target_alone(own))
     if alone.run.path == own.run.path:
         raise NotInWaves(
             "--until-decided: this run is the target alone, with which other runs are compared; valid: another method, "
@@ -120,20 +113,6 @@ def _is_greedy(prepared: PreparedLaunch) -> bool:
     launch = prepared.launch
     roles = build(launch.method, dict(launch.parameters)).roles
     return not any(launch.temperature_of(role) for role in ("draft", "target") if role in roles)
-
-
-def _target_alone(own: PreparedLaunch) -> Launch:
-    """Return the launch of the target alone with everything else as another launch has it."""
-    launch, spec = own.launch, own.plan.spec
-    beginnings = tuple(f"{name}_" for name in _OF_OTHER_MODELS)
-    values: dict[str, Any] = {
-        name: getattr(launch, name)
-        for name in launch.model_fields_set
-        if name not in _OF_THE_PAIR and not name.startswith(beginnings)
-    }
-    if spec.target is not None and launch.engine != "scripted":
-        values.setdefault("target", spec.target.name)  # each method has a default of its own
-    return Launch.model_validate({**values, "method": _TARGET_ALONE, "parameters": {}})
 
 
 def _check_baseline(own: PreparedLaunch, baseline: RunFolder) -> None:

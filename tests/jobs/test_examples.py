@@ -38,7 +38,7 @@ def test_a_bundled_suite_is_named_and_a_file_of_its_name_comes_first(
     result = CliRunner().invoke(main, ["suite", "other"])
     assert (result.exit_code, result.stderr) == (
         2,
-        "error: other: no such file; the bundled suites are: demo, demo-methods\n",
+        "error: other: no such file; the bundled suites are: demo, demo-methods, specreason-probe\n",
     )
     Path("demo").touch()
     assert suite_file(Path("demo")) == Path("demo")
