@@ -94,6 +94,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     SUITE is a published table (--list), or a TOML file of launches of your own: its table has a row for each
     method and a column for each dataset. Flags of harness.launch override the suite's.
     """
+    from jobs.cli.examples import SUITES
     from jobs.command import launch_errors_in_one_line
     from warehouse.papers import suite
 
@@ -101,6 +102,7 @@ def main(context: click.Context, /, **values: Any) -> None:
         for name in suite.names():
             listed = suite.load(name)
             click.echo(f"{name:22} {len(list(suite.planned(listed))):3} runs  {listed.title} ({listed.place})")
+        click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
         return
     if values["name"] is None:
         raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")

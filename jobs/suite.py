@@ -19,6 +19,9 @@ row = "SpecCoT"                   # its name in the suite's table (python -m har
 [latency]                         # every run once more, with one sample in flight and these flags
 limit = 12
 
+[probe]                           # what accepted and refused drafts were worth, once the runs are finished
+points = 100                      # see jobs.probing.settings
+
 [nightly]                         # only `jobs nightly` reads this: see jobs.nights.settings
 recoveries = 5
 """
@@ -45,6 +48,8 @@ from jobs.after import several_target_logprobs
 from jobs.nights import settings
 from jobs.nights.settings import NightSettings
 from jobs.preparation import PreparedLaunch
+from jobs.probing import settings as probing
+from jobs.probing.settings import ProbeSettings
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import run_folder
 
@@ -73,6 +78,8 @@ class Suite:
     """For each launch the name that the file gives its row of a table; None: none."""
     max_gpu_hours: float | None = None
     """The budget of all runs together; None: there is none."""
+    probe: ProbeSettings | None = None
+    """How the runs that judge drafts are probed at the end; None: they are not."""
 
 
 def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[str, Any] | None = None) -> Suite:
@@ -88,6 +95,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
     runs, latency = content.pop("run", []), content.pop("latency", None)
     try:
         nightly = settings.from_table(content.pop("nightly", {}))
+        probe = probing.from_table(content.pop("probe")) if "probe" in content else None
     except ValueError as error:
         raise BadSuite(f"{path}: {error}") from error
     if not (isinstance(runs, list) and runs and all(isinstance(run, dict) for run in runs)):
@@ -110,7 +118,7 @@ def read(path: Path, default_output: str = DEFAULT_OUTPUT, overrides: Mapping[st
         raise BadSuite(f"{path}: {number:,} runs; valid: up to {sweeps.MOST_RUNS:,} runs in a suite")
     launches = list(_launches(path, content, runs, latency, overrides))
     rows, requests = tuple(row for row, _ in launches), tuple(request for _, request in launches)
-    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, limit)
+    return Suite(path.stem, Path(output), requests, nightly, names_output, rows, limit, probe)
 
 
 def _check_latency(path: Path, latency: object) -> None:

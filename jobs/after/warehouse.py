@@ -147,10 +147,13 @@ def results_of(run: RunFolder, database: Path) -> RunResults:
         return results(database, run.path.name)
 
 
-def compare_and_report(runs: Sequence[RunFolder], page: Path, margin: float | None = None) -> None:
+def compare_and_report(
+    runs: Sequence[RunFolder], page: Path, margin: float | None = None, baseline: RunFolder | None = None
+) -> None:
     """Print a comparison of finished runs with the target alone, and write an HTML report on all of them.
 
-    `margin`: the non-inferiority margin as a fraction, where it is not the usual one.
+    `margin`: the non-inferiority margin as a fraction, where it is not the usual one. `baseline`: another run than the
+    target alone, or one of several.
 
     The report is written even if the runs cannot be compared, which needs a finished sample of each. Raises
     WarehouseFailed.
@@ -161,26 +164,36 @@ def compare_and_report(runs: Sequence[RunFolder], page: Path, margin: float | No
     from warehouse.options import default_database
     from warehouse.report.write import make_report
 
-    folders = [str(run.path) for run in runs]
+    named = None if baseline is None else str(baseline.path)
+    folders = list(dict.fromkeys([*([named] if named else []), *(str(run.path) for run in runs)]))
     with _warehouse_errors():
         database = default_database(folders[0])
         try:
             if len(folders) > 1:
                 settings = Settings() if margin is None else Settings(margin=margin)
-                write(compare_runs(folders, database, settings), sys.stdout, "table", is_brief=True)
+                write(compare_runs(folders, database, settings, baseline=named), sys.stdout, "table", is_brief=True)
         finally:
-            Console(highlight=False).print(make_report(folders, database).write(page), markup=False, soft_wrap=True)
+            Console(highlight=False).print(
+                make_report(folders, database, baseline=named).write(page), markup=False, soft_wrap=True
+            )
 
 
-def looked(runs: Sequence[RunFolder], database: Path, margin: float, decided: Mapping[str, str]) -> Look:
+def looked(
+    runs: Sequence[RunFolder],
+    database: Path,
+    margin: float,
+    decided: Mapping[str, str],
+    baseline: RunFolder | None = None,
+) -> Look:
     """Return what a look at runs in waves finds. `margin` is a fraction, `decided` what earlier looks decided, by run.
 
-    Raises WarehouseFailed.
+    `baseline`: what all are compared with; None: each dataset's target alone. Raises WarehouseFailed.
     """
     from warehouse.comparison import looks
 
     with _warehouse_errors():
-        return looks.look([str(run.path) for run in runs], database, margin, decided)
+        named = None if baseline is None else str(baseline.path)
+        return looks.look([str(run.path) for run in runs], database, margin, decided, named)
 
 
 def judged(database: Path, night: date, since: date | None = None) -> NightVerdict:

@@ -18,7 +18,11 @@ EXAMPLES = {
 }
 """The files by the name that `jobs example` takes. In a checkout, those of Slurm are links into the folder slurm."""
 _BUNDLED = _ROOT / "harness" / "data"
-SUITES = {"demo": _BUNDLED / "demo.toml", "demo-methods": _BUNDLED / "demo_methods.toml"}
+SUITES = {
+    "demo": _BUNDLED / "demo.toml",
+    "demo-methods": _BUNDLED / "demo_methods.toml",
+    "specreason-probe": _BUNDLED / "specreason_probe.toml",
+}
 """Suites that can be launched by name."""
 
 

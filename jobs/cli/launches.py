@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from jobs.cli.examples import suite_file
 
 if TYPE_CHECKING:
     from jobs.outcome import NightOutcome, SuiteOutcome
+    from jobs.preparation import PreparedLaunch
     from jobs.run.folder import RunFolder
     from jobs.suite import Suite
 
@@ -86,7 +87,8 @@ def launch_suite(
     """Launch the runs of a file one after the other; if they run on this machine, compare them and write a report.
 
     FILE is a TOML file of launches (python -m jobs example suite), or a bundled one: demo
-    has four methods with the bundled toy models, demo-methods has five others.
+    has four methods with the bundled toy models, demo-methods has five others, and specreason-probe has SpecReason's
+    pair on a GPU and what its judge truly lets through.
     """
     from jobs import outcome
 
@@ -105,6 +107,7 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
     from jobs import suite as suites
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
+    from jobs.probing import of_suite
     from jobs.run import submissions
 
     if tag and re.match(r"\d{4}-\d{2}-\d{2}", tag):
@@ -121,10 +124,13 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
         known.runs = [prepared.run for prepared in launches]
         if how.is_dry:
             suites.preview(launches, Console(highlight=False))
+            if chosen.probe is not None:
+                click.echo(of_suite.in_words(launches, chosen.probe))
             return
         runs = suites.start(launches)
         if how.is_waiting:
             waiting.wait(runs, Console(highlight=False))
+        _probe(chosen, launches, is_waiting=how.is_waiting)
     page = chosen.output / f"{chosen.name}.html"
     if not how.is_waiting and any(submissions.read(run) for run in runs):
         folders = " ".join(quote(str(run.path)) for run in runs)
@@ -140,35 +146,39 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
             launching.check_budgets(runs)
 
 
+def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> None:
+    """Probe the runs of a suite that asks for it, once they are finished."""
+    from rich.console import Console
+
+    from jobs import waiting
+    from jobs.probing import of_suite
+
+    console = Console(highlight=False)
+    probes = of_suite.follow(launches, chosen.probe, console, chosen.max_gpu_hours)
+    if is_waiting:
+        waiting.wait(probes, console)
+
+
 def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: float, how: _How) -> None:
     """Launch a suite in waves, and compare and report its runs once they are decided, or their budget is used up."""
     from rich.console import Console
 
     from jobs import launching
-    from jobs.after.warehouse import compare_and_report
-    from jobs.waves import comparison, look_job
+    from jobs.waves import comparison
+    from jobs.waves.planned import of_suite
 
-    console = Console(highlight=False)
+    console, planned = Console(highlight=False), of_suite(chosen, tag, accept_code_change=how.accept)
     if how.is_dry:
-        comparison.preview(chosen, tag, console, accept_code_change=how.accept)
+        comparison.preview(planned, console)
         return
-    known.runs = [launch.run for launch in comparison.prepare(chosen, tag, accept_code_change=how.accept)]
-    started = comparison.launch(chosen, tag, points / 100, console, accept_code_change=how.accept)
-    page = comparison.page_of(chosen)
-    if started.look_job is not None:
-        click.echo(
-            f"The comparison is looked at by job {started.look_job}{started.notice}, which submits what is needed"
-        )
-        if not how.is_waiting:
-            click.echo(f"The report will be {page}; the record is {started.record}")
-            return
-        click.echo(f"{chosen.name}: {look_job.wait(started.record)}")
-    try:
-        compare_and_report(started.runs, page, points / 100)
-        known.report = page
-        click.echo(f"Report, with a viewer of every trace: {page}")
-    finally:  # says more than that runs which their budget stopped cannot be compared
-        launching.check_budgets(started.runs)
+    known.runs = planned.runs
+    if comparison.is_ended(planned, points / 100, console, is_waiting=how.is_waiting):
+        _probe(chosen, planned.launches, is_waiting=how.is_waiting)
+        try:
+            comparison.compare(planned, points / 100, console)
+            known.report = planned.page
+        finally:  # says more than that runs which their budget stopped cannot be compared
+            launching.check_budgets(planned.runs)
 
 
 @click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")

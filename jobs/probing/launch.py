@@ -91,12 +91,17 @@ def start(probe: Probe, console: Console) -> RunFolder:
     """Create the probe's run with its points, and start or resume it. Raises what `launching.start` does."""
     run = probe.prepared.run
     launching.check([probe.prepared])
-    launching.create(probe.prepared)
-    _write_points(run, probe)
+    create(probe)
     launching.carry_out(probe.prepared, console)
     if endings.num_unfinished(run):
         console.print(f"Its result, once it has ended:  {typed('warehouse.probed')} {run.path.name}", soft_wrap=True)
     return run
+
+
+def create(probe: Probe) -> None:
+    """Create the probe's run with its points, unless it is there."""
+    launching.create(probe.prepared)
+    _write_points(probe.prepared.run, probe)
 
 
 def _write_points(run: RunFolder, probe: Probe) -> None:

@@ -1,4 +1,4 @@
-"""A suite whose runs are drawn in waves until each comparison with the target alone is decided.
+"""Runs that are drawn in waves until each comparison with their baseline is decided.
 
 On this machine one process draws the waves one after the other. On Slurm the jobs of a wave are followed by a job that
 looks (jobs.waves.look_job) and submits the next wave with itself behind it.
@@ -15,17 +15,16 @@ from rich.console import Console
 
 from harness.plural import counted
 from harness.sizing.job_cards import GPU_MEMORY
-from jobs import costs, launching, launching_several, suite
+from jobs import costs, launching, launching_several
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.nights import recovery
-from jobs.nights.record import NightRecord
 from jobs.preparation import PreparedLaunch
 from jobs.run import waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
-from jobs.suite import BadSuite, Suite
 from jobs.waves import look_job, looking
+from jobs.waves.planned import Planned
 
 
 @dataclass(frozen=True)
@@ -41,45 +40,48 @@ class Started:
     """What became of a job that was there already, as the end of a sentence."""
 
 
-def prepare(chosen: Suite, tag: str | None, *, accept_code_change: bool = False) -> list[PreparedLaunch]:
-    """Plan the runs of a suite in waves, without writing anything; a run that was begun with all samples keeps them.
+def is_ended(planned: Planned, margin: float, console: Console, *, is_waiting: bool) -> bool:
+    """Launch a comparison in waves and return whether it has ended; on Slurm it has where this waited for its result.
 
-    Raises BadSuite where they are no comparison in waves, and what planning a launch raises.
+    margin: as a fraction. Raises what `launch` raises, and LaunchFailed where jobs ended without a result.
     """
-    prepared = suite.prepare(chosen, tag, accept_code_change=accept_code_change)
-    distinct = list({launch.run.path: launch for launch in prepared}.values())
-    _check(distinct)
-    return [replace(launch, in_waves=True) for launch in distinct]
-
-
-def _check(prepared: Sequence[PreparedLaunch]) -> None:
-    specs = [launch.plan.spec for launch in prepared]
-    for dataset in dict.fromkeys(spec.dataset for spec in specs):
-        if sum(spec.dataset == dataset for spec in specs) < 2:
-            raise BadSuite(f"--until-decided: {dataset} has one run, and a comparison needs two: add the target alone")
-    if len(numbers := sorted({spec.samples for spec in specs})) > 1 or numbers[0] < waves.LEAST_SAMPLES:
-        shown = ", ".join(map(str, numbers))
-        raise BadSuite(
-            f"--until-decided: samples {shown}; valid: one number for all runs, at least {waves.LEAST_SAMPLES}"
+    started = launch(planned, margin, console)
+    if started.look_job is not None:
+        console.print(
+            f"The comparison is looked at by job {started.look_job}{started.notice}, which submits what is needed",
+            soft_wrap=True,
         )
-    if any(launch.launch.latency_sample for launch in prepared):
-        raise BadSuite("--until-decided: latency-sample is for runs with all their samples; leave it out")
-    if len({launch.cluster for launch in prepared}) > 1:
-        raise BadSuite("--until-decided: the runs are on several clusters; valid: one cluster for all runs")
+        if not is_waiting:
+            console.print(f"The report will be {planned.page}; the record is {started.record}", soft_wrap=True)
+            return False
+        console.print(f"{planned.name}: {look_job.wait(started.record)}", markup=False, soft_wrap=True)
+    return True
 
 
-def preview(chosen: Suite, tag: str | None, console: Console, *, accept_code_change: bool = False) -> None:
+def compare(planned: Planned, margin: float, console: Console) -> None:
+    """Print the comparison and write the report on all of its runs. Raises WarehouseFailed."""
+    warehouse.compare_and_report(planned.runs, planned.page, margin, planned.baseline)
+    console.print(f"Report, with a viewer of every trace: {planned.page}", markup=False, soft_wrap=True)
+
+
+def preview(planned: Planned, console: Console) -> None:
     """Print what each run would do, the waves, and what this one and all of them are likely to take.
 
-    Writes nothing. Raises what `prepare` raises, and costs.OverBudget.
+    Writes nothing. Raises costs.OverBudget.
     """
-    prepared = prepare(chosen, tag, accept_code_change=accept_code_change)
+    prepared = planned.launches
     for launch in prepared:
         launching.print_plan(launch, console, is_preview=True)
         finished = launch.num_samples - launch.num_left
         console.print(f"  {finished} of at most {counted(launch.plan.spec.num_samples, 'sample')} finished")
     sizes = waves.sizes_of(prepared[0].plan.spec.samples)
-    console.print(f"{counted(len(prepared), 'run')} in waves of {', '.join(map(str, sizes))} samples per problem")
+    console.print(
+        f"{counted(len(prepared), 'run')} in waves of {', '.join(map(str, sizes))} samples per problem, with a look "
+        f"after each wave: at most {len(sizes)} looks",
+        soft_wrap=True,
+    )
+    if planned.baseline is not None:
+        console.print(f"Compared with {planned.baseline.path.name}", soft_wrap=True)
     console.print(f"This wave: {costs.total(prepared)}", soft_wrap=True)
     every = [replace(launch, in_waves=False) for launch in prepared if not _is_decided(launch.run)]
     console.print(f"All waves, unless it is decided earlier: {costs.total(every)}", soft_wrap=True)
@@ -91,33 +93,37 @@ def _is_decided(run: RunFolder) -> bool:
     return begun is not None and begun.decision is not None
 
 
-def launch(
-    chosen: Suite, tag: str | None, margin: float, console: Console, *, accept_code_change: bool = False
-) -> Started:
-    """Draw the runs of a suite in waves until each comparison is decided; launched again, it goes on.
+def launch(planned: Planned, margin: float, console: Console) -> Started:
+    """Draw runs in waves until each comparison is decided; launched again, it goes on.
 
-    margin: as a fraction. Raises what `prepare`, starting a launch and looking raise; costs.OverBudget before anything
-    is written.
+    margin: as a fraction. Raises what starting a launch and looking raise; costs.OverBudget before anything is written.
     """
-    prepared = prepare(chosen, tag, accept_code_change=accept_code_change)
-    launching.check(prepared)
-    runs = [launch.run for launch in prepared]
-    whole = [run.path.name for run in runs if run.exists() and waves.read(run) is None]
+    launching.check(planned.launches)
+    whole = [run.path.name for run in planned.runs if run.exists() and waves.read(run) is None]
     if whole:
         console.print(f"Begun with all samples, which they keep: {', '.join(whole)}", soft_wrap=True)
-    if prepared[0].cluster == "slurm":
-        return _on_slurm(chosen, tag, margin, prepared, console)
-    _here(prepared, margin, console)
-    return Started(runs, None, _record(chosen, tag).path)
+    if planned.baseline is not None and planned.baseline not in planned.runs:
+        _have_results(planned.baseline, console)
+    if planned.launches[0].cluster == "slurm":
+        return _on_slurm(planned, margin, console)
+    _here(planned, margin, console)
+    return Started(planned.runs, None, planned.record.path)
 
 
-def _here(prepared: Sequence[PreparedLaunch], margin: float, console: Console) -> None:
+def _have_results(baseline: RunFolder, console: Console) -> None:
+    """Grade and load a finished run that others are to be compared with, unless the warehouse has its results."""
+    name, database = baseline.path.name, warehouse.database_of(baseline)
+    if warehouse.num_graded(database, [name]).get(name, 0) < baseline.num_planned():
+        launching.conclude(baseline, console)
+
+
+def _here(planned: Planned, margin: float, console: Console) -> None:
     """Draw wave after wave on this machine."""
-    runs = [launch.run for launch in prepared]
+    prepared, runs = planned.launches, planned.runs
     database = warehouse.database_of(runs[0])
     launching_several.carry_out_several(prepared, console)
     while (stop := looking.stopped_within_a_wave(runs)) is None and (
-        found := looking.look(runs, database, margin)
+        found := looking.look(runs, database, margin, planned.baseline)
     ) is not None:
         for line in looking.lines(found):
             console.print(line, style="bold", markup=False, soft_wrap=True)
@@ -137,15 +143,10 @@ def _here(prepared: Sequence[PreparedLaunch], margin: float, console: Console) -
     console.print(looking.drawn(runs), soft_wrap=True)
 
 
-def _on_slurm(
-    chosen: Suite, tag: str | None, margin: float, prepared: Sequence[PreparedLaunch], console: Console
-) -> Started:
-    runs, record = [launch.run for launch in prepared], _record(chosen, tag)
-    names = {str(number): run.path.name for number, run in enumerate(runs)}
-    record.append(
-        "launched", runs=names, requests=requests(prepared), margin=margin, page=str(page_of(chosen).resolve())
-    )
-    launching_several.carry_out_several(prepared, console)
+def _on_slurm(planned: Planned, margin: float, console: Console) -> Started:
+    runs, record = planned.runs, planned.record
+    record.append("launched", **launched(planned, margin))
+    launching_several.carry_out_several(planned.launches, console)
     if not looking.open_runs(runs) and not any(map(num_unfinished, runs)):
         record.append("concluded", verdict="decided")
         return Started(runs, None, record.path)
@@ -154,17 +155,18 @@ def _on_slurm(
     return Started(runs, job, record.path, notice)
 
 
-def _record(chosen: Suite, tag: str | None) -> NightRecord:
-    name = f"{chosen.name}{f'.{tag}' if tag else ''}"
-    return look_job.record_of(chosen.output.resolve() / look_job.FOLDER, name)
+def launched(planned: Planned, margin: float) -> dict[str, Any]:
+    """Return what the record of the looks keeps of a launch, and the jobs that look go by."""
+    return {
+        "runs": {str(number): run.path.name for number, run in enumerate(planned.runs)},
+        "requests": _requests(planned.launches),
+        "margin": margin,
+        "page": str(planned.page.resolve()),
+        "baseline": None if planned.baseline is None else planned.baseline.path.name,
+    }
 
 
-def page_of(chosen: Suite) -> Path:
-    """Return the path of the report on a suite."""
-    return chosen.output / f"{chosen.name}.html"
-
-
-def requests(prepared: Sequence[PreparedLaunch]) -> dict[str, Any]:
+def _requests(prepared: Sequence[PreparedLaunch]) -> dict[str, Any]:
     """Return how each launch is submitted to Slurm, by the name of its run."""
     return {
         launch.run.path.name: {

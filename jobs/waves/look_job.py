@@ -89,6 +89,8 @@ def _look(folder: Path, name: str) -> None:
     launched = record.last("launched")
     assert launched is not None, "a job that looks is submitted after a launch"
     runs = [RunFolder(folder.parent / run) for run in record.names.values()]
+    named = launched.get("baseline")
+    baseline = None if named is None else RunFolder(folder.parent / named)
     record.append("started", job=client.this_job())
     jobs.ensure_successor()
     found = recovery.recover(runs, record, _RECOVERIES)
@@ -102,12 +104,12 @@ def _look(folder: Path, name: str) -> None:
         if stop is None:
             return _conclude(record, jobs, "not finished")
         try:  # what is finished has its report, although runs without a finished sample cannot be compared
-            warehouse.compare_and_report(runs, Path(launched["page"]), launched["margin"])
+            warehouse.compare_and_report(runs, Path(launched["page"]), launched["margin"], baseline)
         except warehouse.WarehouseFailed as error:
             print(error, flush=True)
         return _conclude(record, jobs, looking.undecided_because(stop))
     verdict = "decided"
-    if looked := looking.look(runs, database, launched["margin"]):
+    if looked := looking.look(runs, database, launched["margin"], baseline):
         record.append("looked", wave=looked.wave, decided=dict(looked.decided))
         print("\n".join(looking.lines(looked)), flush=True)
         if looked.further:
@@ -121,7 +123,7 @@ def _look(folder: Path, name: str) -> None:
     for run in runs:
         report(run, Console(highlight=False), database)
     print(looking.drawn(runs), flush=True)
-    warehouse.compare_and_report(runs, Path(launched["page"]), launched["margin"])
+    warehouse.compare_and_report(runs, Path(launched["page"]), launched["margin"], baseline)
     return _conclude(record, jobs, verdict)
 
 

@@ -48,13 +48,14 @@ def open_runs(runs: Sequence[RunFolder]) -> dict[str, Waves]:
     }
 
 
-def look(runs: Sequence[RunFolder], database: Path, margin: float) -> Found | None:
+def look(runs: Sequence[RunFolder], database: Path, margin: float, baseline: RunFolder | None = None) -> Found | None:
     """Look at runs whose planned samples are all finished and loaded; None where nothing is open any more.
 
     Where the budget of a run is used up, what is decided is recorded, and no further wave is planned, whose samples
     would count as missing. The same look under a higher budget plans it.
 
-    margin: as a fraction. Runs that were planned further than others, because a look was killed, wait for these. Raises
+    margin: as a fraction. baseline: what all are compared with, one of the runs or another; None: each dataset's target
+    alone. Runs that were planned further than others, because a look was killed, wait for these. Raises
     WarehouseFailed, and RunBusyError where a worker still holds a shard.
     """
     states = open_runs(runs)
@@ -63,7 +64,7 @@ def look(runs: Sequence[RunFolder], database: Path, margin: float) -> Found | No
     wave = min(state.wave for state in states.values())
     at_wave = [run for run in runs if run.path.name in states and states[run.path.name].wave == wave]
     earlier = {run.path.name: state.decision for run in runs if (state := waves.read(run)) and state.decision}
-    found = warehouse.looked(runs, database, margin, earlier)
+    found = warehouse.looked(runs, database, margin, earlier, baseline)
     decided: dict[str, str] = {}
     for run in at_wave:
         name = run.path.name

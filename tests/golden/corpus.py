@@ -72,5 +72,6 @@ def _sha256(path: Path) -> str:
 def launch_flags(path: Path) -> list[dict[str, Any]]:
     """Return the flags of each launch of a suite's tables `[[run]]`, as a person would type them."""
     content = tomllib.loads(path.read_text(encoding="utf-8"))
-    content.pop("latency", None)
+    for table in ("latency", "probe"):
+        content.pop(table, None)
     return [content | run for run in content.pop("run")]

@@ -13,12 +13,15 @@ from click.testing import CliRunner, Result
 
 from harness import reproduce
 from harness.methods import defaults
+from harness.problems import benchmarks
 from jobs.run.model_spec import EngineSpec, ModelSpec
+from tests.golden.identities import write_stand_ins
 from tests.warehouse import runs
 from warehouse.load import load_run
 from warehouse.papers import suite
 from warehouse.papers.reproduction import suite_run
 
+HARDWARE = Path(reproduce.__file__).parent / "papers" / "hardware"
 SMALL = ("--draft", "org/small", "--target", "org/large")
 
 
@@ -218,3 +221,21 @@ def test_a_suite_is_run_graded_and_shown_in_one_command(tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs").glob("amc23-*"))) == 3  # scripted pairs are all alike
     assert "LIMITED RUN" in result.output
     assert "no run yet" in result.output
+
+
+def test_the_probe_of_specreasons_judge_has_a_dry_run_with_gpu_hours_and_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stand_ins(tmp_path)
+    monkeypatch.setenv(benchmarks.DATA_DIR_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    output, machine = tmp_path / "runs", HARDWARE / "a6000x2.toml"
+    words = ("specreason-probe", "--dry-run", "--cluster", "slurm", "--output", str(output), "--hardware", str(machine))
+    result = invoke(*words)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.output.split())
+    assert re.search(r"aime24: missing, 0 of 120 samples, \S+ GPU-hours left", told)
+    assert "Then a probe of 2 runs: 200 decisions, continued 8 times each way." in told
+    assert re.search(r"at most as much as whole chains of the target alone. Total: [1-9]\S* GPU-hours", told)
+    assert not output.exists()
+    assert "demo, demo-methods, specreason-probe" in invoke("--list").output

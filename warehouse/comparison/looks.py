@@ -61,13 +61,16 @@ class Look:
         return run.summary.waves[0] if run.summary.waves else int(run.outcomes.samples.min())
 
 
-def look(folders: Sequence[str], database: Path, margin: float, decided: Mapping[str, str]) -> Look:
+def look(
+    folders: Sequence[str], database: Path, margin: float, decided: Mapping[str, str], baseline: str | None = None
+) -> Look:
     """Look at runs whose planned samples are all finished, graded and loaded.
 
-    margin: as a fraction. decided: what earlier looks decided, by run id, which stands. Raises WarehouseError, also
-    where samples are missing.
+    margin: as a fraction. decided: what earlier looks decided, by run id, which stands. baseline: folder of the run
+    that all are compared with; None: each dataset's target alone. Raises WarehouseError, also where samples are
+    missing.
     """
-    comparison = compare_runs(folders, database, Settings(margin=margin))
+    comparison = compare_runs(folders, database, Settings(margin=margin), baseline=baseline)
     runs = {row.run.run_id: row.run for row in comparison.rows}
     if missing := [run.run_id for run in runs.values() if run.is_unfinished] + list(comparison.left_out):
         raise WarehouseError(f"samples are missing, so that nothing can be decided: {'; '.join(missing)}")

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from jobs import suite as suites
+from jobs.probing import of_suite
 from warehouse.database import DatabaseError, WarehouseError, reader
 from warehouse.display import printable
 from warehouse.errors import one_line
@@ -56,9 +57,14 @@ def reproduce(asked: OwnReproduction, *, dry_run: bool = False, only_table: bool
     console = Console(highlight=False)
     if dry_run:
         print_plan(suite.name, runs, database, asked.hardware_file, console)
+        if suite.probe is not None:
+            words = of_suite.in_words([run.prepared for run in runs], suite.probe, asked.hardware_file)
+            console.print(words, soft_wrap=not console.is_terminal)
         return
     if not only_table:
-        suites.launch(suite, None, [run.number for run in runs])
+        launches = suites.prepare(suite, None, [run.number for run in runs])
+        suites.start(launches)
+        of_suite.follow(launches, suite.probe, console, suite.max_gpu_hours)
         if not database.is_file():
             later(str(asked.file), console)
             return

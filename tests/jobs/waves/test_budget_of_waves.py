@@ -20,6 +20,7 @@ from jobs.submission import snapshot
 from jobs.submission.together import Request
 from jobs.watch.status import status
 from jobs.waves import comparison, look_job
+from jobs.waves.planned import of_suite
 from tests.jobs.slurm.fake import FakeSlurm
 from tests.jobs.waves.test_waves import ALL_EQUAL_AT_LOOK_1, ALL_EQUAL_AT_LOOK_2, written
 
@@ -141,14 +142,9 @@ class Submitted:
 @pytest.fixture
 def first_wave(tmp_path: Path) -> list[RunFolder]:
     """The finished first wave of a comparison whose next look is that of a job."""
-    chosen = suite.read(written(tmp_path))
-    prepared = comparison.prepare(chosen, None)
-    runs = launching_several.start_several(prepared, Console(quiet=True))
-    names = {str(number): run.path.name for number, run in enumerate(runs)}
-    page = str(comparison.page_of(chosen).resolve())
-    look_job.record_of(tmp_path / "runs" / "waves", "small").append(
-        "launched", runs=names, requests=comparison.requests(prepared), margin=ALL_EQUAL_AT_LOOK_2, page=page
-    )
+    planned = of_suite(suite.read(written(tmp_path)), None)
+    runs = launching_several.start_several(planned.launches, Console(quiet=True))
+    planned.record.append("launched", **comparison.launched(planned, ALL_EQUAL_AT_LOOK_2))
     return runs
 
 

@@ -20,6 +20,7 @@ from jobs.run import waves
 from jobs.run.folder import RunFolder, run_folders
 from jobs.waves import comparison, looking
 from jobs.waves.looking import Found
+from jobs.waves.planned import of_suite
 from warehouse.comparison.contrasts import Settings
 from warehouse.comparison.named_runs import compare_runs
 from warehouse.database import reader, rows
@@ -59,10 +60,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
         answer = problem.answer if is_right else "-12345"
         return [f"{'So it is. ' * (1 if number >= NUM_UNSURE else 9)}\\boxed{{{answer}}}"] * sampling.n
 
-    def look(runs: Sequence[RunFolder], database: Path, margin: float) -> Found | None:
+    def look(runs: Sequence[RunFolder], database: Path, margin: float, baseline: RunFolder | None) -> Found | None:
         if runs[0].num_planned() == SECOND_WAVE * len(problems):
             raise Interrupted
-        return first_look(runs, database, margin)
+        return first_look(runs, database, margin, baseline)
 
     first_look = looking.look
     monkeypatch.setattr(looking, "look", look)
@@ -70,7 +71,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
     path = tmp_path / "small.toml"
     path.write_text(SUITE.format(output=tmp_path / "runs"), encoding="utf-8")
     with pytest.raises(Interrupted):
-        comparison.launch(suite.read(path), None, 0.02, Console(quiet=True))
+        comparison.launch(of_suite(suite.read(path), None), 0.02, Console(quiet=True))
     return run_folders([tmp_path / "runs"])
 
 

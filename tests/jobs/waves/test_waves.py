@@ -17,9 +17,9 @@ from jobs.launching import LaunchFailed
 from jobs.run import waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
-from jobs.suite import BadSuite
 from jobs.watch.status import status
 from jobs.waves import comparison
+from jobs.waves.planned import NotInWaves, of_suite
 from warehouse.database import reader, rows
 
 SUITE = """
@@ -54,7 +54,7 @@ def written(folder: Path, samples: int = 4, text: str = SUITE) -> Path:
 
 
 def launched(path: Path, margin: float) -> list[RunFolder]:
-    return comparison.launch(suite.read(path), None, margin, Console(quiet=True)).runs
+    return comparison.launch(of_suite(suite.read(path), None), margin, Console(quiet=True)).runs
 
 
 def texts(run: RunFolder) -> dict[str, str]:
@@ -215,7 +215,7 @@ def test_samples_that_are_missing_decide_nothing(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_what_is_no_comparison_in_waves_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(BadSuite, match=message):
+    with pytest.raises(NotInWaves, match=message):
         launched(written(tmp_path, text=text), 0.02)
     assert not (tmp_path / "runs").exists()
 

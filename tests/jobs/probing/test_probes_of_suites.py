@@ -1,0 +1,137 @@
+"""A suite with a table [probe]: its judging runs are probed at the end, resumed, and shown in its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from jobs import launching_several, suite
+from jobs.__main__ import main
+from jobs.after.grading import finished_samples
+from jobs.probing import launch, of_suite
+from jobs.run import trace_files
+from jobs.run.folder import RunFolder, run_folders
+from jobs.suite import BadSuite
+from warehouse.database import reader, rows
+
+SUITE = """
+output = "{output}"
+engine = "scripted"
+cluster = "debug"
+dataset = "demo"
+limit = 4
+samples = 2
+
+[[run]]
+method = "vanilla"
+
+[[run]]
+method = "specreason"
+
+[[run]]
+method = "speccot"
+drafts = 2
+
+[latency]
+limit = 2
+
+[probe]
+points = 8
+rollouts = 2
+"""
+SPECCOT, LATENCY = '[[run]]\nmethod = "speccot"\ndrafts = 2\n', "[latency]\nlimit = 2\n"
+
+
+def written(folder: Path, text: str = SUITE) -> Path:
+    path = folder / "small.toml"
+    path.write_text(text.format(output=folder / "runs"), encoding="utf-8")
+    return path
+
+
+def probes(folder: Path) -> list[RunFolder]:
+    return [run for run in run_folders([folder / "runs"]) if run.path.name.startswith("probe-")]
+
+
+def launched(path: Path, *words: str) -> None:
+    main.main(["suite", str(path), *words], standalone_mode=False)
+
+
+def assert_every_continuation_once(probe: RunFolder) -> None:
+    samples = Counter(sample["sample_id"] for sample in finished_samples(probe))
+    assert samples == Counter(unit.sample_id for shard in probe.shards() for unit in shard)
+    [points] = probe.probe_dir.glob("*.parquet")
+    assert len(samples) == 2 * 2 * len(trace_files.read_rows(points))
+
+
+@pytest.mark.parametrize("words", [(), ("--until-decided",)])
+def test_every_judging_run_is_probed_once_and_the_report_shows_it(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = SUITE.replace("samples = 2", "samples = 4").replace(LATENCY, "") if words else SUITE
+    path = written(tmp_path, text)
+    launched(path, *words)
+    found = probes(tmp_path)
+    methods = {RunFolder(tmp_path / "runs" / run.path.name.removeprefix("probe-")).path.name for run in found}
+    assert len(found) == len(methods) == 2, "not the target alone, and not the runs with one sample in flight"
+    for probe in found:
+        assert_every_continuation_once(probe)
+    printed = capsys.readouterr().out
+    assert printed.count("Probe of ") == 2
+    assert printed.rstrip().splitlines()[-1].startswith("Report, with a viewer of every trace"), "the last screen stays"
+    page = (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
+    assert "What the judge really lets through" in page
+    with reader(tmp_path / "runs" / "warehouse.duckdb") as connection:
+        judged = rows(connection, "SELECT DISTINCT source_run_id FROM probe", {})
+    assert len(judged) == 2
+    launched(path, *words)
+    assert [run.path for run in probes(tmp_path)] == [run.path for run in found]
+    for probe in found:
+        assert_every_continuation_once(probe)
+
+
+@pytest.mark.parametrize("place", ["before the points", "before the workers"])
+def test_a_probe_that_was_killed_is_completed_by_the_same_command(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, SUITE.replace(SPECCOT, "").replace(LATENCY, ""))
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    launches = suite.prepare(chosen := suite.read(path), None)
+    suite.start(launches)
+    assert chosen.probe is not None
+    with monkeypatch.context() as patched:
+        if place == "before the points":
+            patched.setattr(launch, "_write_points", killed)
+        else:
+            patched.setattr(launching_several, "carry_out_several", killed)
+        with pytest.raises(KeyboardInterrupt):
+            of_suite.start(launches, chosen.probe, Console(quiet=True))
+    assert probes(tmp_path)
+    launched(path)
+    for probe in probes(tmp_path):
+        assert_every_continuation_once(probe)
+
+
+def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    launched(written(tmp_path), "--dry-run")
+    assert "Then a probe of 2 runs: 8 decisions, continued 2 times each way" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SUITE.replace("points = 8", "points = 1"), r"\[probe\]: points 1"),
+        (SUITE.replace("rollouts = 2", 'rollouts = "two"'), r"\[probe\]: rollouts two"),
+        (SUITE + "runs = 3\n", "unknown key runs; the keys are points, rollouts, seed, concurrency"),
+        ("probe = 3\n" + SUITE.partition("[probe]")[0], r"expected a table \[probe\]"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadSuite, match=message):
+        suite.read(written(tmp_path, text))
