@@ -55,6 +55,12 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     help="The first problems of each dataset and samples of each, e.g. 30x2; `paper` is the paper's.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
+@click.option(
+    "--every-sample-alone",
+    is_flag=True,
+    help="Published table: run every sample alone for its latencies, instead of all in full batches and "
+    "a sample of them alone.",
+)
 @click.option("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
 @click.option(
     "--hardware",
@@ -131,6 +137,8 @@ def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) ->
     from warehouse.options import check_output_folder, choose_format
     from warehouse.own_tables import reproduction
 
+    if values["every_sample_alone"]:
+        raise click.UsageError(f"--every-sample-alone is for published tables; {file} has latency-sample or not")
     if values["aligned"]:
         raise click.UsageError(f"--aligned is for published tables; {file} names its drafts itself")
     check_output_folder("-o", values["output_file"])
@@ -156,12 +164,18 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
 
     if misplaced := [option for option, name in _OF_OWN.items() if values[name]]:
         raise click.UsageError(f"{misplaced[0]} is for suites of your own: SUITE is then a TOML file of launches")
+    for name in ("latency_sample", "concurrency"):
+        if values["every_sample_alone"] and typed.get(name, 1) != 1:
+            raise click.UsageError(
+                f"--every-sample-alone has one sample in flight: leave out --{name.replace('_', '-')}"
+            )
     max_gpu_hours = typed.pop("max_gpu_hours", None)
     reproduction.reproduce(
         reproduction.Reproduction(
             suite=suite.load(values["name"]),
             overrides={**typed, **_scale(values["scale"])},
             max_gpu_hours=max_gpu_hours,
+            every_sample_alone=values["every_sample_alone"],
             exact_scale=values["scale"] not in (None, "paper"),
             columns=values["columns"],
             aligned=values["aligned"],
