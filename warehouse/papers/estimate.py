@@ -44,7 +44,7 @@ class Estimate:
         return self.source.startswith(_HISTORY)
 
     def with_gpu_hours(self, gpu_hours: float) -> Estimate:
-        """Return the estimate with other GPU-hours, for batches of which a sample alone says how far the model is off."""
+        """Return the estimate with other GPU-hours, the model's corrected by the time of a sample alone."""
         source = self.source if self.is_recorded else f"{self.source}; corrected by the time of a sample alone"
         return Estimate(self.worker_hours * gpu_hours / self.gpu_hours, gpu_hours, source)
 
