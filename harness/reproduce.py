@@ -27,6 +27,7 @@ _SUITE_DECIDES = {
 _EXAMPLES = """\b
 Examples:
   python -m harness.reproduce --list
+  python -m harness.reproduce --costs
   python -m harness.reproduce speccot-table2 --dry-run
   python -m harness.reproduce speccot-table2 --scale 30x2 --column gsm8k \\
     --cluster slurm --profile mycluster
@@ -47,6 +48,11 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
 @click.command(cls=OneLineErrors, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
+@click.option(
+    "--costs",
+    is_flag=True,
+    help="Print the GPU-hours of every suite, as planned and with every sample alone, and exit.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be run and what it would take, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Run nothing; print the table from the warehouse.")
 @click.option(
@@ -108,6 +114,9 @@ def main(context: click.Context, /, **values: Any) -> None:
             listed = suite.load(name)
             click.echo(f"{name:22} {len(list(suite.planned(listed))):3} runs  {listed.title} ({listed.place})")
         return
+    if values["costs"]:
+        _print_costs(context, values)
+        return
     if values["name"] is None:
         raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
     if values["dry_run"] and values["only_table"]:
@@ -120,6 +129,22 @@ def main(context: click.Context, /, **values: Any) -> None:
             _reproduce_own(file, typed, values)
         else:
             _reproduce_published(typed, values)
+
+
+def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from jobs.command import launch_errors_in_one_line
+    from warehouse.papers import savings
+
+    if values["name"] is not None:
+        raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
+    names = {option.name for option in _LAUNCH_OPTIONS}
+    typed = {name: value for name, value in options.typed_flags(context).items() if name in names}
+    database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
+    with launch_errors_in_one_line():
+        found = savings.costs({**typed, **_scale(values["scale"])}, values["aligned"], database)
+        savings.show(found, Console(highlight=False))
 
 
 def _own_file(name: str) -> Path | None:

@@ -121,6 +121,17 @@ def test_a_dry_run_says_what_a_latency_sample_saves(tmp_path: Path) -> None:
     assert "timed one at a time" not in every
 
 
+def test_the_costs_of_every_suite_are_listed_with_what_is_saved(tmp_path: Path) -> None:
+    result = invoke("--costs", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    found = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.strip()}
+    assert set(suite.names()) <= set(found)
+    assert found["speccot-table2"] == ["20", "123.1", "1,310.0", "91", "%"], "as its dry run has it"
+    assert found["speccot-figure3"][-1] == "–", "accuracies are in batches anyway"
+    assert list(tmp_path.iterdir()) == []
+    assert invoke("speccot-table2", "--costs").exit_code == 2
+
+
 def test_a_small_run_is_measured_whole(tmp_path: Path) -> None:
     flags = ("speccot-table2", "--dry-run", "--column", "gsm8k", "--output", str(tmp_path), "--scale")
     assert "timed one at a time" not in invoke(*flags, "99x2").output

@@ -170,7 +170,7 @@ def _prepared(reproduction: Reproduction, runs: Sequence[SuiteRun]) -> list[Prep
 
 def _check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
     """Raise costs.OverBudget where the samples that are left take more than the budget, by the plan's estimates."""
-    machine, limit = _machine(reproduction), reproduction.max_gpu_hours or 0.0
+    machine, limit = machine_of(reproduction), reproduction.max_gpu_hours or 0.0
     hours = 0.0
     for run, planned in zip(runs, prepared, strict=True):
         asked = planned.launch.latency_sample
@@ -185,7 +185,8 @@ def _check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared
         )
 
 
-def _machine(reproduction: Reproduction) -> Machine:
+def machine_of(reproduction: Reproduction) -> Machine:
+    """Return the machine that the estimates are for."""
     file = reproduction.hardware_file
     return Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(reproduction.suite)
 
@@ -197,7 +198,7 @@ def _grade_drafts(run: RunFolder, database: Path) -> None:
 
 def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun], choice: Choice) -> None:
     chosen = reproduction.suite
-    machine = _machine(reproduction)
+    machine = machine_of(reproduction)
     title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
     gpu_hours, both_ways = 0.0, latency_sample.Hours()
