@@ -27,6 +27,7 @@ _SUITE_DECIDES = {
 _EXAMPLES = """\b
 Examples:
   python -m harness.reproduce --list
+  python -m harness.reproduce --costs
   python -m harness.reproduce speccot-table2 --dry-run
   python -m harness.reproduce speccot-table2 --scale 30x2 --column gsm8k \\
     --cluster slurm --profile mycluster
@@ -47,6 +48,11 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
 @click.command(cls=OneLineErrors, headings=options.GROUPS.values(), help_without_arguments=True, epilog=_EXAMPLES)
 @click.argument("name", metavar="SUITE", required=False)
 @click.option("--list", "listing", is_flag=True, help="Print the suites, and exit.")
+@click.option(
+    "--costs",
+    is_flag=True,
+    help="Print the GPU-hours of every suite, as planned and with every sample alone, and exit.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be run and what it would take, and exit.")
 @click.option("--table", "only_table", is_flag=True, help="Run nothing; print the table from the warehouse.")
 @click.option(
@@ -55,6 +61,12 @@ _LAUNCH_OPTIONS = [option for option in options.launch_options() if option.name 
     help="The first problems of each dataset and samples of each, e.g. 30x2; `paper` is the paper's.  [default: paper]",
 )
 @click.option("--column", "columns", multiple=True, help="Only this column (dataset), e.g. gsm8k; may be repeated.")
+@click.option(
+    "--every-sample-alone",
+    is_flag=True,
+    help="Published table: run every sample alone for its latencies, instead of all in full batches and "
+    "a sample of them alone.",
+)
 @click.option("--aligned", help="SCoT's aligned draft (see harness.train align), for the rows that need it.")
 @click.option(
     "--hardware",
@@ -104,6 +116,9 @@ def main(context: click.Context, /, **values: Any) -> None:
             click.echo(f"{name:22} {len(list(suite.planned(listed))):3} runs  {listed.title} ({listed.place})")
         click.echo(f"or a TOML file of launches, also a bundled one: {', '.join(SUITES)}")
         return
+    if values["costs"]:
+        _print_costs(context, values)
+        return
     if values["name"] is None:
         raise click.UsageError("SUITE is missing; python -m harness.reproduce --list names them, or name a TOML file")
     if values["dry_run"] and values["only_table"]:
@@ -116,6 +131,22 @@ def main(context: click.Context, /, **values: Any) -> None:
             _reproduce_own(file, typed, values)
         else:
             _reproduce_published(typed, values)
+
+
+def _print_costs(context: click.Context, values: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from jobs.command import launch_errors_in_one_line
+    from warehouse.papers import savings
+
+    if values["name"] is not None:
+        raise click.UsageError(f"--costs is of all published suites: leave out {values['name']}, or use --dry-run")
+    names = {option.name for option in _LAUNCH_OPTIONS}
+    typed = {name: value for name, value in options.typed_flags(context).items() if name in names}
+    database = values["database"] or Path(typed.get("output", "runs")) / "warehouse.duckdb"
+    with launch_errors_in_one_line():
+        found = savings.costs({**typed, **_scale(values["scale"])}, values["aligned"], database)
+        savings.show(found, Console(highlight=False))
 
 
 def _own_file(name: str) -> Path | None:
@@ -133,6 +164,8 @@ def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) ->
     from warehouse.options import check_output_folder, choose_format
     from warehouse.own_tables import reproduction
 
+    if values["every_sample_alone"]:
+        raise click.UsageError(f"--every-sample-alone is for published tables; {file} has latency-sample or not")
     if values["aligned"]:
         raise click.UsageError(f"--aligned is for published tables; {file} names its drafts itself")
     check_output_folder("-o", values["output_file"])
@@ -158,12 +191,18 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
 
     if misplaced := [option for option, name in _OF_OWN.items() if values[name]]:
         raise click.UsageError(f"{misplaced[0]} is for suites of your own: SUITE is then a TOML file of launches")
+    for name in ("latency_sample", "concurrency"):
+        if values["every_sample_alone"] and typed.get(name, 1) != 1:
+            raise click.UsageError(
+                f"--every-sample-alone has one sample in flight: leave out --{name.replace('_', '-')}"
+            )
     max_gpu_hours = typed.pop("max_gpu_hours", None)
     reproduction.reproduce(
         reproduction.Reproduction(
             suite=suite.load(values["name"]),
             overrides={**typed, **_scale(values["scale"])},
             max_gpu_hours=max_gpu_hours,
+            every_sample_alone=values["every_sample_alone"],
             exact_scale=values["scale"] not in (None, "paper"),
             columns=values["columns"],
             aligned=values["aligned"],

@@ -9,7 +9,7 @@ predicted otherwise than equal chains that ran alone, and the estimate would not
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -62,9 +62,28 @@ class TimedRun:
     folds: NDArray[np.int64]
     """(M,)."""
     predicted_timed: Floats
-    """(M,): seconds of the chains that were timed, by the model that did not see the problem."""
+    """(folds, M): seconds of the chains that were timed, by the model of each fold."""
     seconds: Floats
     """(M,): measured."""
+    timed_ids: Sequence[str] = ()
+    """(M,): ids of the samples that were timed."""
+
+    def measuring(self, values: Floats, *, grows_with_time: bool) -> TimedRun:
+        """Return the same run with another quantity of the timed chains, `values` (M,), in the place of their seconds.
+
+        What is predicted is in proportion to the predicted seconds where the quantity grows with them, else one number
+        for all chains. Both are taken from the timed samples of the other folds, so the estimate is as unbiased.
+        """
+        predicted, own = np.empty_like(self.predicted), np.empty_like(self.predicted_timed)
+        for fold in range(len(self.predicted)):
+            others = self.folds != fold if (self.folds != fold).any() else self.folds == fold
+            total = self.predicted_timed[fold, others].sum()
+            if grows_with_time and total > 0:
+                factor = values[others].sum() / total
+                predicted[fold], own[fold] = factor * self.predicted[fold], factor * self.predicted_timed[fold]
+            else:
+                predicted[fold] = own[fold] = values[others].mean()
+        return replace(self, predicted=predicted, predicted_timed=own, seconds=values)
 
     def mean(self, among: Collection[str] | None = None) -> TwoPhaseMean:
         """Return the estimated mean latency, over some problems or all. Raises ValueError where none of it is timed."""
@@ -77,7 +96,7 @@ class TimedRun:
         timed = self.timed[is_kept]
         measured = Measured(
             self.seconds[is_kept],
-            self.predicted_timed[is_kept],
+            self.predicted_timed[self.folds, np.arange(len(self.folds))][is_kept],
             self.folds[is_kept],
             problems[timed],
             self.strata[timed],
@@ -108,11 +127,11 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
     problems = [str(chain["problem"]) for chain in chains]
     folds = _folds([problems[places[sample_id]] for sample_id in ids])
     work, timed_work = _work(connection, run_id, places, {sample_id: place for place, sample_id in enumerate(ids)})
-    predicted, own = [], np.zeros(len(ids))
+    predicted, own = [], []
     for fold in range(int(folds.max()) + 1):
         model = _model([measured[sample_id] for sample_id in ids], folds != fold)
         predicted.append(_seconds(model, work, len(places)))
-        own[folds == fold] = _seconds(model, timed_work, len(ids))[folds == fold]
+        own.append(_seconds(model, timed_work, len(ids)))
     return TimedRun(
         run_id,
         problems,
@@ -120,8 +139,9 @@ def read(connection: Connection, run_id: str) -> TimedRun | None:
         np.array(predicted),
         np.array([places[sample_id] for sample_id in ids], dtype=np.int64),
         folds,
-        own,
+        np.array(own),
         np.array([measured[sample_id].latency_seconds for sample_id in ids]),
+        ids,
     )
 
 

@@ -61,6 +61,15 @@ def latencies(
     return Fractions(own_x, own_y), Fractions(base_x, base_y)
 
 
+def alike_but_in_flight(run: Mapping[str, object], baseline: Mapping[str, object]) -> bool:
+    """Return whether two rows of `warehouse.measures.runs_like` differ in nothing but the samples in flight.
+
+    So it is for latencies that were timed one sample at a time, beside batches of whatever size.
+    """
+    in_flight = ("concurrency", "samples_in_flight")
+    return all(run[name] == baseline[name] for name in _ALIKE if name not in in_flight)
+
+
 def unlike_baseline(
     run: Mapping[str, object], baseline: Mapping[str, object], *, across_concurrencies: bool = False
 ) -> list[str]:

@@ -20,6 +20,7 @@ from jobs.run.folder import RunDamaged, RunFolder
 from jobs.run.state import read_state
 from jobs.slurm import client
 from jobs.submission.together import Request, dispatch_together
+from jobs.timing import folder as timings
 from jobs.watch.status import status
 
 _ROUNDS_WITHOUT_PROGRESS = 2
@@ -32,16 +33,19 @@ class Gap:
 
     run: str
     missing: int
-    """Samples that are not finished or not graded."""
+    """Samples that are not finished or not graded, or not timed."""
     planned: int
     shards: Sequence[int] = ()
     """Unfinished shards."""
     why: str = ""
+    is_timing: bool = False
+    """Whether all samples are finished, and these were to run again, one at a time."""
 
     def __str__(self) -> str:
         shown = ", ".join(map(str, self.shards[:_SHOWN_SHARDS])) + (", …" if len(self.shards) > _SHOWN_SHARDS else "")
         where = f" (shard{'' if len(self.shards) == 1 else 's'} {shown})" if self.shards else ""
-        number = f"{self.missing} of {counted(self.planned, 'sample')}" if self.planned else "all samples"
+        kind = "timing sample" if self.is_timing else "sample"
+        number = f"{self.missing} of {counted(self.planned, kind)}" if self.planned else "all samples"
         return f"{self.run}: {number} missing{where}: {self.why}"
 
 
@@ -122,24 +126,28 @@ def _is_active(run: RunFolder, active: Mapping[str, Sequence[str]]) -> bool:
 
 
 def unfinished(run: RunFolder) -> Gap | None:
-    """Return what a run lacks; None where every sample is finished."""
+    """Return what a run lacks; None where every sample is finished, and timed where it is to be."""
     if not run.exists():
         return Gap(run.path.name, 0, 0, (), "")
     try:
         ended = by_shard(run, read_endings(run))
     except (RunDamaged, OSError) as error:
         return Gap(run.path.name, 0, 0, (), _one_line(error))
-    if not ended.num_unfinished:
+    if not ended.num_left:
         return None
+    if not ended.num_unfinished:
+        asked = timings.progress(run).asked
+        return Gap(run.path.name, ended.num_untimed, asked, ended.unfinished_shards, is_timing=True)
     return Gap(run.path.name, ended.num_unfinished, sum(ended.planned), ended.unfinished_shards)
 
 
 def work_of(run: RunFolder) -> list[int]:
-    """Return how far a run is: its finished samples, and the accepted steps of the others; more is later."""
+    """Return how far a run is: samples that ended or were timed, and accepted steps of the others; more is later."""
     if not run.exists():
         return [0, 0]
     state = read_state(run)
-    return [len(state.finished), sum(len(trace.steps) for trace in state.unfinished.values())]
+    num_ended = len(state.finished) + timings.progress(run).done
+    return [num_ended, sum(len(trace.steps) for trace in state.unfinished.values())]
 
 
 def _refusal(run: RunFolder, record: NightRecord, recoveries: int) -> str | None:

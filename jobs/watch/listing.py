@@ -16,6 +16,7 @@ from jobs.run.digest import FileDamaged
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import readable
+from jobs.timing import folder as timings
 from jobs.watch.show import duration
 
 _DAY_SECONDS = 86_400.0
@@ -50,6 +51,10 @@ class ListedRun:
     """Why a damaged run cannot be read, in one line."""
     run_id: str = ""
     """Name of the run folder, as the warehouse has it."""
+    to_time: int = 0
+    """Samples that run again, one at a time, once all have ended; until they have, the run is under way."""
+    timed: int = 0
+    """Number of these that have ended."""
 
 
 def listed(runs: Iterable[RunFolder]) -> list[ListedRun]:
@@ -87,10 +92,14 @@ def _row(run: ListedRun, *, has_models: bool) -> dict[str, str]:
         "models": " → ".join(name for name in (run.draft, run.target) if name) if has_models else "",
         "tag": run.tag or "",
         "state": run.state,
-        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}",
+        "samples": "" if run.state == "damaged" else f"{run.finished}/{run.planned}{_timing(run)}",
         "failed": str(run.failed) if run.failed else "",
         "age": "" if run.age_seconds is None else _age(run.age_seconds),
     }
+
+
+def _timing(run: ListedRun) -> str:
+    return f", {run.timed}/{run.to_time} timed" if run.timed < run.to_time else ""
 
 
 def _names_models(run: ListedRun) -> bool:
@@ -100,11 +109,12 @@ def _names_models(run: ListedRun) -> bool:
 def _listed(run: RunFolder) -> ListedRun:
     try:
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
+        timing = timings.progress(run)
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), run_id=run.path.name, state="damaged", error=" ".join(str(error).split()))
     is_begun = bool(sum(ended.finished) or run.journals())
-    state = "under way" if is_begun and ended.num_unfinished else "not begun" if ended.num_unfinished else "finished"
+    state = "finished" if not ended.num_left else "under way" if is_begun else "not begun"
     if budget.stopped(run, lambda _: ended.num_left or waves.num_open(run)):
         state = "stopped by its budget"
     return ListedRun(
@@ -120,6 +130,8 @@ def _listed(run: RunFolder) -> ListedRun:
         planned=sum(ended.planned),
         failed=sum(ended.failed),
         age_seconds=round(age, 1),
+        to_time=timing.asked,
+        timed=timing.done,
     )
 
 

@@ -82,7 +82,7 @@ def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_plans_every_run_and_writes_nothing(tmp_path: Path) -> None:
-    result = invoke("speccot-table2", "--dry-run", "--output", str(tmp_path / "runs"))
+    result = invoke("speccot-table2", "--dry-run", "--every-sample-alone", "--output", str(tmp_path / "runs"))
     assert result.exit_code == 0, result.output
     assert result.output.count("GPU-hours (published: ") == 20
     assert "1319 problems × 5 samples" in result.output
@@ -104,8 +104,8 @@ def test_a_dry_run_refuses_what_is_above_the_budget(tmp_path: Path) -> None:
 
 
 SAVING = re.compile(
-    r"take ([\d.,]+) GPU-hours \(([\d.,]+) for the batches and ([\d.,]+) for the timing; by the latency model\) "
-    r"instead of ([\d.,]+), (\d+) % less"
+    r"samples: ([\d.,]+) GPU-hours \(([\d.,]+) for the batches and ([\d.,]+) for the timing\) "
+    r"instead of ([\d.,]+) with every sample alone, (\d+) % less"
 )
 
 
@@ -115,14 +115,38 @@ def test_a_dry_run_says_what_a_latency_sample_saves(tmp_path: Path) -> None:
     assert found is not None, told
     whole, batches, timing, alone, saved = (float(number.replace(",", "")) for number in found.groups())
     assert whole == pytest.approx(batches + timing, abs=0.11)
-    assert f"Total: {found[4]} GPU-hours" in told, "every run of this table has one sample in flight"
+    assert f"Total: {found[1]} GPU-hours" in told
     assert saved == pytest.approx(100 * (1 - whole / alone), abs=1)
-    assert "with --concurrency 64 --latency-sample 100 the runs" in told
+    assert told.count("for 100 samples timed one at a time") == 20
+    assert "--every-sample-alone measures every sample." in told
+    every = invoke("speccot-table2", "--dry-run", "--output", str(tmp_path), "--every-sample-alone").output
+    assert f"Total: {found[4]} GPU-hours" in every
+    assert "timed one at a time" not in every
 
 
-def test_a_small_scale_times_no_more_samples_than_there_are(tmp_path: Path) -> None:
-    flags = ("--dry-run", "--column", "gsm8k", "--scale", "10x2", "--output", str(tmp_path))
-    assert "--latency-sample 20 the runs" in invoke("speccot-table2", *flags).output
+def test_the_costs_of_every_suite_are_listed_with_what_is_saved(tmp_path: Path) -> None:
+    result = invoke("--costs", "--output", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    found = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.strip()}
+    assert set(suite.names()) <= set(found)
+    assert found["speccot-table2"] == ["20", "123.1", "1,310.0", "91", "%"], "as its dry run has it"
+    assert found["speccot-figure3"][-1] == "–", "accuracies are in batches anyway"
+    assert list(tmp_path.iterdir()) == []
+    assert invoke("speccot-table2", "--costs").exit_code == 2
+
+
+def test_a_small_run_is_measured_whole(tmp_path: Path) -> None:
+    flags = ("speccot-table2", "--dry-run", "--column", "gsm8k", "--output", str(tmp_path), "--scale")
+    assert "timed one at a time" not in invoke(*flags, "99x2").output
+    assert invoke(*flags, "100x2").output.count("for 100 samples timed one at a time") == 5
+
+
+def test_every_sample_alone_and_a_latency_sample_exclude_each_other(tmp_path: Path) -> None:
+    flags = ("speccot-table2", "--dry-run", "--output", str(tmp_path), "--every-sample-alone")
+    for more in (("--latency-sample", "50"), ("--concurrency", "64")):
+        result = invoke(*flags, *more)
+        assert result.exit_code == 2
+        assert f"one sample in flight: leave out {more[0]}" in result.output
 
 
 @pytest.mark.parametrize("name", ["speccot-table6", "speccot-figure3", "scot-table3"])
@@ -138,7 +162,7 @@ def test_the_estimate_of_a_run_with_a_latency_sample_has_the_timing(tmp_path: Pa
     assert sampled.count("for 50 samples timed one at a time") == 5
     found = re.search(r"samples: ([\d.]+) GPU-hours \(([\d.]+) for the batches and ([\d.]+) for the timing\)", sampled)
     assert found is not None, sampled
-    assert f"Total: {found[2]} GPU-hours" in batches
+    assert "one at a time" not in batches
     assert f"Total: {found[1]} GPU-hours" in sampled
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from jobs.run import own_files, trace_files
 from jobs.run.records import FAILED
 from jobs.timing.folder import DRAW, DRAW_NAME, timing_id
+from warehouse.loading.answers import answer_of
 from warehouse.loading.convert import Row, utc
 
 _CALL_COLUMNS = (
@@ -72,6 +73,7 @@ class StagedTimings:
             "device": attempt.get("device"),
             "started_at": utc(record["started_at"]) if record["started_at"] else None,
             "emitted_tokens": sum(step["num_tokens"] for step in record["steps"] or ()),
+            **dict(zip(("answer_tokens", "answer_seconds"), answer_of(record, attempt), strict=True)),
             **{name: record[name] for name in ("seed", "stop_reason", "error", "latency_seconds", "num_attempts")},
         }
         self._calls[sample_id] = [

@@ -19,19 +19,26 @@ from warehouse.papers.vocabulary import OF_REWARDS, TIMES
 
 __all__ = ["TIMES_ONLY", "aligned_from_another", "choices", "num_problems", "run_columns", "why_not"]
 
+Timed = tuple[int, int, int]
+"""How many samples of a run were timed one at a time, were to be timed, and are there."""
 TIMES_ONLY = "for the times: "
 """Begins a reason that holds against times and ratios of times, not against accuracies and token counts."""
 
 
-def why_not(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any], metric: str) -> list[str]:
+def why_not(
+    suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any], metric: str, timed: Timed | None = None
+) -> list[str]:
     """Return the reasons against a comparison; empty: comparable as far as the paper states its conditions.
 
     `paper` is the launch of the suite's own flags for the row and column of `plan`, `run` a row of the warehouse's
-    table `run` as `warehouse.measures.runs_like` returns it, `metric` a key of the suite's metrics.
+    table `run` as `warehouse.measures.runs_like` returns it, `metric` a key of the suite's metrics. `timed`: the run's
+    times are of samples that were timed one at a time.
     """
     is_time = suite.metrics[metric].measure in TIMES
-    reasons = []
+    reasons = _untimed(timed) if is_time else []
     for condition in conditions(suite, paper, run):
+        if timed is not None and condition.name == "concurrency":
+            continue
         difference = _difference(suite, plan, condition)
         if difference is not None and (is_time or not condition.times_only):
             reasons.append((TIMES_ONLY if condition.times_only else "") + difference)
@@ -43,17 +50,28 @@ def why_not(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any], 
     return [*reasons, *_unfinished(run), *_untrained(plan, run), *_other_rewards(suite, metric, run), *unlike]
 
 
-def choices(suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any]) -> list[str]:
+def choices(
+    suite: Suite, plan: Planned, paper: Launch, run: Mapping[str, Any], timed: Timed | None = None
+) -> list[str]:
     """Return what was chosen for this run where the paper states nothing, e.g. `drafts 3`.
 
     What changes times alone is left out where the suite has none.
     """
     has_times = any(metric.measure in TIMES for metric in suite.metrics.values())
     return [
-        condition.choice
+        f"{timed[0]:,} of {timed[2]:,} samples timed, 1 in flight"
+        if timed is not None and condition.name == "concurrency"
+        else condition.choice
         for condition in conditions(suite, paper, run)
         if _is_open(suite, plan, condition) and (has_times or not condition.times_only)
     ]
+
+
+def _untimed(timed: Timed | None) -> list[str]:
+    """Return the reason where some of the samples that were drawn to be timed are not, or failed."""
+    if timed is None or timed[0] == timed[1]:
+        return []
+    return [f"{TIMES_ONLY}only {timed[0]} of {timed[1]} timing samples are finished"]
 
 
 def aligned_from_another(folder: str, draft_name: str) -> list[str]:

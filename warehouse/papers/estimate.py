@@ -22,6 +22,8 @@ from warehouse.papers.conditions import num_problems
 from warehouse.papers.published import Published, Setting, Value, mean, num_gpus
 from warehouse.papers.suite import Suite
 
+_HISTORY = "history: "
+"""Begins the source of an estimate that a recorded run gave."""
 _GUESSED_SHARE = 0.5
 """Of the token budget, where no number of tokens is published."""
 _GUESSED_REFUSALS = 20.0
@@ -35,6 +37,16 @@ class Estimate:
     worker_hours: float
     gpu_hours: float
     source: str
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is from a recorded run."""
+        return self.source.startswith(_HISTORY)
+
+    def with_gpu_hours(self, gpu_hours: float) -> Estimate:
+        """Return the estimate with other GPU-hours, the model's corrected by the time of a sample alone."""
+        source = self.source if self.is_recorded else f"{self.source}; corrected by the time of a sample alone"
+        return Estimate(self.worker_hours * gpu_hours / self.gpu_hours, gpu_hours, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,7 @@ def from_history(launch: Launch, run: Mapping[str, Any], num_samples: int | None
     number = _num_samples(launch) if num_samples is None else num_samples
     hours = float(run["wall_seconds"]) / run["num_finished"] * number / 3600
     gpus = int(run["num_gpus"] or 0)
-    return Estimate(hours, hours * gpus, f"history: {run['run_id']} on {run['devices']}")
+    return Estimate(hours, hours * gpus, f"{_HISTORY}{run['run_id']} on {run['devices']}")
 
 
 def estimate(

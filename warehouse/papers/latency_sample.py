@@ -48,8 +48,7 @@ class Hours:
         """Return in sentences what runs with one sample in flight would take with a latency sample."""
         return (
             f"Latency from a sample of samples: with --concurrency {AT_ONCE} --latency-sample {timed} the runs with "
-            f"one sample in flight take {self._compared('; by the latency model')}{self._saving()}. The view "
-            "latency_at_one then has the latency of whole samples alone; the suite's table prints that in the batches."
+            f"one sample in flight take {self._compared('; by the latency model')}{self._saving()}."
         )
 
     def _compared(self, further: str) -> str:
@@ -91,8 +90,8 @@ def hours(
     """Return what a run takes both ways; None where there is no estimate of its GPU-hours.
 
     `start_hours`: GPU-hours until the engines of a worker are up. `estimated` and `modelled`: the plan's estimate of
-    a launch of this run, and that by the latency model. For a launch without a latency sample the full batches are
-    what the model says of them, times how much longer than the model says a sample alone takes.
+    a launch of this run, and that by the latency model. Full batches that no recorded run tells of are what the model
+    says of them, times how much longer than the model says a sample alone takes.
     """
     every = launch.changed(concurrency=1, latency_sample=None)
     alone = estimated(every)
@@ -100,10 +99,11 @@ def hours(
         return None
     samples_alone = max(0.0, alone.gpu_hours - start_hours)
     timing = samples_alone * min(1.0, (launch.latency_sample or timed) / (num_problems(launch) * launch.samples))
-    if is_asked(launch):
-        batches = estimated(launch)
-        return None if batches is None else Hours(alone.gpu_hours, batches.gpu_hours, timing)
-    one, full = modelled(every), modelled(every.changed(concurrency=AT_ONCE))
+    batches = estimated(launch) if is_asked(launch) else None
+    if batches is not None and batches.is_recorded:
+        return Hours(alone.gpu_hours, batches.gpu_hours, timing)
+    at_once = launch.concurrency if is_asked(launch) else AT_ONCE
+    one, full = modelled(every), modelled(every.changed(concurrency=at_once))
     if one is None or full is None or one.gpu_hours <= start_hours:
         return None
     factor = samples_alone / (one.gpu_hours - start_hours)

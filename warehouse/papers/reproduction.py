@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -26,11 +26,12 @@ from warehouse.candidates import grade_candidates
 from warehouse.database import Connection, DatabaseError, WarehouseError, reader
 from warehouse.errors import one_line
 from warehouse.loading.runs import load_run
-from warehouse.measures import measure, runs_like
-from warehouse.pairs import unlike_baseline
-from warehouse.papers import conditions, estimate, latency_sample, published, suite, vocabulary
+from warehouse.measures import runs_like
+from warehouse.papers import conditions, estimate, latency_sample, published, suite, timing_plan, vocabulary
+from warehouse.papers.entries import SuiteRun, entries_of
 from warehouse.papers.estimate import Estimate, Machine
-from warehouse.papers.table import Cell, Entry, Ours, about, show
+from warehouse.papers.table import about, show
+from warehouse.papers.timing_plan import Choice
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,8 @@ class Reproduction:
     database: Path
     max_gpu_hours: float | None = None
     """The budget of all runs together; None: there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class SuiteRun:
-    """One run of the suite, as the paper has it and as it is asked for here."""
-
-    plan: suite.Planned
-    paper: Launch | None
-    """The launch of the suite's flags alone; None where the harness lacks what the row needs."""
-    launch: Launch | None
-    """The launch of the suite's flags with the overrides."""
-    awaits: str | None
+    every_sample_alone: bool = False
+    """Whether latencies are measured of every sample, not estimated from a sample of them."""
 
 
 def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: bool = False) -> None:
@@ -74,13 +65,11 @@ def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: 
     columns = reproduction.columns or tuple(chosen.columns)
     if unknown := sorted(set(columns) - set(chosen.columns)):
         raise ValueError(f"--column {unknown[0]}: {chosen.name} has {', '.join(chosen.columns)}")
-    runs = [
-        suite_run(plan, reproduction.overrides, reproduction.aligned)
-        for plan in suite.planned(chosen)
-        if plan.column in columns
-    ]
+    runs, choice = timed_runs(reproduction, columns, by_database=only_table)
+    if (words := choice.in_words()) and not only_table:
+        console.print(words, soft_wrap=not console.is_terminal, markup=False)
     if dry_run:
-        _print_plan(console, reproduction, runs)
+        _print_plan(console, reproduction, runs, choice)
         if reproduction.max_gpu_hours is not None:
             _prepared(reproduction, _distinct(runs))
         return
@@ -93,6 +82,32 @@ def reproduce(reproduction: Reproduction, *, dry_run: bool = False, only_table: 
         _print_table(console, reproduction, runs)
     except (WarehouseError, DatabaseError) as error:
         raise ValueError(one_line(error)) from error
+
+
+def timed_runs(
+    reproduction: Reproduction, columns: Collection[str], *, by_database: bool = False
+) -> tuple[list[SuiteRun], Choice]:
+    """Return the runs of some columns, and how their latencies are measured.
+
+    `by_database`: by the runs that the database has, instead of the run folders of these very launches.
+    """
+    runs = [
+        suite_run(plan, reproduction.overrides, reproduction.aligned)
+        for plan in suite.planned(reproduction.suite)
+        if plan.column in columns
+    ]
+    if reproduction.every_sample_alone or "concurrency" in reproduction.overrides:
+        return runs, Choice("alone")
+    sampled = [
+        replace(run, launch=timing_plan.sampled(reproduction.suite, run.launch)) if run.launch else run for run in runs
+    ]
+    pairs = [
+        (run.launch, other.launch) for run, other in zip(runs, sampled, strict=True) if run.launch and other.launch
+    ]
+    if reproduction.overrides.get("latency_sample") is not None or not pairs:
+        return sampled, Choice("sample")
+    choice = timing_plan.choose(pairs, reproduction.database if by_database else None, pairs[0][0].output)
+    return (sampled if choice.way == "sample" else runs), choice
 
 
 def later(suite_name: str, console: Console) -> None:
@@ -155,13 +170,14 @@ def _prepared(reproduction: Reproduction, runs: Sequence[SuiteRun]) -> list[Prep
 
 def _check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared: Sequence[PreparedLaunch]) -> None:
     """Raise costs.OverBudget where the samples that are left take more than the budget, by the plan's estimates."""
-    machine, limit = _machine(reproduction), reproduction.max_gpu_hours or 0.0
+    machine, limit = machine_of(reproduction), reproduction.max_gpu_hours or 0.0
     hours = 0.0
     for run, planned in zip(runs, prepared, strict=True):
-        if cost := estimated(reproduction, run, machine):
-            hours += cost.gpu_hours * planned.num_left / planned.plan.spec.num_samples
         asked = planned.launch.latency_sample
-        if asked and planned.num_to_time and (ways := _both_ways(reproduction, run, machine, asked)):
+        ways = both_ways_of(reproduction, run, machine, asked) if asked else None
+        whole = ways.batches if ways else cost.gpu_hours if (cost := estimated(reproduction, run, machine)) else 0.0
+        hours += whole * planned.num_left / planned.plan.spec.num_samples
+        if ways and asked:
             hours += ways.timing * planned.num_to_time / asked
     if hours > limit:
         raise costs.OverBudget(
@@ -169,7 +185,8 @@ def _check_budget(reproduction: Reproduction, runs: Sequence[SuiteRun], prepared
         )
 
 
-def _machine(reproduction: Reproduction) -> Machine:
+def machine_of(reproduction: Reproduction) -> Machine:
+    """Return the machine that the estimates are for."""
     file = reproduction.hardware_file
     return Machine(hardware.read(file), is_papers=False) if file else estimate.papers_machine(reproduction.suite)
 
@@ -179,9 +196,9 @@ def _grade_drafts(run: RunFolder, database: Path) -> None:
         load_run(run, database)
 
 
-def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun]) -> None:
+def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun], choice: Choice) -> None:
     chosen = reproduction.suite
-    machine = _machine(reproduction)
+    machine = machine_of(reproduction)
     title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
     console.print(title, style="bold", soft_wrap=not console.is_terminal)
     gpu_hours, both_ways = 0.0, latency_sample.Hours()
@@ -206,8 +223,10 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
             cost = estimated(reproduction, run, machine)
             if cost is None:
                 left_out.append(label)
-            ways = _both_ways(reproduction, run, machine, timed)
+            ways = both_ways_of(reproduction, run, machine, timed)
             timing = ways.timing if ways and latency_sample.is_asked(run.launch) else 0.0
+            if cost and cost.gpu_hours and timing and ways:
+                cost = cost.with_gpu_hours(ways.batches)
             gpu_hours += timing + (cost.gpu_hours if cost else 0.0)
             both_ways += ways or latency_sample.Hours()
             size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
@@ -224,6 +243,8 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
     if both_ways.alone:
         is_asked = any(map(latency_sample.is_asked, printed))
         words = both_ways.as_asked() if is_asked else both_ways.as_could_be(timed)
+        if choice.way == "sample" and "latency_sample" not in reproduction.overrides:
+            words += f" {timing_plan.FLAG} measures every sample."
         console.print(words, soft_wrap=not console.is_terminal)
     alone, together = planned_starts(printed)
     if together < alone:
@@ -233,7 +254,9 @@ def _print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRu
     about(chosen, console)
 
 
-def _both_ways(reproduction: Reproduction, run: SuiteRun, machine: Machine, timed: int) -> latency_sample.Hours | None:
+def both_ways_of(
+    reproduction: Reproduction, run: SuiteRun, machine: Machine, timed: int
+) -> latency_sample.Hours | None:
     """Return what a run takes alone and with a latency sample; None where it is not there for a latency alone."""
     if run.launch is None or run.paper is None or not latency_sample.measures_latency(reproduction.suite, run.launch):
         return None
@@ -280,7 +303,7 @@ def _print_table(console: Console, reproduction: Reproduction, runs: list[SuiteR
         recorded = {
             (run.plan.row.label, run.plan.column): _recorded(connection, run, reproduction.exact_scale) for run in runs
         }
-        entries = dict(_entries(connection, reproduction.suite, runs, recorded))
+        entries = dict(entries_of(connection, reproduction.suite, runs, recorded))
     show(reproduction.suite, entries, {run.plan.column for run in runs}, console)
 
 
@@ -292,50 +315,3 @@ def _recorded(connection: Connection, run: SuiteRun, exact_scale: bool) -> dict[
     if exact_scale:
         columns |= {"num_problems": conditions.num_problems(run.launch), "samples": run.launch.samples}
     return next(iter(runs_like(connection, columns)), None)
-
-
-def _entries(
-    connection: Connection,
-    chosen: suite.Suite,
-    runs: list[SuiteRun],
-    recorded: Mapping[tuple[str, str], dict[str, object] | None],
-) -> Iterator[tuple[tuple[str, str], Entry]]:
-    plans = {(run.plan.row.label, run.plan.column): run for run in runs}
-    for key, run in plans.items():
-        row = recorded[key]
-        if row is None or run.paper is None:
-            cells = {name: Cell(None, run.plan.published(chosen, name)) for name in chosen.metrics}
-            yield key, Entry(None, cells, {})
-            continue
-        cells, reasons = {}, {}
-        for name in chosen.metrics:
-            baseline_key = (chosen.baseline(run.plan.row, name) or "", run.plan.column)
-            baseline, base_row = plans.get(baseline_key), recorded.get(baseline_key)
-            printed = run.plan.published(chosen, name)
-            taken = chosen.measured(run.plan.row, name)
-            of_baseline = chosen.measured(baseline.plan.row, name)[1] if baseline else None
-            cells[name] = Cell(_ours(connection, taken, of_baseline, row, base_row), printed)
-            if printed is not None:
-                reasons[name] = conditions.why_not(chosen, run.plan, run.paper, row, name)
-                if baseline is not None and baseline.paper is not None and base_row is not None and base_row != row:
-                    against = conditions.why_not(chosen, baseline.plan, baseline.paper, base_row, name)
-                    reasons[name] += [f"its baseline: {r}" for r in against if r not in reasons[name]]
-                    across = baseline.paper.concurrency != run.paper.concurrency
-                    reasons[name] += unlike_baseline(row, base_row, across_concurrencies=across)
-        yield key, Entry(str(row["run_id"]), cells, reasons, conditions.choices(chosen, run.plan, run.paper, row))
-
-
-def _ours(
-    connection: Connection,
-    taken: tuple[vocabulary.Measure | None, str],
-    of_baseline: str | None,
-    row: Mapping[str, object],
-    baseline: Mapping[str, object] | None,
-) -> Ours | None:
-    """Return the value of a measure by a stopwatch; `of_baseline` is the baseline's stopwatch."""
-    name, stopwatch = taken
-    if name is None:
-        return None
-    baseline_id = None if baseline is None else str(baseline["run_id"])
-    measured = measure(connection, name, str(row["run_id"]), baseline_id, stopwatch, of_baseline)
-    return None if measured is None else Ours(measured.value, measured.low, measured.high)

@@ -13,7 +13,7 @@ from rich.text import Text
 from harness import published_prompts
 from warehouse.papers.conditions import TIMES_ONLY
 from warehouse.papers.suite import Metric, Row, Suite
-from warehouse.papers.vocabulary import OF_REWARDS
+from warehouse.papers.vocabulary import OF_REWARDS, TIMES
 
 NOTHING = "–"
 
@@ -45,6 +45,8 @@ class Entry:
     """Why ours cannot be compared with what is published, by the metric for which a value is."""
     choices: Sequence[str] = ()
     """What was chosen for this run where the paper states nothing."""
+    timed: tuple[int, int, int] | None = None
+    """How many of its samples were timed one at a time, were to be timed, and are there; None: its times are of all."""
 
 
 def show(suite: Suite, entries: Mapping[tuple[str, str], Entry], columns: Collection[str], console: Console) -> None:
@@ -67,6 +69,7 @@ def show(suite: Suite, entries: Mapping[tuple[str, str], Entry], columns: Collec
             )
     for number, note in enumerate(notes, 1):
         console.print(Text(f"[{number}] {note}"), soft_wrap=not console.is_terminal)
+    _about_timing(suite, entries, console)
     about(suite, console)
 
 
@@ -96,6 +99,24 @@ def about(suite: Suite, console: Console) -> None:
         console.print("Values of a process reward model need its scores: python -m jobs score RUN --model MODEL.")
     for what in sorted({m.awaits for m in suite.metrics.values() if m.awaits}):
         console.print(f"Not measured yet, because this harness lacks {what}.", soft_wrap=not console.is_terminal)
+
+
+def _about_timing(suite: Suite, entries: Mapping[tuple[str, str], Entry], console: Console) -> None:
+    """Say which times are estimates from a sample of samples."""
+    has_times = any(metric.measure in TIMES for metric in suite.metrics.values())
+    numbers = sorted({entry.timed for entry in entries.values() if entry.timed is not None})
+    if not (has_times and numbers):
+        return
+    in_words = ", ".join(f"{timed:,} of {whole:,}" for timed, _, whole in numbers)
+    labels = [metric.label for metric in suite.metrics.values() if metric.measure == "speed_up"]
+    needs = f" {', '.join(labels)}: needs a time of every problem (--every-sample-alone)." if labels else ""
+    console.print(
+        Text(
+            f"Times are of one sample in flight, estimated from a sample of samples ({in_words} timed alone in a run); "
+            f"intervals cover the choice of the problems and of the timed samples.{needs}"
+        ),
+        soft_wrap=not console.is_terminal,
+    )
 
 
 def _about_prompts(suite: Suite, console: Console) -> None:

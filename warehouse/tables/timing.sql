@@ -27,7 +27,9 @@ CREATE TABLE timing_sample (
     error VARCHAR,
     latency_seconds DOUBLE,
     num_attempts INTEGER,
-    emitted_tokens BIGINT NOT NULL
+    emitted_tokens BIGINT NOT NULL,
+    answer_tokens DOUBLE NOT NULL,
+    answer_seconds DOUBLE NOT NULL
 );
 COMMENT ON TABLE timing_sample IS 'Samples that ran again, one at a time, with other random numbers. Key: run_id, sample_id';
 COMMENT ON COLUMN timing_sample.run_id IS 'The run';
@@ -44,6 +46,8 @@ COMMENT ON COLUMN timing_sample.error IS 'Class and message of what ended it, fo
 COMMENT ON COLUMN timing_sample.latency_seconds IS 'Wall time';
 COMMENT ON COLUMN timing_sample.num_attempts IS '1; above 1 an engine was restarted meanwhile, and the latency does not count';
 COMMENT ON COLUMN timing_sample.emitted_tokens IS 'Tokens of its accepted chain';
+COMMENT ON COLUMN timing_sample.answer_tokens IS 'Those of its final answer, as sample_answer counts them';
+COMMENT ON COLUMN timing_sample.answer_seconds IS 'Time of its final answer, as sample_answer has it';
 
 CREATE TABLE timing_call (
     run_id VARCHAR NOT NULL,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,10 @@ from jobs.run import shared_jobs, submissions
 from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import canceling
+from jobs.timing import folder
+from jobs.watch import listing
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import SLOW_WORKER, plan
 from tests.jobs.slurm.fake import FakeSlurm
 from tests.jobs.submission.test_together import Cluster, cluster, pair_of_runs, together
 
@@ -128,3 +133,42 @@ def test_what_a_rejected_launch_left_out_is_submitted_as_the_launch_wanted_it(tm
     record.append("launched", runs={"0": run.path.name}, requests={run.path.name: asked})
     assert recovery.recover([run], record, 3).resumed == {run.path.name: 2}
     assert (cluster.own[0].options, cluster.own[0].tasks) == ({"mem": "1G"}, [[0, 1], [2, 3]])
+
+
+def test_a_worker_that_was_killed_while_it_timed_samples_is_recovered_and_only_the_timing_is_done(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    run = plan(tmp_path)
+    together(run)
+    run_shard(str(run.path), 0)
+    before = sorted(path.read_bytes() for path in run.trace_files())
+    folder.request(run, 6)
+    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)])
+    while not folder.finished(run):
+        assert worker.poll() is None
+        time.sleep(0.01)
+    worker.kill()
+    worker.wait()
+    done = folder.progress(run).done
+    assert 0 < done < 6
+    [listed_run] = listing.listed([run])
+    assert (listed_run.state, listed_run.timed, listed_run.to_time) == ("under way", done, 6)
+    record = launched(tmp_path, run)
+    found = recovery.recover([run], record, 3)
+    assert found.resumed == {run.path.name: 1}
+    run_shard(str(run.path), 0)
+    assert folder.progress(run) == folder.Progress(6, 6)
+    assert sorted(path.read_bytes() for path in run.trace_files()) == before, "no sample was drawn again"
+    assert recovery.recover([run], record, 3) == recovery.Found(), "nothing is left"
+
+
+def test_a_timing_that_never_ends_is_given_up_and_named(tmp_path: Path, cluster: Cluster) -> None:
+    run = plan(tmp_path)
+    together(run)
+    run_shard(str(run.path), 0)
+    folder.request(run, 6)
+    record = launched(tmp_path, run)
+    for _ in range(2):
+        assert recovery.recover([run], record, 10).resumed == {run.path.name: 1}
+    [gap] = recovery.recover([run], record, 10).gaps
+    assert str(gap).startswith(f"{run.path.name}: 6 of 6 timing samples missing (shard 0): resumed 2 times")
