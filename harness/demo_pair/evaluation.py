@@ -193,7 +193,7 @@ def _chain_choices(
     questions, right_places = [], []
     for at, story in enumerate(problems):
         steps = [story.step(number) for number in range(len(story.steps))]
-        own = [(number, text) for number, texts in mistakes.steps(at).items() for text in texts]
+        own = [(n, text) for n, texts in mistakes.steps(at).items() for text in texts if n < len(steps)]
         rng.shuffle(own)
         numbers = rng.choices(range(len(steps)), k=2 * _CANDIDATES)
         corrupted = [(number, corrupted_step(rng, story, number)) for number in numbers]

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness import prompts
 from harness.demo_pair.mistakes import Mistakes, corrupted_step
 from harness.demo_pair.stories import LEVELS, Level, Story
 from harness.demo_pair.values import Values
-from harness.prompts import THINK_END, Question
+from harness.prompt_file import BUILT_IN
+from harness.prompts import THINK_BRIDGE, THINK_END, Question
 from harness.weights.tokenizer import HFTokenizer
 
 Kind = Literal["solve", "score", "apart", "choose", "chains", "reward"]
@@ -31,11 +32,14 @@ SCORES: tuple[Kind, ...] = ("score", "apart")
 IGNORED = -100
 """No label; torch's cross entropy ignores it."""
 _MAX_CANDIDATES, _MAX_CHAINS = 5, 3
-_OWN_MISTAKES = 0.7
+_OWN_MISTAKES = 0.85
 """Share of the draft's own mistakes among the wrong steps."""
 _HIGHEST_DIGIT = 9
-_ANSWER_SHARE = 0.15
-"""Share of final answers among the steps of a reward model."""
+_ANSWER_SHARE, _SCORED_ANSWER_SHARE = 0.15, 0.05
+"""Share of final answers among the steps of a reward model, and among scored steps."""
+_UNCLOSED_SHARE, _UNCLOSED_JUDGED_SHARE = 0.25, 0.1
+"""Share of solutions, and of judged stories, in which the last step comes without the end of the thought, which is then
+written behind it."""
 _GOOD, _BAD = 0, 1
 """Options of the reward question."""
 _RIGHT_SHARE, _RIGHT_REWARD_SHARE = 0.5, 0.7
@@ -145,34 +149,46 @@ class Curriculum:
         example = Example()
         example.append_context(prompts.opening(self._tokenizer, story.problem, rubric=rubric)[0])
         for number in range(steps):
-            ids = self._tokenizer.encode(story.step(number))
-            example.append_judged(ids, ids)
+            self._append_step(example, story, number, story.step(number))
         return example
 
+    def _append_step(self, example: Example, story: Story, number: int, text: str) -> bool:
+        """Append a text in place of a step, labelled; returns whether it is right.
+
+        A last step that lacks its end is right, but what is taught to follow its sentence is still the end.
+        """
+        ids = self._tokenizer.encode(text)
+        is_right = example.append_judged(ids, self._tokenizer.encode(story.step(number)))
+        if is_right and story.lacks_end(number):
+            closed = self._tokenizer.encode(story.steps[number] + THINK_BRIDGE)
+            example.next_ids[-2], example.correct_ids[-1] = closed[len(ids) - 1], IGNORED
+        return is_right
+
+    def _story(self, rng: random.Random, at: int, unclosed: float = _UNCLOSED_JUDGED_SHARE) -> Story:
+        """Return a story, in this share of the cases as unclosed."""
+        return replace(self._stories[at], is_unclosed=rng.random() < unclosed)
+
     def _solve(self, rng: random.Random, at: int) -> Example:
-        story = self._stories[at]
-        example = self._opening(story, len(story.steps), rubric=rng.random() < 0.1)
+        story = self._story(rng, at, _UNCLOSED_SHARE)
+        example = self._opening(story, story.end, rubric=rng.random() < 0.1)
         end = self._tokenizer.eos_token_id
         assert end is not None
         ids = [*self._tokenizer.encode(story.conclusion), end]
         example.append_judged(ids, ids)
         return example
 
-    def _number(self, rng: random.Random, at: int) -> int:
-        """Return the number of a step, preferring those that the draft got wrong."""
-        own = self._mistakes.steps(at)
-        return (
-            rng.choice(list(own))
-            if own and rng.random() < _OWN_MISTAKES
-            else rng.randrange(len(self._stories[at].steps))
-        )
+    def _number(self, rng: random.Random, at: int, story: Story) -> int:
+        """Return the number of a step, preferring those that the draft got wrong; of an unclosed story a last one."""
+        last = len(story.steps) - 1
+        if story.is_unclosed:
+            return rng.choice((last, last + 1))
+        own = [number for number in self._mistakes.steps(at) if number <= last]
+        return rng.choice(own) if own and rng.random() < _OWN_MISTAKES else rng.randrange(last + 1)
 
-    def _wrong_step(self, rng: random.Random, at: int, number: int) -> str:
+    def _wrong_step(self, rng: random.Random, at: int, story: Story, number: int) -> str:
         """Return a wrong text for a step: one of the draft's own mistakes if there is one, or a corrupted step."""
-        own = self._mistakes.steps(at).get(number)
-        return (
-            rng.choice(own) if own and rng.random() < _OWN_MISTAKES else corrupted_step(rng, self._stories[at], number)
-        )
+        own = None if number == story.end else self._mistakes.steps(at).get(number)
+        return rng.choice(own) if own and rng.random() < _OWN_MISTAKES else corrupted_step(rng, story, number)
 
     def _score(self, rng: random.Random, at: int) -> Example:
         return self._scored_step(rng, at, prompts.score_question(self._tokenizer), rubric=False)
@@ -181,59 +197,64 @@ class Curriculum:
         return self._scored_step(rng, at, prompts.short_score_question(self._tokenizer), rubric=True)
 
     def _scored_step(self, rng: random.Random, at: int, question: Question, *, rubric: bool) -> Example:
-        number = self._number(rng, at)
-        example, text = self._judged_step(rng, at, number, question, _RIGHT_SHARE, rubric=rubric)
-        value = self._values.of(at, number, text, is_right=self._stories[at].step(number) == text)
+        story = self._story(rng, at)
+        number = story.end if rng.random() < _SCORED_ANSWER_SHARE else self._number(rng, at, story)
+        example, text = self._judged_step(rng, at, story, number, question, _RIGHT_SHARE, rubric=rubric)
+        value = self._values.of(at, number, text, is_right=story.step(number) == text)
         example.verdict_ids = (question.option_ids[round(_HIGHEST_DIGIT * value)],)
         example.is_score = True
         return example
 
     def _reward(self, rng: random.Random, at: int) -> Example:
         question = prompts.reward_question(self._tokenizer)
-        asks_about_answer = rng.random() < _ANSWER_SHARE
-        number = len(self._stories[at].steps) if asks_about_answer else self._number(rng, at)
-        example, text = self._judged_step(rng, at, number, question, _RIGHT_REWARD_SHARE)
-        is_right = text == self._stories[at].step(number)
+        story = self._story(rng, at)
+        number = story.end if rng.random() < _ANSWER_SHARE else self._number(rng, at, story)
+        example, text = self._judged_step(rng, at, story, number, question, _RIGHT_REWARD_SHARE)
+        is_right = text == story.step(number)
         example.verdict_ids = (question.option_ids[_GOOD if is_right else _BAD],)
         # Every token of the question is taught what the last one is asked: one label in a hundred tokens is too few.
         example.is_after_error[-len(question.ids) :] = [int(not is_right)] * len(question.ids)
         return example
 
     def _judged_step(
-        self, rng: random.Random, at: int, number: int, question: Question, right_share: float, *, rubric: bool = False
+        self,
+        rng: random.Random,
+        at: int,
+        story: Story,
+        number: int,
+        question: Question,
+        right_share: float,
+        *,
+        rubric: bool = False,
     ) -> tuple[Example, str]:
         """Return a question about a step after right steps, without the verdict, and the step's text.
 
         The step after the last one is the answer.
         """
-        story = self._stories[at]
-        expected = story.step(number)
-        text = expected if rng.random() < right_share else self._wrong_step(rng, at, number)
+        text = story.step(number) if rng.random() < right_share else self._wrong_step(rng, at, story, number)
         example = self._opening(story, number, rubric=rubric)
-        is_right = example.append_judged(self._tokenizer.encode(text), self._tokenizer.encode(expected))
+        is_right = self._append_step(example, story, number, text)
         example.append_after_candidate(question.ids, 1, is_right=is_right)
         return example, text
 
     def _choose(self, rng: random.Random, at: int) -> Example | None:
-        story = self._stories[at]
-        number = self._number(rng, at)
+        story = self._story(rng, at)
+        number = self._number(rng, at, story)
+        right = _as_shown(story.step(number))
         texts = self._candidates(
-            rng,
-            _MAX_CANDIDATES,
-            story.steps[number],
-            lambda: self._wrong_step(rng, at, number).replace(THINK_END, "").strip(),
+            rng, _MAX_CANDIDATES, right, lambda: _as_shown(self._wrong_step(rng, at, story, number))
         )
         question = prompts.step_choice_question(self._tokenizer, texts)
-        return self._append_question(self._opening(story, number), question, texts, story.steps[number])
+        return self._append_question(self._opening(story, number), question, texts, right)
 
     def _chains(self, rng: random.Random, at: int) -> Example | None:
         story = self._stories[at]
         right_chain = "".join(story.step(i) for i in range(len(story.steps))).replace(THINK_END, "").strip()
 
         def wrong_chain() -> str:
-            number = self._number(rng, at)
+            number = self._number(rng, at, story)
             steps = [story.step(i) for i in range(len(story.steps))]
-            steps[number] = self._wrong_step(rng, at, number)
+            steps[number] = self._wrong_step(rng, at, story, number)
             return "".join(steps).replace(THINK_END, "").strip()
 
         texts = self._candidates(rng, _MAX_CHAINS, right_chain, wrong_chain)
@@ -278,3 +299,8 @@ class Curriculum:
             example.append_context(ids)
         else:
             example.append_after_candidate(ids, previous[0], is_right=previous[1])
+
+
+def _as_shown(text: str) -> str:
+    """Return what a question with several candidates for a step shows of one."""
+    return text.replace(THINK_END, "").strip() or BUILT_IN.step_choice.blank

@@ -54,23 +54,6 @@ def continued(
     return _generate(model, tokenizer, prompt_ids, [], MAX_TOKENS, n=n, temperature=1.0, seed=seed)
 
 
-def continued_steps(
-    model: LlamaForCausalLM, tokenizer: HFTokenizer, prompt_ids: Sequence[Sequence[int]], *, seed: int
-) -> list[str]:
-    """Return the rest of the step that each of these prompts ends in, sampled at temperature 1."""
-    step_end = tokenizer.encode(prompts.STEP_END)
-    over = {*step_end, tokenizer.eos_token_id}
-    texts = ["" for _ in prompt_ids]
-    open_steps = [i for i, ids in enumerate(prompt_ids) if ids[-1] not in over]
-    drawn = _generate(
-        model, tokenizer, [prompt_ids[i] for i in open_steps], step_end, min(MAX_TOKENS, MAX_STEP_TOKENS),
-        n=1, temperature=1.0, seed=seed,
-    )  # fmt: skip
-    for i, [text] in zip(open_steps, drawn, strict=True):
-        texts[i] = text
-    return texts
-
-
 def prompt_before_step(tokenizer: HFTokenizer, story: Story, steps: int, *, rubric: bool = False) -> list[int]:
     """Return the prompt ids of a problem followed by the first `steps` steps of its solution."""
     ids = prompts.opening(tokenizer, story.problem, rubric=rubric)[0]

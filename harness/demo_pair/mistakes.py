@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.demo_pair.stories import Story
@@ -33,9 +34,13 @@ class Mistakes:
         return self._steps[story] if story < len(self) else {}
 
     def add(self, story: Story, written: dict[int, list[str]]) -> None:
-        """Append a story: of the texts that the draft wrote for its steps, keep the wrong ones."""
+        """Append a story: of the texts that the draft wrote for its steps, keep the wrong ones.
+
+        The number behind the last step is that of the closing step of the unclosed story.
+        """
+        unclosed = replace(story, is_unclosed=True)
         wrong = {
-            number: sorted({text for text in texts if text.strip() and not story.is_right(number, text)})
+            number: sorted({text for text in texts if text.strip() and not unclosed.is_right(number, text)})
             for number, texts in written.items()
         }
         self._steps.append({number: texts for number, texts in wrong.items() if texts})
@@ -54,16 +59,23 @@ class Mistakes:
 
 
 def corrupted_step(rng: random.Random, story: Story, number: int) -> str:
-    """Return a step with a mistake: a changed digit, another step in its place, or a premature end of the thought."""
+    """Return a step with a mistake: a changed digit, another step in its place, or a premature end of the thought.
+
+    The thought may end with the step or in its place. In place of a closing step stands one of the steps before it.
+    """
     right = story.step(number)
-    if number == len(story.steps):
+    if number == story.end:
         return _other_digit(rng, right)
+    if number == len(story.steps):
+        return story.step(rng.randrange(number))
     kind = rng.random()
     if kind < 0.15:
         other = rng.randrange(len(story.steps))
         return right if other == number and _DIGIT.search(right) is None else _elsewhere(rng, story, number, other)
     if kind < 0.2 and number < len(story.steps) - 1:
         return story.steps[number] + THINK_BRIDGE
+    if kind < 0.23 and number > 0:
+        return THINK_BRIDGE
     return _other_digit(rng, right)
 
 

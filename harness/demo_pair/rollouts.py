@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from harness import prompts
-from harness.demo_pair import inference, network
+from harness.demo_pair import branches, inference, network
+from harness.demo_pair.branches import Branch
 from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.stories import Story
 from harness.demo_pair.values import Values
 from harness.weights.tokenizer import HFTokenizer
 
 _ROWS = 64
+_BOTH = (False, True)
 
 
 def estimated_values(
@@ -36,19 +37,40 @@ def estimated_values(
     seed: int,
 ) -> Values:
     """Return the values of all right steps of the stories, and of `rolled` of the mistakes in them."""
-    own = [(at, n, text) for at in range(len(stories)) for n, texts in mistakes.steps(at).items() for text in texts]
+    own = [
+        (at, number, text)
+        for at, story in enumerate(stories)
+        for number, texts in mistakes.steps(at).items()
+        for text in texts
+        if number < len(story.steps)
+    ]
     own = random.Random(seed).sample(own, min(rolled, len(own)))
     starts = [
-        (stories[at], [*inference.prompt_before_step(tokenizer, stories[at], n), *tokenizer.encode(text)])
-        for at, n, text in own
+        [*inference.prompt_before_step(tokenizer, stories[at], n), *tokenizer.encode(text)] for at, n, text in own
     ]
-    replies = inference.continued(solver, tokenizer, [ids for _, ids in starts], n=samples, seed=seed)
     shares = [
-        sum(text.endswith(story.conclusion) for text in texts) / samples
-        for (story, _), texts in zip(starts, replies, strict=True)
+        sum(text.endswith(stories[at].conclusion) for text in texts) / samples
+        for (at, *_), texts in zip(own, _ended(solver, tokenizer, starts, samples, seed), strict=True)
     ]
     wrong = [(*step, share) for step, share in zip(own, shares, strict=True)]
     return Values(right_values(solver, tokenizer, stories), wrong)
+
+
+def _ended(
+    solver: LlamaForCausalLM, tokenizer: HFTokenizer, chains: Sequence[Sequence[int]], samples: int, seed: int
+) -> list[list[str]]:
+    """Return what the solver writes behind each chain up to its end, sampled at temperature 1. (chains, samples)."""
+    assert tokenizer.eos_token_id is not None
+    generator, ends = torch.Generator().manual_seed(seed), {tokenizer.eos_token_id}
+    texts: list[list[str]] = []
+    for start in range(0, len(chains), _ROWS):
+        rows = chains[start : start + _ROWS]
+        _, cache = branches.read(solver, rows)
+        begun = [Branch(i, len(row) - 1, row[-1]) for i, row in enumerate(rows) for _ in range(samples)]
+        written = branches.continued(solver, cache, begun, ends, inference.MAX_TOKENS, generator)
+        whole = [tokenizer.decode([i for i in ids[1:] if i not in ends]) for ids in written]
+        texts += [whole[i : i + samples] for i in range(0, len(whole), samples)]
+    return texts
 
 
 def right_values(solver: LlamaForCausalLM, tokenizer: HFTokenizer, stories: Sequence[Story]) -> list[list[float]]:
@@ -85,7 +107,7 @@ class Solution:
         end = tokenizer.eos_token_id
         assert end is not None
         ids, ends = prompts.opening(tokenizer, story.problem)[0], []
-        for number in range(len(story.steps) + 1):
+        for number in range(story.end + 1):
             ends.append(len(ids))
             ids = [*ids, *tokenizer.encode(story.step(number))]
         return cls([*ids, end], [*ends, len(ids) + 1])
@@ -109,27 +131,52 @@ def sampled_mistakes(
 ) -> list[dict[int, list[str]]]:
     """Return, for each story, the draft's wrong texts by step, one sample of each step at each temperature.
 
-    The right steps stand before each. A sample is drawn from one forward pass over the right solution up to its first
-    wrong token, and generated from there; the distribution is that of generating the whole step.
+    The right steps stand before each. What follows a last step without the end of the thought has the number behind
+    that step. A sample is drawn from one forward pass over the right solution up to its first wrong token, and
+    generated from there; the distribution is that of generating the whole step.
     """
     generator = torch.Generator().manual_seed(seed)
-    solutions = [Solution.of(story, tokenizer) for story in stories]
-    begun: list[tuple[int, int, list[int]]] = []
-    for start in range(0, len(solutions), _ROWS):
-        rows = solutions[start : start + _ROWS]
-        ids, logits = solution_logits(draft, rows)
-        for temperature in temperatures:
-            noise = torch.empty(logits.shape).exponential_(generator=generator)
-            drawn = ((logits / temperature).softmax(-1) / noise).argmax(-1)
-            for row, solution in enumerate(rows):
-                wrong = (drawn[row] != ids[row, 1:]).nonzero()[:, 0] + 1
-                for number, (first, last) in enumerate(pairwise(solution.ends[:-1])):
-                    at = next((at for at in wrong.tolist() if first <= at < last), None)
-                    if at is not None:
-                        begun.append((start + row, number, [*solution.ids[:at], int(drawn[row, at - 1])]))
     texts: list[dict[int, list[str]]] = [{} for _ in stories]
-    continuations = inference.continued_steps(draft, tokenizer, [ids for *_, ids in begun], seed=seed)
-    for (at, number, ids), text in zip(begun, continuations, strict=True):
-        whole = tokenizer.decode(ids[solutions[at].ends[number] :]) + text
-        texts[at].setdefault(number, []).append(whole)
+    read = [(at, replace(story, is_unclosed=is_unclosed)) for at, story in enumerate(stories) for is_unclosed in _BOTH]
+    read.sort(key=lambda one: len(one[1].text) + sum(map(len, one[1].steps)))
+    for start in range(0, len(read), _ROWS):
+        rows = read[start : start + _ROWS]
+        for row, number, text in _mistakes(draft, tokenizer, [story for _, story in rows], temperatures, generator):
+            texts[rows[row][0]].setdefault(number, []).append(text)
     return texts
+
+
+def _mistakes(
+    draft: LlamaForCausalLM,
+    tokenizer: HFTokenizer,
+    stories: Sequence[Story],
+    temperatures: Sequence[float],
+    generator: torch.Generator,
+) -> list[tuple[int, int, str]]:
+    """Return story, number of the step, and text of each wrong step; of unclosed stories only the closing step's."""
+    solutions = [Solution.of(story, tokenizer) for story in stories]
+    states, cache = branches.read(draft, [solution.ids for solution in solutions])
+    begun: list[tuple[Branch, int]] = []
+    for row, (story, solution) in enumerate(zip(stories, solutions, strict=True)):
+        first = len(story.steps) if story.is_unclosed else 0
+        places = range(solution.ends[first], solution.ends[story.end])
+        expected = torch.tensor(solution.ids[places.start : places.stop])
+        logits = draft.lm_head(states[row, places.start - 1 : places.stop - 1]).detach().float().cpu()
+        for temperature in temperatures:
+            drawn = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
+            wrong = [places.start + at for at in (drawn != expected).nonzero()[:, 0].tolist()]
+            for number in range(first, story.end):
+                at = next((at for at in wrong if solution.ends[number] <= at < solution.ends[number + 1]), None)
+                if at is not None:
+                    begun.append((Branch(row, at, int(drawn[at - places.start])), number))
+    end = tokenizer.eos_token_id
+    assert end is not None
+    ends = {*tokenizer.encode(prompts.STEP_END), end}
+    longest = min(inference.MAX_TOKENS, inference.MAX_STEP_TOKENS) + 1
+    written = branches.continued(draft, cache, [branch for branch, _ in begun], ends, longest, generator)
+    mistakes = []
+    for (branch, number), ids in zip(begun, written, strict=True):
+        solution = solutions[branch.text]
+        whole = [*solution.ids[solution.ends[number] : branch.place], *ids]
+        mistakes.append((branch.text, number, tokenizer.decode([i for i in whole if i != end])))
+    return mistakes

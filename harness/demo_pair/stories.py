@@ -48,6 +48,8 @@ class Story:
     """The steps of the solution, each without the blank line that ends it."""
     answer: int
     level: Level
+    is_unclosed: bool = False
+    """Whether the last step comes without the end of the thought, which is then a step of its own."""
 
     @property
     def problem(self) -> Problem:
@@ -57,11 +59,24 @@ class Story:
     def step(self, number: int) -> str:
         """Return a step as it appears in a chain, with its end; the last one closes the thought.
 
-        The step after it is the conclusion.
+        The step after it is the conclusion. Of an unclosed story the closing step stands between them.
         """
-        if number == len(self.steps):
+        last = len(self.steps) - 1
+        if number == self.end:
             return self.conclusion
-        return self.steps[number] + (THINK_BRIDGE if number == len(self.steps) - 1 else STEP_END)
+        if number > last:
+            return THINK_BRIDGE
+        closes = number == last and not self.is_unclosed
+        return self.steps[number] + (THINK_BRIDGE if closes else STEP_END)
+
+    @property
+    def end(self) -> int:
+        """The number of the conclusion, taken as a step."""
+        return len(self.steps) + self.is_unclosed
+
+    def lacks_end(self, number: int) -> bool:
+        """Return whether step `number` is the last one, without the end of the thought."""
+        return self.is_unclosed and number == len(self.steps) - 1
 
     @property
     def conclusion(self) -> str:
@@ -73,11 +88,14 @@ class Story:
 
         A text without the end of the thought is compared without it; any other text must match including its end.
         """
-        if number > len(self.steps):
+        if number > self.end:
             return False
-        if number == len(self.steps):
+        if number == self.end:
             return text == self.conclusion
-        return text == self.step(number) or (THINK_END not in text and text.strip() == self.steps[number])
+        if number == len(self.steps):
+            return text.strip() == THINK_END
+        closed = number == len(self.steps) - 1 and text == self.steps[number] + THINK_BRIDGE
+        return closed or text == self.step(number) or (THINK_END not in text and text.strip() == self.steps[number])
 
 
 @dataclass

@@ -21,9 +21,13 @@ class Values:
         return len(self._right)
 
     def of(self, story: int, number: int, text: str, *, is_right: bool) -> float:
-        """Return the value of a step, from 0 to 1: 1 for a right step and 0 for a wrong one that have none."""
+        """Return the value of a step, from 0 to 1: 1 for a right step and 0 for a wrong one that have none.
+
+        What follows the last step, the conclusion, is worth what the last step is.
+        """
         if is_right:
-            return self._right[story][number] if story < len(self) else 1.0
+            of_story = self._right[story] if story < len(self) else [1.0]
+            return of_story[min(number, len(of_story) - 1)]
         return self._wrong.get((story, number, text), 0.0)
 
     @property

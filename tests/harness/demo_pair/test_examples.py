@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness import prompts
+from harness.chain import Chain, Limits
+from harness.demo_pair import inference, network
+from harness.demo_pair.batch_engine import BatchEngine
 from harness.demo_pair.batches import LABELS
+from harness.demo_pair.config import LayerShape
 from harness.demo_pair.examples import IGNORED, KINDS, Curriculum, Example, Kind
 from harness.demo_pair.mistakes import Mistakes
 from harness.demo_pair.stories import Story
+from harness.engine import Completion
+from harness.prompt_file import BUILT_IN
+from harness.recording import Model
+from harness.trace import Trace
 from harness.weights.tokenizer import HFTokenizer
+
+SHAPE = LayerShape(width=16, inner=16, heads=1)
 
 
 def curriculum(tokenizer: HFTokenizer, taught: list[Story], kind: Kind, mistakes: Mistakes | None = None) -> Curriculum:
@@ -48,9 +60,54 @@ def test_a_solution_is_taught_from_the_prompt_that_the_harness_sends(
         [story] = [s for s in taught if tokenizer.decode(example.ids).startswith(f"<|user|>{s.text}\n")]
         opened = [prompts.opening(tokenizer, story.problem, rubric=rubric)[0] for rubric in (False, True)]
         ids = next(ids for ids in opened if example.ids[: len(ids)] == ids)
-        solved = [token for token in example.next_ids if token != IGNORED]
-        assert solved == example.ids[len(ids) :]
-        assert tokenizer.decode(solved).endswith(f"{story.conclusion}<|end|>")
+        is_unclosed = "\n\n\n</think>" in tokenizer.decode(example.ids[len(ids) :])
+        chain = replace(story, is_unclosed=is_unclosed)
+        text = "".join(chain.step(number) for number in range(chain.end + 1))
+        assert tokenizer.decode(example.ids[len(ids) :]) == f"{text}<|end|>"
+        unlike = [i for i in range(len(ids), len(example.ids)) if example.next_ids[i - 1] != example.ids[i]]
+        assert len(unlike) == is_unclosed
+        for place in unlike:  # the blank line is followed by the end, but it is not what is taught to stand there
+            assert example.ids[place : place + 2] == tokenizer.encode("\n\n\n")[::-1]
+            assert tokenizer.decode(example.next_ids[place - 1 : place + 2]) == "\n\n</think>"
+
+
+def test_what_is_taught_behind_an_unclosed_step_is_the_context_that_the_methods_send(
+    tokenizer: HFTokenizer, taught: list[Story]
+) -> None:
+    story = next(s for s in taught if s.level == "hard")
+    last = len(story.steps) - 1
+    accepted = [story.step(number) for number in range(last)] + [f"{story.steps[last]}\n\n", "\n</think>\n\n"]
+    trace = Trace("p", "0", 0, 1)
+    model = Model(BatchEngine(network.new_model(SHAPE, 1, 500, 1, 1), tokenizer), "target", trace)
+    chain = Chain(story.problem, [model], trace, Limits(0.0, 1.0, 512))
+    for number, text in enumerate(accepted):
+        assert chain.reasoning
+        ids = tuple(tokenizer.encode(text))
+        chain.accept(model, "fallback", Completion(ids, text, "stop", len(ids)))
+        unclosed = replace(story, is_unclosed=True)
+        sent = chain._contexts["target"].ids
+        assert sent == inference.prompt_before_step(tokenizer, unclosed, number + 1)
+    assert not chain.reasoning
+    assert not chain.answered, "the conclusion follows"
+
+
+@pytest.mark.parametrize("kind", ["score", "apart", "choose", "reward"])
+def test_an_unclosed_right_step_and_the_end_behind_it_are_taught_as_right(
+    tokenizer: HFTokenizer, taught: list[Story], kind: Kind
+) -> None:
+    verdicts: dict[str, set[int]] = {"unclosed": set(), "end": set()}
+    for example in examples(tokenizer, taught, kind, 400):
+        [story] = [s for s in taught if s.text in tokenizer.decode(example.ids)]
+        judged = [token for token, of in zip(example.ids, example.candidate, strict=True) if of != IGNORED]
+        text = tokenizer.decode(judged)
+        if 1 in example.is_first_error:
+            continue
+        if f"{story.steps[-1]}\n\n" in text and "</think>" not in text:
+            verdicts["unclosed"].update(example.verdict_ids)
+        if "\n\n\n</think>" in text or BUILT_IN.step_choice.blank in text:
+            verdicts["end"].update(example.verdict_ids)
+    wrong = {tokenizer.encode(digit)[0] for digit in ("0", "-")}
+    assert all(tokens and not tokens & wrong for tokens in verdicts.values())
 
 
 def test_a_wrong_step_is_marked_where_it_leaves_the_right_one(tokenizer: HFTokenizer) -> None:
@@ -116,3 +173,6 @@ def test_what_the_draft_got_wrong_is_kept_by_its_step(taught: list[Story]) -> No
     mistakes.add(story, {0: [story.step(0)], 1: [story.step(1), "Somebody eats it all.\n\n", story.step(0)]})
     assert mistakes.steps(0) == {1: sorted(["Somebody eats it all.\n\n", story.step(0)])}
     assert mistakes.steps(1) == {}
+    last = len(story.steps)
+    mistakes.add(story, {last - 1: [story.steps[-1] + "\n\n"], last: ["</think>\n\n", story.step(0)]})
+    assert mistakes.steps(1) == {last: [story.step(0)]}, "what follows a last step without its end"

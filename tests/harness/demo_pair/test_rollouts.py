@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from harness.demo_pair import inference, network, rollouts
+from harness.demo_pair import branches, inference, network, rollouts
+from harness.demo_pair.branches import Branch
 from harness.demo_pair.config import LayerShape
 from harness.demo_pair.examples import Curriculum
 from harness.demo_pair.mistakes import Mistakes
@@ -30,13 +31,36 @@ def test_a_sampled_mistake_begins_as_the_right_step_does_and_leaves_it(
 ) -> None:
     written = rollouts.sampled_mistakes(draft, tokenizer, taught, [1.0], seed=1)
     wrong = [
-        (story, number, text) for story, steps in zip(taught, written, strict=True) for number, [text] in steps.items()
+        (story, number, text)
+        for story, steps in zip(taught, written, strict=True)
+        for number, [text] in steps.items()
+        if number < len(story.steps)
     ]
     assert len(written) == len(taught)
     assert len(wrong) > 5
     assert all(text != story.step(number) for story, number, text in wrong)
     assert sum(text[0] == story.step(number)[0] for story, number, text in wrong) > len(wrong) / 2
     assert sum(text.endswith("\n\n") for *_, text in wrong) > len(wrong) / 2, "a step ends where the draft ends it"
+
+
+def test_a_branch_goes_on_as_its_own_prompt_would(
+    draft: LlamaForCausalLM, tokenizer: HFTokenizer, taught: list[Story]
+) -> None:
+    solutions = [rollouts.Solution.of(story, tokenizer).ids for story in taught[:5]]
+    begun = [Branch(at, len(ids) - back, ids[-back]) for at, ids in enumerate(solutions) for back in (60, 30, 9)]
+    end = tokenizer.eos_token_id
+    assert end is not None
+    _, cache = branches.read(draft, solutions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "multinomial", lambda chances, n, generator: chances.argmax(-1, keepdim=True))
+        written = branches.continued(draft, cache, begun, {end}, 40, torch.Generator())
+    for branch, ids in zip(begun, written, strict=True):
+        expected = [*solutions[branch.text][: branch.place], branch.token]
+        while expected[-1] != end and len(expected) < branch.place + 40:
+            logits = network.logits(draft, network.hidden_states(draft, torch.tensor([expected]))[-1])
+            expected.append(int(logits[0, -1].argmax()))
+        assert ids == expected[branch.place :]
+    assert len({len(ids) for ids in written}) > 1, "some end before others"
 
 
 def test_mistakes_are_as_frequent_as_among_steps_that_are_generated_whole(
@@ -79,6 +103,7 @@ def test_a_wrong_step_is_worth_what_its_rollouts_came_to() -> None:
     values = Values([[1.0]], [(0, 0, "wrong", 0.25)])
     assert values.of(0, 0, "wrong", is_right=False) == 0.25
     assert values.of(0, 0, "unknown", is_right=False) == 0
+    assert Values([[0.5, 0.25]]).of(0, 3, "the answer", is_right=True) == 0.25
     assert values.of(7, 0, "right", is_right=True) == 1, "a right step that was not valued"
     assert values.mean_wrong == 0.25
 

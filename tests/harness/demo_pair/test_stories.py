@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from harness.demo_pair import splits
@@ -75,6 +76,20 @@ def test_the_step_behind_the_last_one_is_the_answer() -> None:
     assert story.is_right(behind, story.conclusion)
     assert not story.is_right(behind, story.conclusion.replace("boxed{", "boxed{1"))
     assert not story.is_right(behind + 1, story.conclusion)
+
+
+def test_an_unclosed_story_ends_its_thought_behind_the_last_step() -> None:
+    story = some()[0]
+    unclosed, last = replace(story, is_unclosed=True), len(story.steps) - 1
+    ends = [unclosed.step(number) for number in range(last, unclosed.end + 1)]
+    assert ends == [f"{story.steps[last]}\n\n", "\n</think>\n\n", story.conclusion]
+    assert all(unclosed.is_right(number, unclosed.step(number)) for number in range(unclosed.end + 1))
+    assert [number for number in range(last + 3) if unclosed.lacks_end(number)] == [last]
+    assert unclosed.is_right(last, story.step(last))
+    assert unclosed.is_right(last + 1, "</think>\n\n")
+    assert not unclosed.is_right(last + 1, story.step(0))
+    assert not unclosed.is_right(last + 1, story.conclusion)
+    assert not any(story.lacks_end(number) for number in range(last + 2))
 
 
 def test_the_demos_problems_are_what_the_generator_makes() -> None:
