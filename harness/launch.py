@@ -152,7 +152,10 @@ def _launch(
 
     if not until_decided and (baseline, margin) != (None, None):
         name = "--margin" if baseline is None else "--baseline"
-        raise click.UsageError(f"{name} belongs to --until-decided; warehouse.compare has one of its own")
+        raise click.UsageError(
+            f"{name} belongs to --until-decided; warehouse.compare has one of its own, and a hyper-parameter of this "
+            f"name is set by --parameter {name.removeprefix('--')}=VALUE"
+        )
     console = Console(highlight=False, stderr=as_json)
     with launch_errors_in_one_line():
         if tracker:
@@ -207,7 +210,7 @@ def _carry_out_in_waves(planned: Planned, margin: float, console: Console, *, is
     from jobs.waves import comparison
 
     if is_dry:
-        comparison.preview(planned, console)
+        comparison.preview(planned, margin, console)
         return False
     is_ended = comparison.is_ended(planned, margin, console, is_waiting=wait)
     if is_ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -103,8 +103,8 @@ def launch_suite(
 def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -> None:
     from rich.console import Console
 
-    from jobs import launching, waiting
     from jobs import suite as suites
+    from jobs import waiting
     from jobs.after.warehouse import compare_and_report
     from jobs.command import launch_errors_in_one_line
     from jobs.probing import of_suite
@@ -130,24 +130,45 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
         runs = suites.start(launches)
         if how.is_waiting:
             waiting.wait(runs, Console(highlight=False))
-        _probe(chosen, launches, is_waiting=how.is_waiting)
     page = chosen.output / f"{chosen.name}.html"
     if not how.is_waiting and any(submissions.read(run) for run in runs):
+        with launch_errors_in_one_line():
+            _probe(chosen, launches, is_waiting=False)
         folders = " ".join(quote(str(run.path)) for run in runs)
         click.echo(f"Once their jobs have ended:\n  {typed('warehouse.compare')} {folders}")
         click.echo(f"  {typed('warehouse.report')} {folders} -o {quote(str(page))}")
         return
+
+    def compare() -> None:
+        compare_and_report(runs, page)
+        known.report = page
+        click.echo(f"Report, with a viewer of every trace: {page}")
+
     with launch_errors_in_one_line():
+        _probe_and_compare(chosen, launches, compare, is_waiting=how.is_waiting)
+
+
+def _probe_and_compare(
+    chosen: Suite, launches: Sequence[PreparedLaunch], compare: Callable[[], None], *, is_waiting: bool
+) -> None:
+    """Probe runs where the suite asks for it, and compare them, also where a probe fails.
+
+    Raises what a probe raised, and LaunchFailed where a budget stopped a run or a probe.
+    """
+    from jobs import launching
+
+    probes: list[RunFolder] = []
+    try:
         try:
-            compare_and_report(runs, page)
-            known.report = page
-            click.echo(f"Report, with a viewer of every trace: {page}")
-        finally:  # says more than that runs which their budget stopped cannot be compared
-            launching.check_budgets(runs)
+            probes = _probe(chosen, launches, is_waiting=is_waiting)
+        finally:
+            compare()
+    finally:  # says more than that runs which their budget stopped cannot be compared
+        launching.check_budgets([*(prepared.run for prepared in launches), *probes])
 
 
-def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> None:
-    """Probe the runs of a suite that asks for it, once they are finished."""
+def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> list[RunFolder]:
+    """Probe the runs of a suite that asks for it, once they are finished, and return the runs of the probes."""
     from rich.console import Console
 
     from jobs import waiting
@@ -157,28 +178,31 @@ def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: boo
     probes = of_suite.follow(launches, chosen.probe, console, chosen.max_gpu_hours)
     if is_waiting:
         waiting.wait(probes, console)
+    return probes
 
 
 def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: float, how: _How) -> None:
     """Launch a suite in waves, and compare and report its runs once they are decided, or their budget is used up."""
     from rich.console import Console
 
-    from jobs import launching
+    from jobs.probing import of_suite as probes_of_suite
     from jobs.waves import comparison
     from jobs.waves.planned import of_suite
 
     console, planned = Console(highlight=False), of_suite(chosen, tag, accept_code_change=how.accept)
     if how.is_dry:
-        comparison.preview(planned, console)
+        comparison.preview(planned, points / 100, console)
+        if chosen.probe is not None:
+            click.echo(probes_of_suite.in_words(planned.launches, chosen.probe))
         return
     known.runs = planned.runs
     if comparison.is_ended(planned, points / 100, console, is_waiting=how.is_waiting):
-        _probe(chosen, planned.launches, is_waiting=how.is_waiting)
-        try:
+
+        def compare() -> None:
             comparison.compare(planned, points / 100, console)
             known.report = planned.page
-        finally:  # says more than that runs which their budget stopped cannot be compared
-            launching.check_budgets(planned.runs)
+
+        _probe_and_compare(chosen, planned.launches, compare, is_waiting=how.is_waiting)
 
 
 @click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")

@@ -38,6 +38,10 @@ class Waves:
     """Number of looks that were recorded."""
     decision: str | None = None
     """What the last look found, in words; None where it left the question open, and before the first look."""
+    margin: float | None = None
+    """The margin of that decision, as a fraction; None where there is none, or an earlier version made it."""
+    baseline: str | None = None
+    """Name of the run that it was decided against; None where `margin` is, and of a baseline itself."""
 
     @property
     def first_wave(self) -> int | None:
@@ -58,17 +62,18 @@ def sizes_of(samples: int) -> tuple[int, ...]:
 def read(run: RunFolder) -> Waves | None:
     """Return how far a run is that exists; None where it was not begun in waves. Raises RunDamaged."""
     sizes: tuple[int, ...] | None = None
-    num_looks, decision = 0, None
+    num_looks, last = 0, dict[str, Any](decision=None)
     for record in _records(run):
         if "sizes" in record:
             sizes = tuple(record["sizes"])
         elif "look" in record:
-            num_looks, decision = max(num_looks, record["look"]), record["decision"]
+            num_looks, last = max(num_looks, record["look"]), record
     if sizes is None:
         return None
     spec, num_drawn = run.spec(), run.num_planned()
     wave = max(1, sum(num_drawn >= size * spec.num_problems for size in sizes))
-    return Waves(sizes, wave, num_drawn >= spec.num_samples, num_looks, decision)
+    is_whole = num_drawn >= spec.num_samples
+    return Waves(sizes, wave, is_whole, num_looks, last["decision"], last.get("margin"), last.get("baseline"))
 
 
 def begin(run: RunFolder, spec: RunSpec) -> None:
@@ -78,10 +83,19 @@ def begin(run: RunFolder, spec: RunSpec) -> None:
         append_record(_path(run), {"at": time.time(), "sizes": list(sizes_of(spec.samples))}, spec.run_id)
 
 
-def record_look(run: RunFolder, number: int, decision: str | None) -> None:
-    """Record what the look after a wave found, unless it is recorded; durable when this returns."""
-    if not any(record.get("look") == number for record in _records(run)):
-        append_record(_path(run), {"at": time.time(), "look": number, "decision": decision}, run.spec_id() or "")
+def record_look(
+    run: RunFolder, number: int, decision: str | None, margin: float | None = None, baseline: str | None = None
+) -> None:
+    """Record what the look after a wave found, unless it is recorded; durable when this returns.
+
+    margin, as a fraction, and baseline are those of the decision, see `Waves`.
+    """
+    if any(record.get("look") == number for record in _records(run)):
+        return
+    record: dict[str, Any] = {"at": time.time(), "look": number, "decision": decision}
+    if decision is not None:
+        record |= {"margin": margin, "baseline": baseline}
+    append_record(_path(run), record, run.spec_id() or "")
 
 
 def drawn_units(run: RunFolder, spec: RunSpec, problems: list[Problem]) -> list[Unit]:

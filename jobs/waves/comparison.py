@@ -24,7 +24,7 @@ from jobs.run import waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.waves import look_job, looking
-from jobs.waves.planned import Planned
+from jobs.waves.planned import Planned, check_decisions
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,12 @@ def compare(planned: Planned, margin: float, console: Console) -> None:
     console.print(f"Report, with a viewer of every trace: {planned.page}", markup=False, soft_wrap=True)
 
 
-def preview(planned: Planned, console: Console) -> None:
+def preview(planned: Planned, margin: float, console: Console) -> None:
     """Print what each run would do, the waves, and what this one and all of them are likely to take.
 
-    Writes nothing. Raises costs.OverBudget.
+    Writes nothing. margin: as a fraction. Raises NotInWaves and costs.OverBudget.
     """
+    check_decisions(planned, margin)
     prepared = planned.launches
     for launch in prepared:
         launching.print_plan(launch, console, is_preview=True)
@@ -96,8 +97,10 @@ def _is_decided(run: RunFolder) -> bool:
 def launch(planned: Planned, margin: float, console: Console) -> Started:
     """Draw runs in waves until each comparison is decided; launched again, it goes on.
 
-    margin: as a fraction. Raises what starting a launch and looking raise; costs.OverBudget before anything is written.
+    margin: as a fraction. Raises what starting a launch and looking raise; NotInWaves and costs.OverBudget before
+    anything is written.
     """
+    check_decisions(planned, margin)
     launching.check(planned.launches)
     whole = [run.path.name for run in planned.runs if run.exists() and waves.read(run) is None]
     if whole:

@@ -69,7 +69,7 @@ def look(runs: Sequence[RunFolder], database: Path, margin: float, baseline: Run
     for run in at_wave:
         name = run.path.name
         if states[name].num_looks < wave:
-            waves.record_look(run, wave, decision := found.decisions[name])
+            waves.record_look(run, wave, decision := found.decisions[name], margin, found.baselines.get(name))
             decided |= {name: decision} if decision is not None else {}
     undecided = [run for run in at_wave if run.path.name not in decided and not states[run.path.name].is_whole]
     if undecided and (stop := budget_stop(undecided)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 
 from harness.cli.program import typed as command
@@ -16,6 +17,7 @@ from jobs.preparation import PreparedLaunch
 from jobs.run import waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
 from jobs.suite import Suite
 from jobs.target_alone import target_alone
 from jobs.waves import look_job
@@ -89,6 +91,38 @@ def of_launch(launch: Launch, typed: Collection[str], baseline: Path | None = No
     return Planned(own.run.path.name, launch.output, _in_waves(shared), alone.run)
 
 
+def check_decisions(planned: Planned, margin: float) -> None:
+    """Raise NotInWaves where what earlier looks decided is not what is asked now, or has stopped a needed baseline.
+
+    margin: as a fraction. A decision stands, so that the error rate of its looks does.
+    """
+    states = {launch.run.path.name: waves.read(launch.run) for launch in planned.launches if launch.run.exists()}
+    decided = {name: state for name, state in states.items() if state is not None and state.margin is not None}
+    rest = "; without --until-decided all of its samples are drawn"
+    for name, state in decided.items():
+        if state.margin is not None and not isclose(state.margin, margin):
+            raise NotInWaves(
+                f"--margin {100 * margin:g}: {name} was decided with a margin of {100 * state.margin:g} points; "
+                f"valid: that one{rest}"
+            )
+        asked = planned.baseline.path.name if planned.baseline else state.baseline
+        if state.baseline is not None and state.baseline != asked:
+            raise NotInWaves(
+                f"--until-decided: {name} was decided against {state.baseline}; valid: that baseline{rest}"
+            )
+    stopped = [name for name, state in decided.items() if state.baseline is None and state.is_stopped]
+    is_open = [name not in decided and states.get(name, True) is not None for name in map(_name, planned.launches)]
+    if stopped and any(is_open):
+        raise NotInWaves(
+            f"--until-decided: {stopped[0]} was stopped when its earlier comparisons were decided, so that a further "
+            f"run has nothing to be compared with{rest}; --baseline names it then"
+        )
+
+
+def _name(launch: PreparedLaunch) -> str:
+    return launch.run.path.name
+
+
 def _in_waves(prepared: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
     distinct = list({launch.run.path: launch for launch in prepared}.values())
     specs = [launch.plan.spec for launch in distinct]
@@ -124,6 +158,8 @@ def _check_baseline(own: PreparedLaunch, baseline: RunFolder) -> None:
         reason = f"it is not in {own.run.path.parent}, whose database has the comparison; valid: a run there (--output)"
     elif (base.dataset, base.dataset_hash) != (spec.dataset, spec.dataset_hash):
         reason = f"its problems are not those of this run; valid: a run on the same problems of {spec.dataset}"
+    elif differs := _first_difference(spec, base):
+        reason = f"{differs}; valid: a run that differs in its method alone"
     elif base.samples < spec.samples:
         reason = f"it has {counted(base.samples, 'sample')} per problem; valid: {spec.samples} or more, as this run"
     elif (begun := waves.read(baseline)) is not None and not begun.is_whole:
@@ -134,3 +170,17 @@ def _check_baseline(own: PreparedLaunch, baseline: RunFolder) -> None:
     else:
         return
     raise NotInWaves(f"--baseline {name}: {reason}")
+
+
+def _first_difference(spec: RunSpec, base: RunSpec) -> str | None:
+    """Return in words how a baseline's conditions differ from those of a run; None where they do not."""
+    for name, own, other in (
+        ("temperature", spec.temperature, base.temperature),
+        ("top-p", spec.top_p, base.top_p),
+        ("token budget", spec.token_budget, base.token_budget),
+    ):
+        if own != other:
+            return f"its {name} is {other:g}, and this run's {own:g}"
+    if spec.target and base.target and spec.target.fingerprint != base.target.fingerprint:
+        return f"its target is {base.target.name}, and this run's {spec.target.name}, or has other weights"
+    return "its prompts have another wording" if spec.wording != base.wording else None

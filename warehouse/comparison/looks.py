@@ -30,6 +30,8 @@ class Look:
     decisions: Mapping[str, str | None]
     """In words; None while a comparison of the run is undecided. A baseline is decided with its last comparison."""
     runs: Mapping[str, Run]
+    baselines: Mapping[str, str]
+    """The run that each is compared with; a baseline has none."""
 
     def next_numbers(self, run_id: str, size: int, most: int) -> dict[str, int]:
         """Return how many samples each problem of a run is to have after the next wave, by problem id.
@@ -80,7 +82,7 @@ def look(
         found = [decisions[run_id] for run_id, contrast in contrasts.items() if contrast.baseline == base]
         is_decided = all(decision is not None for decision in found)
         decisions[base] = f"{counted(len(found), 'comparison')} with it decided" if is_decided else None
-    return Look(decisions, runs)
+    return Look(decisions, runs, {run_id: contrast.baseline for run_id, contrast in contrasts.items()})
 
 
 def _decided(contrast: Contrast) -> str | None:

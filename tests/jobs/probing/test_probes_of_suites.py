@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
 from jobs import launching_several, suite
 from jobs.__main__ import main
 from jobs.after.grading import finished_samples
+from jobs.launching import LaunchFailed
 from jobs.probing import launch, of_suite
 from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
@@ -117,8 +119,23 @@ def test_a_probe_that_was_killed_is_completed_by_the_same_command(
         assert_every_continuation_once(probe)
 
 
-def test_a_dry_run_names_the_probe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launched(written(tmp_path), "--dry-run")
+def test_a_suite_whose_probe_fails_is_compared_and_reported_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(*_: object, **__: object) -> None:
+        raise LaunchFailed("the probe's worker died")
+
+    path = written(tmp_path, SUITE.replace(SPECCOT, "").replace(LATENCY, ""))
+    monkeypatch.setattr(of_suite, "follow", failed)
+    with pytest.raises(click.ClickException, match="the probe's worker died"):
+        launched(path)
+    assert (tmp_path / "runs" / "small.html").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("--until-decided",)])
+def test_a_dry_run_names_the_probe(words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SUITE.replace("samples = 2", "samples = 4").replace(LATENCY, "") if words else SUITE
+    launched(written(tmp_path, text), *words, "--dry-run")
     assert "Then a probe of 2 runs: 8 decisions, continued 2 times each way" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
 

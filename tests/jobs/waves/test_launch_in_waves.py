@@ -59,7 +59,7 @@ def test_a_launch_until_decided_has_the_runs_the_looks_and_the_end_of_a_suite_of
     same = suite.prepare(suite.read(written(tmp_path)), None)
     assert {prepared.run.path for prepared in same} == {run.path for run in runs.values()}
     before = {method: texts(run) for method, run in runs.items()}
-    assert launched(output, *OWN, "--samples", "4", "--until-decided", "--margin", "1") == 0, "decided stays decided"
+    assert launched(output, *OWN, "--samples", "4", *UNTIL_DECIDED) == 0, "decided stays decided"
     assert {method: texts(run) for method, run in by_method(output).items()} == before
     assert launched(output, *OWN, "--samples", "4") == 0
     assert {method: run.num_planned() for method, run in by_method(output).items()} == {"vanilla": 12, "speccot": 24}
@@ -107,6 +107,8 @@ def test_what_cannot_be_drawn_in_waves_is_refused_by_name_before_anything_is_wri
         ((*OWN, "--samples", "8"), "it has 4 samples per problem; valid: 8 or more, as this run"),
         ((*OWN, "--samples", "4", "--limit", "5"), "its problems are not those of this run"),
         ((*ALONE, "--samples", "4"), "it is this run itself; valid: another run"),
+        ((*OWN, "--samples", "4", "--temperature", "0.2"), "its temperature is 0.6, and this run's 0.2; valid: a run"),
+        ((*OWN, "--samples", "4", "--token-budget", "100"), "its token budget is"),
     ],
 )
 def test_a_run_that_cannot_be_the_baseline_is_refused_with_the_reason(
@@ -124,6 +126,42 @@ def test_a_baseline_of_another_folder_is_refused(
     [base] = run_folders([whole_baseline])
     assert launched(tmp_path / "runs", *OWN, "--samples", "4", "--until-decided", "--baseline", str(base.path)) == 2
     assert "whose database has the comparison" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a launch that its first look decided, and stopped with the target alone."""
+    output = tmp_path_factory.mktemp("decided") / "runs"
+    margin = str(100 * ALL_EQUAL_AT_LOOK_1)
+    assert launched(output, *OWN, "--samples", "4", "--until-decided", "--margin", margin) == 0
+    return output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*OWN, "--margin", "3"), "was decided with a margin of"),
+        ((*OWN[:2], *COMMON, "--margin", str(100 * ALL_EQUAL_AT_LOOK_1)), "was stopped when its earlier comparisons"),
+    ],
+)
+def test_a_decision_stands_and_says_so_to_who_asks_for_another(
+    words: tuple[str, ...], message: str, decided: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for dry in ((), ("--dry-run",)):
+        assert launched(decided, *words, "--samples", "4", "--until-decided", *dry) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert len(run_folders([decided])) == 2
+
+
+def test_a_decided_launch_is_decided_when_it_is_launched_again(
+    decided: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    margin = str(100 * ALL_EQUAL_AT_LOOK_1)
+    assert launched(decided, *OWN, "--samples", "4", "--until-decided", "--margin", margin) == 0
+    assert "12 of 48 samples drawn; 36 not needed" in " ".join(capsys.readouterr().out.split())
+    state = waves.read(by_method(decided)["speccot"])
+    assert state is not None
+    assert (state.margin, state.baseline) == (ALL_EQUAL_AT_LOOK_1, by_method(decided)["vanilla"].path.name)
 
 
 def test_a_dry_run_says_the_waves_the_looks_and_the_most_that_it_takes_and_writes_nothing(

@@ -101,7 +101,9 @@ def test_a_comparison_is_stopped_when_it_is_decided_and_a_normal_launch_adds_the
         assert "stopped by decision" in status(run).waves
     page = (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
     assert "(STOPPED)" in page or "STOPPED" in page
-    assert [run.path for run in launched(path, 0.01)] == [run.path for run in runs], "what is decided stays decided"
+    assert [run.path for run in launched(path, ALL_EQUAL_AT_LOOK_2)] == [run.path for run in runs], (
+        "what is decided stays decided"
+    )
     assert all(run.num_planned() == 12 for run in runs)
     suite.launch(suite.read(path), None)
     for run, whole in zip(runs, fixed, strict=True):
