@@ -55,7 +55,7 @@ def _entry(
     row: _Row,
 ) -> Entry:
     assert run.paper is not None
-    timed = _timed(connection, run.paper, row)
+    timed = _timed(connection, run, row)
     cells, reasons = {}, {}
     for name in chosen.metrics:
         baseline_key = (chosen.baseline(run.plan.row, name) or "", run.plan.column)
@@ -68,7 +68,7 @@ def _entry(
             continue
         reasons[name] = conditions.why_not(chosen, run.plan, run.paper, row, name, timed)
         if baseline is not None and baseline.paper is not None and base_row is not None and base_row != row:
-            of_base = _timed(connection, baseline.paper, base_row)
+            of_base = _timed(connection, baseline, base_row)
             against = conditions.why_not(chosen, baseline.plan, baseline.paper, base_row, name, of_base)
             reasons[name] += [f"its baseline: {reason}" for reason in against if reason not in reasons[name]]
             across = baseline.paper.concurrency != run.paper.concurrency or (timed is not None and of_base is not None)
@@ -77,12 +77,19 @@ def _entry(
     return Entry(str(row["run_id"]), cells, reasons, choices, timed)
 
 
-def _timed(connection: Connection, paper: Launch, row: _Row) -> tuple[int, int, int] | None:
+def _timed(connection: Connection, run: SuiteRun, row: _Row) -> tuple[int, int, int] | None:
     """Return how many samples of a run were timed, were to be, and are there.
 
-    None where the paper's has several samples in flight, and where the run's times are those of its samples.
+    None where the paper's has several samples in flight, and where the run's times are those of its samples. Those of a
+    run in batches that is to be timed are not, also before the first sample is timed.
     """
-    return timed_measures.progress(connection, str(row["run_id"])) if paper.concurrency == 1 else None
+    if run.paper is None or run.paper.concurrency != 1:
+        return None
+    found = timed_measures.progress(connection, str(row["run_id"]))
+    asked = run.launch.latency_sample if run.launch else None
+    if found is None and asked and row["concurrency"] != 1:
+        return 0, asked, int(str(row["samples"])) * int(str(row["num_problems"]))
+    return found
 
 
 def _ours(

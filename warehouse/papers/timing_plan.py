@@ -15,13 +15,14 @@ from typing import Literal
 from harness.launch_options import Launch
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 from jobs.run.spec import RunSpec
+from jobs.timing import folder as timings
 from warehouse.database import DatabaseError, WarehouseError, reader
 from warehouse.measures import runs_like
 from warehouse.papers.conditions import num_problems, run_columns
 from warehouse.papers.latency_sample import AT_ONCE, TIMED
 from warehouse.papers.suite import Suite
 from warehouse.papers.vocabulary import TIMES
-from warehouse.timed_measures import MEASURES, NOT_ESTIMATED
+from warehouse.timed_measures import MEASURES, NOT_ESTIMATED, progress
 
 LEAST_SAMPLES = 2 * TIMED
 """Fewer samples than these in a run, and timing TIMED of them again after the batches saves next to nothing."""
@@ -74,20 +75,26 @@ def choose(pairs: Collection[tuple[Launch, Launch]], database: Path | None, outp
 
 
 def _in_folders(pairs: Collection[tuple[Launch, Launch]], output: Path) -> str:
-    """Return the id of a run that was begun with every sample alone, where none was begun in batches; else ''."""
+    """Return the id of a run that was begun with every sample alone, where none was begun in batches; else ''.
+
+    A run in batches that nobody asked to time is a measurement of throughput, of a suite with times.
+    """
     if not output.is_dir():
         return ""
     found = list(_specs(run_folders([output])))
-    alone, batches = (
-        [name for name, spec in found if any(_is_of(spec, pair[way]) for pair in pairs)] for way in (0, 1)
+    alone = [run.path.name for run, spec in found if any(_is_of(spec, one) for one, _ in pairs)]
+    batches = any(
+        _is_of(spec, sampled) and (sampled.latency_sample is None or timings.num_asked(run))
+        for run, spec in found
+        for _, sampled in pairs
     )
     return "" if batches or not alone else alone[0]
 
 
-def _specs(folders: Iterable[RunFolder]) -> Iterable[tuple[str, RunSpec]]:
+def _specs(folders: Iterable[RunFolder]) -> Iterable[tuple[RunFolder, RunSpec]]:
     for run in folders:
         try:
-            yield run.path.name, run.spec()
+            yield run, run.spec()
         except (RunDamaged, OSError, ValueError):
             continue  # what launches or loads it says so
 
@@ -109,9 +116,11 @@ def _is_of(spec: RunSpec, launch: Launch) -> bool:
 def _in_database(pairs: Collection[tuple[Launch, Launch]], database: Path) -> str:
     try:
         with reader(database) as connection:
-            alone, batches = (
-                [str(row["run_id"]) for pair in pairs for row in runs_like(connection, run_columns(pair[way]))]
-                for way in (0, 1)
+            alone = [str(row["run_id"]) for one, _ in pairs for row in runs_like(connection, run_columns(one))]
+            batches = any(
+                sampled.latency_sample is None or progress(connection, str(row["run_id"]))
+                for _, sampled in pairs
+                for row in runs_like(connection, run_columns(sampled))
             )
     except (WarehouseError, DatabaseError):
         return ""  # whoever prints the table says why

@@ -46,7 +46,9 @@ def _against_speed_up(found: Sequence[Setting], runs: Sequence[str], of: str, en
     numbers = in_flight(found)
     has_both = len(numbers) > 1 and numbers[0] == 1
     baselines = [own for own in found if own.distance is None]
-    shown = [own for own in found if own.distance] + [_as_one(baselines)]  # all of them are at one place
+    shown = [own for own in found if own.distance]
+    if baselines:  # not where the target alone has other problems, of which the comparisons take those of both
+        shown.append(_as_one(baselines))  # all of them are at one place
     points = [point for own in shown for point in _at_each_number(own, numbers, has_both=has_both)]
     if len({point.index for point in points}) < 2:
         return

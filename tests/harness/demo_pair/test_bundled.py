@@ -52,10 +52,10 @@ def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
     target: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
 ) -> None:
     quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, Mistakes(), seed=1)
-    assert quality.auroc >= 0.95
-    assert quality.right_passed > quality.wrong_passed + 0.7
-    assert quality.chosen_right >= 0.85
-    assert quality.rejected >= 0.8
+    assert quality.auroc >= 0.97
+    assert quality.right_passed > quality.wrong_passed + 0.8
+    assert quality.chosen_right >= 0.9
+    assert quality.rejected >= 0.85
 
 
 def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_digits(
@@ -66,7 +66,7 @@ def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_di
     for story, texts in zip(held_out_stories, written, strict=True):
         mistakes.add(story, texts)
     quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, mistakes, seed=1)
-    assert quality.auroc_of_drafts >= 0.93
+    assert quality.auroc_of_drafts >= 0.95
     assert abs(quality.auroc_of_drafts - quality.auroc_of_drafts_greedy) <= 0.03, "greedy and average score alike"
     between = [share for digit, share in quality.right_digits.items() if digit not in {"0", "9"}]
     assert sum(between) >= 0.02, "a score is not only a 0 or a 9"
@@ -109,11 +109,12 @@ def test_rewards_separate_right_steps_of_the_draft_from_wrong_ones(
 
 
 def test_the_target_solves_more_than_its_draft(
-    target: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
+    target: LlamaForCausalLM, draft: LlamaForCausalLM, tokenizer: HFTokenizer
 ) -> None:
-    solved = {model: evaluation.greedy_accuracy(model, tokenizer, held_out_stories) for model in (draft, target)}
-    assert 0.3 <= solved[draft] <= 0.75
-    assert solved[target] >= max(0.85, solved[draft] + 0.2)
+    stories = splits.held_out_stories(config.read(config.DEFAULT))[:60]
+    solved = {model: evaluation.greedy_accuracy(model, tokenizer, stories) for model in (draft, target)}
+    assert 0.45 <= solved[draft] <= 0.65
+    assert solved[target] >= max(0.9, solved[draft] + 0.3)
 
 
 def test_the_target_is_deep(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from harness import reproduce
 from harness.launch_options import Launch
+from jobs.timing import folder as timings
 from tests.jobs.runs import plan
 from tests.warehouse import runs
 from tests.warehouse.papers.timed_runs import PLAIN, SPECULATIVE, finished, time
@@ -90,9 +91,22 @@ def test_a_suite_that_was_begun_with_every_sample_alone_goes_on_so(tmp_path: Pat
     assert "Every sample runs alone" not in tagged
     load_run(run, tmp_path / "w.duckdb")
     assert "20.0 [20.0, 20.0]" in table(tmp_path), "and its table is of these runs"
-    finished(tmp_path, PLAIN, runs.vanilla, 200.0)
+    load_run(batches := finished(tmp_path, PLAIN, runs.vanilla, 200.0), tmp_path / "w.duckdb")
+    throughput = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, plan_of).output
+    assert "Every sample runs alone" in throughput, "nobody asked to time these: they are of their throughput"
+    assert "20.0 [20.0, 20.0]" in table(tmp_path)
+    timings.request(batches, 4)
     both = CliRunner(env={"COLUMNS": "220"}).invoke(reproduce.main, plan_of).output
-    assert "Every sample runs alone" not in both, "batches were begun too: the default goes on"
+    assert "Every sample runs alone" not in both, "batches that are timed were begun too: the default goes on"
+
+
+@pytest.mark.usefixtures("large_plan")
+def test_times_of_batches_that_are_not_timed_yet_are_no_latencies(tmp_path: Path) -> None:
+    loaded(tmp_path, own=False, base=False)
+    told = table(tmp_path)
+    assert "40.0 [40.0, 40.0]" in told, "their tokens are shown"
+    assert "200.0" not in told
+    assert "only 0 of 100 timing samples are finished" in told
 
 
 def test_which_suites_are_planned_with_a_latency_sample() -> None:

@@ -165,3 +165,15 @@ def test_a_scale_by_roots_keeps_the_order_and_has_a_few_round_ticks_that_lie_apa
     assert all(scale.low <= tick <= scale.high for tick in ticks)
     assert (0.0 in ticks) == (scale.low <= 0 <= scale.high)
     assert math.isclose(scale(scale.low), 300.0)
+
+
+def test_methods_on_other_problems_than_the_target_alone_are_drawn_without_its_mark(tmp_path: Path) -> None:
+    folders = []
+    for name, spec, num_problems in (("vanilla", ALONE, 12), ("specreason", METHOD, 8), ("draft", DRAFT, 8)):
+        folder = cells.finished(tmp_path, replace(spec, concurrency=32), [3] * num_problems, latency=10.0)
+        score(folder, [runs.vanilla(unit) for unit in runs.planned(folder)], NATS[name])
+        folders.append(folder)
+    loaded(tmp_path, folders)
+    shown = drawn(tmp_path, [folder.path.name for folder in folders])
+    [name] = [name for figure in shown.figures for name in figure.charts if name.startswith("distance-speed-up")]
+    assert len(scatter(shown, name).points) == 2
