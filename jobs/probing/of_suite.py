@@ -1,4 +1,4 @@
-"""The probes of a suite: every run that judges drafts is probed once it is finished, where the suite asks for it.
+"""The probes of a suite: runs that judge drafts are probed once they are finished, where the suite asks for it.
 
 The target is the same in all of them, so that probes with the same settings of it follow each other in one engine.
 """
