@@ -46,7 +46,9 @@ def probed(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
 
 
 def _setting(asked: Launch) -> str:
-    return asked.model_dump_json(exclude={"concurrency", "limit", "problems", "samples", "latency_sample"})
+    return asked.model_dump_json(
+        exclude={"concurrency", "limit", "problems", "samples", "latency_sample", "target_logprobs"}
+    )
 
 
 def in_words(launches: Sequence[PreparedLaunch], settings: ProbeSettings, hardware: Path | None = None) -> str:

@@ -25,6 +25,7 @@ cluster = "debug"
 dataset = "demo"
 limit = 4
 samples = 2
+target-logprobs = true
 
 [[run]]
 method = "vanilla"
@@ -38,12 +39,13 @@ drafts = 2
 
 [latency]
 limit = 2
+target-logprobs = false
 
 [probe]
 points = 8
 rollouts = 2
 """
-SPECCOT, LATENCY = '[[run]]\nmethod = "speccot"\ndrafts = 2\n', "[latency]\nlimit = 2\n"
+SPECCOT, LATENCY = '[[run]]\nmethod = "speccot"\ndrafts = 2\n', "[latency]\nlimit = 2\ntarget-logprobs = false\n"
 
 
 def written(folder: Path, text: str = SUITE) -> Path:
