@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from harness import reproduce
 from harness.methods import defaults
 from harness.problems import benchmarks
+from jobs.cli.examples import SUITES
 from jobs.run.model_spec import EngineSpec, ModelSpec
 from tests.golden.identities import write_stand_ins
 from tests.warehouse import runs
@@ -68,8 +69,10 @@ def test_on_a_terminal_no_line_of_words_is_wider_than_it(
 
 
 def test_the_list_names_every_suite() -> None:
-    lines = invoke("--list").output.splitlines()
+    *lines, last = invoke("--list").output.splitlines()
     assert {line.split()[0] for line in lines} == set(suite.names())
+    assert last.startswith("or a TOML file of launches, also a bundled one: ")
+    assert set(last.partition(": ")[2].split(", ")) == set(SUITES)
 
 
 def test_a_run_of_several_rows_is_planned_once(tmp_path: Path) -> None:
