@@ -66,7 +66,8 @@ def look(runs: Sequence[RunFolder], database: Path, margin: float, baseline: Run
     earlier = {run.path.name: state.decision for run in runs if (state := waves.read(run)) and state.decision}
     found = warehouse.looked(runs, database, margin, earlier, baseline)
     decided: dict[str, str] = {}
-    for run in at_wave:
+    # Baselines last: one whose stop is recorded without the decisions that it follows would refuse to go on.
+    for run in sorted(at_wave, key=lambda run: run.path.name not in found.baselines):
         name = run.path.name
         if states[name].num_looks < wave:
             waves.record_look(run, wave, decision := found.decisions[name], margin, found.baselines.get(name))
