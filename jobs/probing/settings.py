@@ -26,7 +26,7 @@ class ProbeSettings(BaseModel):
     rollouts: _Count = 8
     """Continuations of each point, behind the draft's proposal and behind the target's own step."""
     seed: Annotated[int, Field(strict=True)] = 0
-    """Of the points and of the continuations."""
+    """Seed from which the points are drawn and their continuations are sampled."""
     concurrency: _Count = 64
     """Continuations in flight per worker."""
 
