@@ -17,9 +17,9 @@ from warehouse.latency_at_one import TimedRun
 from warehouse.measures import Measured
 from warehouse.pairs import alike_but_in_flight
 from warehouse.repeated_runs import run_factors
-from warehouse.statistics.intervals import Floats, Interval, mean_t
+from warehouse.statistics.intervals import Floats, Interval
 from warehouse.statistics.run_factor import between_runs
-from warehouse.statistics.two_phase import TwoPhaseMean, mean_interval, two_phase_ratio
+from warehouse.statistics.two_phase import mean_interval, two_phase_difference, two_phase_ratio
 
 _RATES = ("tokens_per_second", "thought_tokens_per_second")
 _SHARES = {"drafting_share": "draft", "selection_share": "verdict", "target_share": "rest"}
@@ -131,17 +131,12 @@ def _of_pair(connection: Connection, name: str, own: TimedRun | None, base: Time
     except ValueError:
         return None
     if name == "latency_saved_seconds":
-        return _measured(mean_t(_by_problem(first) - _by_problem(second)), len(shared))
+        return _measured(two_phase_difference(first, second), len(shared))
     ratio = between_runs(two_phase_ratio(first, second), run_factors(connection, [own.run_id]).get(own.run_id))
     if name == "ratio_of_means" or not np.isfinite(ratio.estimate):
         return _measured(ratio, len(shared))
     low, high = (None if bound is None else 100 - 100 / bound for bound in (ratio.low, ratio.high))
     return Measured(100 - 100 / ratio.estimate, low, high, len(shared))
-
-
-def _by_problem(mean: TwoPhaseMean) -> Floats:
-    """Return values whose mean is the estimate, and whose spread over problems covers both phases."""
-    return np.asarray(mean.values.x / mean.values.y.mean())
 
 
 def _measured(found: Interval, n: int, unit: float = 1.0) -> Measured | None:

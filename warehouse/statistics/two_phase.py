@@ -146,20 +146,53 @@ def two_phase_ratio(
         return Interval(float("nan"), None, None, None, "none: a mean is not positive")
     ratio = first.estimate / second.estimate
     n = len(first.values.x)
-    if n < 2:
-        return Interval(ratio, None, None, None, "none: one problem")
     parts = [(mean.timed_variance / mean.estimate**2, mean.degrees) for mean in (first, second) if mean.timed_variance]
-    if any(degrees < 1 for _, degrees in parts) or min(first.num_timed, second.num_timed) < 2:
-        return Interval(ratio, None, None, None, "none: too few timed samples")
+    if reason := _why_none(first, second):
+        return Interval(ratio, None, None, None, reason)
     influence = _influence(first.values) - _influence(second.values)
     total = float(np.var(influence, ddof=1)) / n
     of_timed = sum(variance for variance, _ in parts)
     of_problems = max(total - of_timed, 0.0)
-    half = float(special.stdtrit(_degrees(parts), (1 + level) / 2)) * of_timed**0.5 if parts else 0.0
+    half = _half_width(parts, level)
     below, above = _quantiles(first.smooth, second.smooth, level, resamples)
     log = float(np.log(ratio))
     low, high = log - np.hypot(below * of_problems**0.5, half), log + np.hypot(above * of_problems**0.5, half)
     return Interval(ratio, float(np.exp(low)), float(np.exp(high)), (of_timed + of_problems) ** 0.5, "two-phase")
+
+
+def two_phase_difference(first: TwoPhaseMean, second: TwoPhaseMean, level: float = 0.95) -> Interval:
+    """Return the first mean less the second with its interval; both over the same problems in the same order.
+
+    The half-width has two parts, which are added as squares as in `two_phase_ratio`, each with Student's t: the choice
+    of the timed samples, and that of the problems. The kind is "none: …" where fewer than two samples of a run more
+    than strata were timed, and where there is one problem.
+    """
+    estimate = first.estimate - second.estimate
+    if reason := _why_none(first, second):
+        return Interval(estimate, None, None, None, reason)
+    n = len(first.values.x)
+    parts = [(mean.timed_variance, mean.degrees) for mean in (first, second) if mean.timed_variance]
+    influence = first.estimate * _influence(first.values) - second.estimate * _influence(second.values)
+    of_timed = sum(variance for variance, _ in parts)
+    of_problems = max(float(np.var(influence, ddof=1)) / n - of_timed, 0.0)
+    half = float(np.hypot(special.stdtrit(n - 1, (1 + level) / 2) * of_problems**0.5, _half_width(parts, level)))
+    return Interval(estimate, estimate - half, estimate + half, (of_timed + of_problems) ** 0.5, "two-phase")
+
+
+def _why_none(first: TwoPhaseMean, second: TwoPhaseMean) -> str:
+    """Return why two means have no interval, as its kind; empty where they have one."""
+    if len(first.values.x) < 2:
+        return "none: one problem"
+    has_no_degrees = any(mean.timed_variance and mean.degrees < 1 for mean in (first, second))
+    is_too_few = has_no_degrees or min(first.num_timed, second.num_timed) < 2
+    return "none: too few timed samples" if is_too_few else ""
+
+
+def _half_width(parts: Sequence[tuple[float, int]], level: float) -> float:
+    """Return the half-width that is due to the choice of the timed samples: variances with their degrees of freedom."""
+    if not parts:
+        return 0.0
+    return float(special.stdtrit(_degrees(parts), (1 + level) / 2) * sum(variance for variance, _ in parts) ** 0.5)
 
 
 def _influence(values: Fractions) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.warehouse import simulate_two_phase
-from warehouse.statistics.intervals import Floats
+from warehouse.statistics.intervals import Floats, mean_t
 from warehouse.statistics.ratios import mean_of, ratio_of_means
 from warehouse.statistics.two_phase import (
     Measured,
@@ -14,6 +14,7 @@ from warehouse.statistics.two_phase import (
     Predicted,
     TwoPhaseMean,
     mean_interval,
+    two_phase_difference,
     two_phase_mean,
     two_phase_ratio,
 )
@@ -111,6 +112,43 @@ def test_a_ratio_is_paired_by_problem(chains: Floats) -> None:
     assert own.low is not None
     assert own.high is not None
     assert np.log(paired.high / paired.low) < np.log(own.high / own.low) + 1e-9
+
+
+def test_a_difference_of_runs_that_are_timed_whole_is_that_of_the_pairs(chains: Floats) -> None:
+    everything = np.arange(N)
+    slow, fast = estimate(2 * chains, everything), estimate(chains, everything)
+    found, pairs = two_phase_difference(slow, fast), mean_t(chains.reshape(-1, 2).mean(axis=1))
+    assert found.low is not None
+    assert found.high is not None
+    assert found.estimate == pytest.approx(pairs.estimate)
+    assert pairs.low is not None
+    assert pairs.high is not None
+    assert found.high - found.low == pytest.approx(pairs.high - pairs.low, rel=0.15), "no narrower for being timed"
+
+
+def test_a_difference_has_an_interval_only_where_a_ratio_has_one(chains: Floats) -> None:
+    for timed in (np.array([5]), np.array([5, 9]), two_of_each_stratum(chains)):
+        mean, other = estimate(chains, timed, scale=0.0), estimate(2 * chains, timed, scale=0.0)
+        has_one = two_phase_ratio(other, mean).low is not None
+        assert (two_phase_difference(other, mean).low is not None) == has_one
+    assert two_phase_difference(estimate(chains, np.array([5])), estimate(chains, np.array([5]))).low is None
+
+
+@pytest.mark.parametrize("num_timed", [2, 3, 5, 40])
+def test_the_interval_of_a_difference_covers_with_few_timed_samples_and_a_useless_model(num_timed: int) -> None:
+    rng, covered, repetitions = np.random.default_rng(1), 0, 400
+    for _ in range(repetitions):
+        means = []
+        for mean in (10.0, 4.0):
+            seconds, timed = mean * rng.gamma(4, 0.25, 120), rng.choice(120, num_timed, replace=False)
+            everything = Predicted(np.zeros((1, 120)), np.arange(120), np.zeros(120, dtype=np.int64))
+            own = np.zeros(num_timed, dtype=np.int64)
+            means.append(two_phase_mean(everything, Measured(seconds[timed], np.zeros(num_timed), own, timed, own)))
+        found = two_phase_difference(means[0], means[1])
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 6.0 <= found.high
+    assert covered / repetitions >= 0.9, "times are skewed, and five of them tell little"
 
 
 def test_negative_predictions_are_allowed(chains: Floats) -> None:
