@@ -20,7 +20,7 @@ from tests.golden.identities import write_stand_ins
 from tests.warehouse import runs
 from warehouse.load import load_run
 from warehouse.papers import suite
-from warehouse.papers.reproduction import suite_run
+from warehouse.papers.suite_runs import suite_run
 
 HARDWARE = Path(reproduce.__file__).parent / "papers" / "hardware"
 SMALL = ("--draft", "org/small", "--target", "org/large")

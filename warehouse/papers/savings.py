@@ -13,7 +13,8 @@ from rich.table import Table
 
 from harness.launch_options import Launch
 from warehouse.papers import latency_sample, suite
-from warehouse.papers.reproduction import Reproduction, both_ways_of, estimated, machine_of, timed_runs
+from warehouse.papers.plan_costs import both_ways_of, estimated, machine_of
+from warehouse.papers.suite_runs import Reproduction, timed_runs
 
 
 @dataclass(frozen=True, slots=True)
