@@ -134,6 +134,8 @@ def test_the_costs_of_every_suite_are_listed_with_what_is_saved(tmp_path: Path) 
     assert set(suite.names()) <= set(found)
     assert found["speccot-table2"] == ["20", "123.1", "1,310.0", "91", "%"], "as its dry run has it"
     assert found["speccot-figure3"][-1] == "–", "accuracies are in batches anyway"
+    assert found["scot-table3"][-2:] == ["no", "times"], "its batches save no timing, because it has none"
+    assert "no times: the suite measures none" in result.output
     assert list(tmp_path.iterdir()) == []
     assert invoke("speccot-table2", "--costs").exit_code == 2
 
