@@ -188,6 +188,7 @@ def _reproduce_own(file: Path, typed: dict[str, Any], values: dict[str, Any]) ->
 
 def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
     from warehouse.papers import reproduction, suite
+    from warehouse.papers.suite_runs import Reproduction
 
     if misplaced := [option for option, name in _OF_OWN.items() if values[name]]:
         raise click.UsageError(f"{misplaced[0]} is for suites of your own: SUITE is then a TOML file of launches")
@@ -198,7 +199,7 @@ def _reproduce_published(typed: dict[str, Any], values: dict[str, Any]) -> None:
             )
     max_gpu_hours = typed.pop("max_gpu_hours", None)
     reproduction.reproduce(
-        reproduction.Reproduction(
+        Reproduction(
             suite=suite.load(values["name"]),
             overrides={**typed, **_scale(values["scale"])},
             max_gpu_hours=max_gpu_hours,

@@ -130,7 +130,7 @@ def carry_out(prepared: PreparedLaunch, console: Console, workers: Workers | Non
     elif prepared.cluster == "slurm":
         with contextlib.suppress(SlurmError):  # the run is complete, whatever the queue holds
             dispatch.clear(run)
-    conclude(run, console)
+    conclude(run, console, is_read_later=prepared.target_of is not None)
     return run
 
 
@@ -155,8 +155,8 @@ def print_what_is_left(prepared: PreparedLaunch, console: Console) -> int:
 def create(prepared: PreparedLaunch) -> None:
     """Write the plan of a new run, or assign the samples of an existing one to another number of shards."""
     _assign(prepared)
-    if prepared.launch.target_logprobs:
-        prepared.run.target_logprobs_dir.mkdir(exist_ok=True)  # which asks the workers for them
+    if prepared.launch.target_logprobs or prepared.target_of:
+        prepared.run.target_logprobs_dir.mkdir(exist_ok=True)  # asks workers that have a target, and is what is told of
 
 
 def _assign(prepared: PreparedLaunch) -> None:
@@ -235,10 +235,13 @@ def _wait(run: RunFolder, jobs: Sequence[Job], console: Console, *, in_this_proc
         )
 
 
-def conclude(run: RunFolder, console: Console) -> None:
-    """Grade, load and print. Raises LaunchFailed where the warehouse cannot be written."""
+def conclude(run: RunFolder, console: Console, *, is_read_later: bool = False) -> None:
+    """Grade, load and print. Raises LaunchFailed where the warehouse cannot be written.
+
+    `is_read_later`: the target of another run is to read the chains after this, so that nothing is said of it here.
+    """
     try:
-        report(run, console)
+        report(run, console, says_unscored=not is_read_later)
     except warehouse.WarehouseFailed as error:
         raise LaunchFailed(
             f"{error}. Traces and grades are safe. Try again later:  {typed('jobs finalize')} {quote(str(run.path))}"

@@ -159,7 +159,7 @@ def _in_processes(launches: Sequence[PreparedLaunch], console: Console, announce
         if _unfinished_shards(prepared.run) and not costs.stopped_runs([prepared.run]):
             failures.append(LaunchFailed(_unfinished_message(prepared.run, begun[0], sorted(reasons))))
         else:
-            launching.conclude(prepared.run, console)
+            launching.conclude(prepared.run, console, is_read_later=prepared.target_of is not None)
     return failures
 
 

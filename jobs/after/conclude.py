@@ -58,18 +58,26 @@ def _how_to_resume(run: RunFolder) -> str:
     return f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
 
 
-def report(run: RunFolder, console: Console, database: Path | None = None, wait_seconds: float | None = None) -> None:
+def report(
+    run: RunFolder,
+    console: Console,
+    database: Path | None = None,
+    wait_seconds: float | None = None,
+    *,
+    says_unscored: bool = True,
+) -> None:
     """Grade and load what is finished, print the result, and write `results.json` once all is.
 
     Raises WarehouseFailed, with traces and grades safe.
 
     `wait_seconds`: how long to wait for a warehouse that is being written; None: as long as its own commands do.
+    `says_unscored`: whether it says which samples the target has not read.
     """
     database = database or warehouse.database_of(run)
     with console.status("Grading …"):
         finish(run)
     warehouse.load_and_print(run, database, console, wait_seconds)
-    if missing := target_logprobs.notice(run):
+    if says_unscored and (missing := target_logprobs.notice(run)):
         console.print(missing, style="bold yellow", markup=False, soft_wrap=True)
     if problem := results.write(run, database):
         console.print(problem, style="bold yellow", markup=False, soft_wrap=True)

@@ -12,11 +12,12 @@ from functools import partial
 
 from rich.console import Console
 
-from harness.engine import EngineDied
 from jobs import costs
 from jobs.after import warehouse
-from jobs.after.target_logprobs import check, num_unscored, score_runs
+from jobs.after.target_logprobs import check, num_unscored, score_each
 from jobs.preparation import NO_TARGET, PreparedLaunch
+from jobs.run.folder import RunFolder
+from jobs.run.spec import RunSpec
 
 
 class NotScored(RuntimeError):
@@ -49,23 +50,33 @@ def assigned(launches: Sequence[PreparedLaunch]) -> list[PreparedLaunch]:
 def score(launches: Sequence[PreparedLaunch], console: Console) -> None:
     """Score what finished launches ask for and no worker has scored, over as few starts of engines as possible.
 
-    Raises NotScored, and warehouse.WarehouseFailed.
+    Where one cannot be scored the others are, and are loaded. Raises NotScored, which names those that were not, each
+    with its reason, and warehouse.WarehouseFailed.
     """
-    asked = [
-        prepared
-        for prepared in launches
-        if prepared.cluster != "slurm"
+    reasons: dict[str, str] = {}
+    asked: list[tuple[RunFolder, RunSpec]] = []
+    for prepared in launches:
+        if not _is_asked(prepared):
+            continue
+        try:
+            if num_unscored(prepared.run):
+                asked += [(prepared.run, spec) for spec in check([prepared.run], prepared.target_of)]
+        except ValueError as error:
+            reasons[prepared.run.path.name] = str(error)
+    runs, specs = [run for run, _ in asked], [spec for _, spec in asked]
+    for run, one in zip(runs, score_each(runs, specs, partial(console.print, soft_wrap=True)), strict=True):
+        if isinstance(one, Exception):
+            reasons[run.path.name] = str(one)
+        if any(run.target_logprobs_dir.glob("*.parquet")):  # also what was scored before the target died
+            warehouse.load(run)
+    if reasons:
+        told = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise NotScored(f"the target could not read finished chains of {told}")
+
+
+def _is_asked(prepared: PreparedLaunch) -> bool:
+    return bool(
+        prepared.cluster != "slurm"
         and ((prepared.launch.target_logprobs and prepared.plan.spec.target) or prepared.target_of)
         and not costs.stopped_runs([prepared.run])
-    ]
-    try:
-        asked = [prepared for prepared in asked if num_unscored(prepared.run)]
-        if not asked:
-            return
-        specs = [spec for prepared in asked for spec in check([prepared.run], prepared.target_of)]
-        scored = score_runs([prepared.run for prepared in asked], specs, partial(console.print, soft_wrap=True))
-    except (ValueError, EngineDied) as error:
-        raise NotScored(f"the target could not read finished chains: {error}") from error
-    for prepared, one in zip(asked, scored, strict=True):
-        if one.num_samples:
-            warehouse.load(prepared.run)
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from harness.cli.program import typed
-from harness.engine import Engine, Role, Tokenizer
+from harness.engine import Engine, EngineDied, Role, Tokenizer
 from harness.engines.pool import EnginePool
 from harness.engines.settings import cpu_kv_bytes
 from harness.methods import build
@@ -44,7 +44,21 @@ def score_runs(
 ) -> list[Scored]:
     """Score what is not scored of runs over as few starts of engines as possible; what was scored, by run.
 
-    Raises ValueError and EngineDied.
+    Raises the first ValueError or EngineDied, once all others are scored.
+    """
+    found = score_each(runs, specs, say)
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return [one for one in found if isinstance(one, Scored)]
+
+
+def score_each(
+    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None] = lambda _: None
+) -> list[Scored | ValueError | EngineDied]:
+    """Score as `score_runs` does; by run what was scored, or why it could not be.
+
+    A target that has died is not started again for the other runs that it would read.
     """
     return asyncio.run(_score_runs(runs, specs, say))
 
@@ -75,13 +89,26 @@ def notice(run: RunFolder) -> str | None:
     return f"{has} no log-probabilities by {by} yet: {command}{quote(str(run.path))}{ending}"
 
 
-async def _score_runs(runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]) -> list[Scored]:
+async def _score_runs(
+    runs: Sequence[RunFolder], specs: Sequence[RunSpec], say: Callable[[str], None]
+) -> list[Scored | ValueError | EngineDied]:
     kv_bytes = cpu_kv_bytes()
+    found: list[Scored | ValueError | EngineDied] = []
+    dead: dict[str, EngineDied] = {}
     async with EnginePool() as pool:
-        return [
-            await _score_run(pool, run, spec, kv_bytes, partial(_say_of, run, say))
-            for run, spec in zip(runs, _of_one_size(specs), strict=True)
-        ]
+        for run, spec in zip(runs, _of_one_size(specs), strict=True):
+            target = spec.target.fingerprint if spec.target else ""
+            if target in dead:
+                found.append(dead[target])
+                continue
+            try:
+                found.append(await _score_run(pool, run, spec, kv_bytes, partial(_say_of, run, say)))
+            except EngineDied as error:
+                dead[target] = error
+                found.append(error)
+            except ValueError as error:
+                found.append(error)
+    return found
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:

@@ -25,7 +25,7 @@ from jobs.run.plan import plan
 from jobs.run.spec import RunSpec, units
 from tests.golden import digests
 from warehouse.papers import suite as papers
-from warehouse.papers.reproduction import suite_run
+from warehouse.papers.suite_runs import suite_run
 
 _LISTED = 100
 """Samples up to which every id is listed; of larger runs the first three, and a digest of all."""

@@ -20,7 +20,7 @@ from tests.golden.identities import write_stand_ins
 from tests.warehouse import runs
 from warehouse.load import load_run
 from warehouse.papers import suite
-from warehouse.papers.reproduction import suite_run
+from warehouse.papers.suite_runs import suite_run
 
 HARDWARE = Path(reproduce.__file__).parent / "papers" / "hardware"
 SMALL = ("--draft", "org/small", "--target", "org/large")
@@ -134,6 +134,8 @@ def test_the_costs_of_every_suite_are_listed_with_what_is_saved(tmp_path: Path) 
     assert set(suite.names()) <= set(found)
     assert found["speccot-table2"] == ["20", "123.1", "1,310.0", "91", "%"], "as its dry run has it"
     assert found["speccot-figure3"][-1] == "–", "accuracies are in batches anyway"
+    assert found["scot-table3"][-2:] == ["no", "times"], "its batches save no timing, because it has none"
+    assert "no times: the suite measures none" in result.output
     assert list(tmp_path.iterdir()) == []
     assert invoke("speccot-table2", "--costs").exit_code == 2
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_THINK_END, _WHITE = "</think>", " \n\t\r"
+from harness.weights.thinking import CLOSE
+
+_WHITE = " \n\t\r"
 
 
 def answer_of(record: Mapping[str, Any], attempt: Mapping[str, Any]) -> tuple[float, float]:
@@ -14,7 +16,7 @@ def answer_of(record: Mapping[str, Any], attempt: Mapping[str, Any]) -> tuple[fl
     `record` is a row of a trace file, `attempt` the record of the attempt that wrote it.
     """
     steps: Sequence[Mapping[str, Any]] = record["steps"] or ()
-    thought = [index for index, step in enumerate(steps) if _THINK_END in step["text"]]
+    thought = [index for index, step in enumerate(steps) if CLOSE in step["text"]]
     tokens, seconds = 0.0, 0.0
     for index, step in enumerate(steps):
         if (thought and index >= thought[-1]) or (not thought and step["role"] == "answer"):
@@ -26,7 +28,7 @@ def answer_of(record: Mapping[str, Any], attempt: Mapping[str, Any]) -> tuple[fl
 
 def _share(step: Mapping[str, Any], attempt: Mapping[str, Any]) -> float:
     """Return how much of the step that ends the thought is behind its end."""
-    behind = len(step["text"].rpartition(_THINK_END)[2].strip(_WHITE))
+    behind = len(step["text"].rpartition(CLOSE)[2].strip(_WHITE))
     if not behind:
         return 0.0
     end = ((attempt.get("engines") or {}).get(step["author"]) or {}).get("think_end_id")

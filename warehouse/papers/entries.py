@@ -27,6 +27,8 @@ class SuiteRun:
     launch: Launch | None
     """The launch of the suite's flags with the overrides."""
     awaits: str | None
+    other_way: Launch | None = None
+    """The launch by which the same run's latency is measured the other way, where both ways are there."""
 
 
 def entries_of(
@@ -86,7 +88,7 @@ def _timed(connection: Connection, run: SuiteRun, row: _Row) -> tuple[int, int, 
     if run.paper is None or run.paper.concurrency != 1:
         return None
     found = timed_measures.progress(connection, str(row["run_id"]))
-    asked = run.launch.latency_sample if run.launch else None
+    asked = next((one.latency_sample for one in (run.launch, run.other_way) if one and one.latency_sample), None)
     if found is None and asked and row["concurrency"] != 1:
         return 0, asked, int(str(row["samples"])) * int(str(row["num_problems"]))
     return found

@@ -13,7 +13,9 @@ from rich.table import Table
 
 from harness.launch_options import Launch
 from warehouse.papers import latency_sample, suite
-from warehouse.papers.reproduction import Reproduction, both_ways_of, estimated, machine_of, timed_runs
+from warehouse.papers.plan_costs import both_ways_of, estimated, machine_of
+from warehouse.papers.suite_runs import Reproduction, timed_runs
+from warehouse.papers.vocabulary import TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,15 @@ class Cost:
     """With every sample alone where the suite has one sample in flight."""
     num_without: int
     """Runs that have no estimate."""
+    has_times: bool = True
+    """Whether it measures times: where it does not, its runs are in batches and nothing is timed."""
+
+    @property
+    def saving(self) -> str:
+        """What the plan takes less than every sample alone, in words; no saving of a latency where there is none."""
+        if self.planned >= self.alone:
+            return "–"
+        return f"{100 * (1 - self.planned / self.alone):.0f} %" if self.has_times else "no times"
 
 
 def costs(overrides: Mapping[str, Any], aligned: str | None, database: Path) -> Iterator[Cost]:
@@ -41,7 +52,8 @@ def costs(overrides: Mapping[str, Any], aligned: str | None, database: Path) -> 
             )
             hours[every_sample_alone] = _hours(reproduction)
         (planned, num_runs, num_without), (alone, *_) = hours[False], hours[True]
-        yield Cost(name, num_runs, planned, alone, num_without)
+        has_times = any(metric.measure in TIMES for metric in chosen.metrics.values())
+        yield Cost(name, num_runs, planned, alone, num_without, has_times)
 
 
 def _hours(reproduction: Reproduction) -> tuple[float, int, int]:
@@ -66,11 +78,11 @@ def show(found: Iterator[Cost], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("suite", "runs", "GPU-hours", "every sample alone", "less"):
         table.add_column(heading, justify="left" if heading == "suite" else "right")
-    num_without = 0
+    num_without, has_untimed = 0, False
     for cost in found:
-        less = f"{100 * (1 - cost.planned / cost.alone):.0f} %" if cost.planned < cost.alone else "–"
-        table.add_row(cost.name, str(cost.num_runs), f"{cost.planned:,.1f}", f"{cost.alone:,.1f}", less)
+        table.add_row(cost.name, str(cost.num_runs), f"{cost.planned:,.1f}", f"{cost.alone:,.1f}", cost.saving)
         num_without += cost.num_without
+        has_untimed = has_untimed or cost.saving == "no times"
     console.print(table)
     console.print(
         f"Runs that await a model of yours are left out; suites share runs, so all together take less than the sum. "
@@ -78,5 +90,10 @@ def show(found: Iterator[Cost], console: Console) -> None:
         f"latency from {latency_sample.TIMED} samples of each run.",
         soft_wrap=not console.is_terminal,
     )
+    if has_untimed:
+        console.print(
+            "no times: the suite measures none, so all its samples run in full batches and none is timed alone.",
+            soft_wrap=not console.is_terminal,
+        )
     if num_without:
         console.print(f"{num_without} runs have no estimate and are not in it.")

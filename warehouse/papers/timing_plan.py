@@ -1,8 +1,8 @@
 """How a suite's runs measure the latency of a sample alone: by a sample of samples, or every sample alone.
 
 A run of a published table with one sample in flight is planned with all samples in full batches and some of them again,
-one at a time (`--latency-sample`), where the table can read its times from these. A suite that was begun with every
-sample alone goes on so: the runs of a table are never measured in two ways.
+one at a time (`--latency-sample`), where the table can read its times from these and the run has enough samples. A
+suite of which any column was begun with every sample alone goes on so. recorded_runs.py reads its table.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from harness.launch_options import Launch
 from jobs.run.folder import RunDamaged, RunFolder, run_folders
 from jobs.run.spec import RunSpec
 from jobs.timing import folder as timings
-from warehouse.database import DatabaseError, WarehouseError, reader
-from warehouse.measures import runs_like
 from warehouse.papers.conditions import num_problems, run_columns
 from warehouse.papers.latency_sample import AT_ONCE, TIMED
 from warehouse.papers.suite import Suite
 from warehouse.papers.vocabulary import TIMES
-from warehouse.timed_measures import MEASURES, NOT_ESTIMATED, progress
+from warehouse.timed_measures import MEASURES, NOT_ESTIMATED
 
 LEAST_SAMPLES = 2 * TIMED
 """Fewer samples than these in a run, and timing TIMED of them again after the batches saves next to nothing."""
@@ -56,21 +54,24 @@ def sampled(chosen: Suite, launch: Launch) -> Launch:
         return launch
     if launch.latency_sample is not None:  # asked for, and the suite's one sample in flight would refuse it
         return launch.changed(concurrency=AT_ONCE)
+    return launch if num_problems(launch) * launch.samples < LEAST_SAMPLES else in_batches(chosen, launch)
+
+
+def in_batches(chosen: Suite, launch: Launch) -> Launch:
+    """Return the launch of a run alone with a latency sample, of whatever size; unchanged where no sample gives it."""
     times = {metric.measure for metric in chosen.metrics.values()} & TIMES
-    if times - MEASURES - NOT_ESTIMATED or num_problems(launch) * launch.samples < LEAST_SAMPLES:
+    if times - MEASURES - NOT_ESTIMATED:
         return launch
     return launch.changed(concurrency=AT_ONCE, latency_sample=TIMED if times else None)
 
 
-def choose(pairs: Collection[tuple[Launch, Launch]], database: Path | None, output: Path) -> Choice:
-    """Return how a suite is timed. `pairs`: launches with every sample alone, and the same with a latency sample.
+def choose(pairs: Collection[tuple[Launch, Launch]], output: Path) -> Choice:
+    """Return how a suite is timed, by the run folders of its launches.
 
-    `database`: look for its recorded runs, of whatever size, instead of for run folders of the very launches.
+    `pairs`: launches with every sample alone, and the same with a latency sample, of all columns of the suite.
     """
     changed = [pair for pair in pairs if pair[0] != pair[1]]
-    if not changed:
-        return Choice("sample")
-    find = _in_folders(changed, output) if database is None else _in_database(changed, database)
+    find = _in_folders(changed, output) if changed else ""
     return Choice("begun alone", find) if find else Choice("sample")
 
 
@@ -111,17 +112,3 @@ def _is_of(spec: RunSpec, launch: Launch) -> bool:
         and (spec.seed, spec.samples, spec.tag) == (launch.seed, launch.samples, launch.tag)
         and spec.num_problems == num_problems(launch)
     )
-
-
-def _in_database(pairs: Collection[tuple[Launch, Launch]], database: Path) -> str:
-    try:
-        with reader(database) as connection:
-            alone = [str(row["run_id"]) for one, _ in pairs for row in runs_like(connection, run_columns(one))]
-            batches = any(
-                sampled.latency_sample is None or progress(connection, str(row["run_id"]))
-                for _, sampled in pairs
-                for row in runs_like(connection, run_columns(sampled))
-            )
-    except (WarehouseError, DatabaseError):
-        return ""  # whoever prints the table says why
-    return "" if batches or not alone else alone[0]

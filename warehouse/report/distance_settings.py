@@ -1,7 +1,8 @@
 """Settings of a report whose distance from the target is known, each with its speed-up in every regime it ran in.
 
 A setting is a method with its parameters, models, sampling and prompts on one dataset. How many samples are in flight
-decides no text, so its runs have one distance, that of the run with most scored samples, and a speed-up each.
+decides no text, so its runs have one distance, that of the run with most scored samples, and a speed-up each. A run of
+which some samples were timed one at a time (`--latency-sample`) has that with one in flight too, estimated from them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class Distances:
     of_runs: Mapping[str, Sequence[Mapping[str, Any]]]
     """Rows of `queries.DISTANCE` by run id: one for each baseline, or one without."""
     speed_ups: Mapping[str, Sequence[Mapping[str, Any]]]
-    """Rows of `queries.DISTANCE_SPEED` by run id, of all runs of the report: one for each baseline."""
+    """Rows of `queries.DISTANCE_SPEED` by run id, of all runs of the report.
+
+    There is one for each baseline, and one more where both were timed one sample at a time beside their batches.
+    """
     absurdity: Mapping[str, Mapping[str, Any]]
     """The row of `queries.ABSURDITY` of each run whose steps the database has."""
     absurd_steps: Sequence[Mapping[str, Any]]
@@ -77,6 +81,8 @@ class Setting:
     """Short name, unique in the report; it need not tell regimes apart."""
     speed_ups: Mapping[int, Estimate] = field(default_factory=dict)
     """Speed-up over the target alone by the number of samples in flight, where it is known; 1 for a baseline."""
+    is_from_sample: bool = False
+    """Whether that with one sample in flight is estimated from timing samples."""
 
     @property
     def accuracy(self) -> Estimate | None:
@@ -103,10 +109,18 @@ def settings(runs: Sequence[RunFacts], distances: Distances, compared: Differenc
     known: list[Setting] = []
     for name, (own, members) in zip(names, kept, strict=True):
         theirs = next((other for other in groups if _baseline_of(own) in _ids(other)), {})
-        speed_ups = {n: _speed_up(run, _ids(theirs), distances, compared) for n, run in members.items()}
+        speed_ups = {n: _speed_up(run, n, _ids(theirs), distances, compared) for n, run in members.items()}
+        is_from_sample = False
         if own.distance is None:
-            speed_ups = {number: Estimate(1.0, run.summary.n, None, None) for number, run in members.items()}
-        known.append(replace(own, label=name, speed_ups={n: value for n, value in speed_ups.items() if value}))
+            timed = [1] if any(run.summary.at_one for run in members.values()) else []
+            speed_ups = {number: Estimate(1.0, own.run.summary.n, None, None) for number in [*timed, *members]}
+        elif 1 not in members:
+            at_one = (_stored(run, 1, _ids(theirs), distances) for run in members.values())
+            speed_ups[1] = next((found for found in at_one if found), None)
+            is_from_sample = speed_ups[1] is not None
+        values = {number: speed_ups[number] for number in sorted(speed_ups)}
+        speeds = {number: value for number, value in values.items() if value}
+        known.append(replace(own, label=name, speed_ups=speeds, is_from_sample=is_from_sample))
     return known
 
 
@@ -134,14 +148,23 @@ def _baseline_of(own: Setting) -> str | None:
     return str(own.distance["baseline_run_id"]) if own.distance else None
 
 
-def _speed_up(run: RunFacts, baselines: Sequence[str], distances: Distances, compared: Differences) -> Estimate | None:
+def _speed_up(
+    run: RunFacts, number: int, baselines: Sequence[str], distances: Distances, compared: Differences
+) -> Estimate | None:
     """Return a run's speed-up over one of these baselines: that of the warehouse, otherwise that of the comparison."""
-    for row in distances.speed_ups.get(run.summary.run_id, ()):
-        if row["baseline_run_id"] in baselines:
-            return Estimate(row["speed_up"], row["n"], row["low_95"], row["high_95"])
+    if (stored := _stored(run, number, baselines, distances)) is not None:
+        return stored
     for comparison in compared.comparisons:
         for own in comparison.rows:
             speed = own.speed if own.run.run_id == run.summary.run_id else None
             if speed is not None and speed.ratio is not None and speed.baseline in baselines:
                 return Estimate(speed.ratio.estimate, speed.n, speed.ratio.low, speed.ratio.high)
+    return None
+
+
+def _stored(run: RunFacts, number: int, baselines: Sequence[str], distances: Distances) -> Estimate | None:
+    """Return the warehouse's speed-up of a run with so many samples in flight over one of these baselines."""
+    for row in distances.speed_ups.get(run.summary.run_id, ()):
+        if row["in_flight"] == number and row["baseline_run_id"] in baselines:
+            return Estimate(row["speed_up"], row["n"], row["low_95"], row["high_95"])
     return None

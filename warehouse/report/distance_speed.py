@@ -44,21 +44,18 @@ def drawn(found: Sequence[Setting], runs: Sequence[str]) -> tuple[list[Figure], 
 
 def _against_speed_up(found: Sequence[Setting], runs: Sequence[str], of: str, ending: str) -> Iterator[Figure]:
     numbers = in_flight(found)
-    has_both = len(numbers) > 1 and numbers[0] == 1
+    has_several = len(numbers) > 1
     baselines = [own for own in found if own.distance is None]
     shown = [own for own in found if own.distance]
     if baselines:  # not where the target alone has other problems, of which the comparisons take those of both
         shown.append(_as_one(baselines))  # all of them are at one place
-    points = [point for own in shown for point in _at_each_number(own, numbers, has_both=has_both)]
+    points = [point for own in shown for point in _at_each_number(own, numbers)]
     if len({point.index for point in points}) < 2:
         return
-    several = f"{' or '.join(map(str, numbers[1:]))} in flight"
     caption = f"{_READING} Down and to the right is better. "
-    if has_both:
-        caption += (
-            f"Hollow marks: one sample in flight, the latency of the papers; filled ones: {several}, the throughput. "
-            "How many samples are in flight decides no text, so a method has one distance. "
-        )
+    if has_several:
+        caption += f"{_regimes(numbers)} How many samples are in flight decides no text, so a method has one distance. "
+    caption += _from_sample(shown) + _num_problems(shown) + " "
     caption += _LINES + _left_out(shown, points)
     chart = Scatter(
         points,
@@ -66,7 +63,7 @@ def _against_speed_up(found: Sequence[Setting], runs: Sequence[str], of: str, en
         _Y_AXIS,
         "Distance from the target against speed-up, a mark for each method and number of samples in flight",
         has_root_axis=True,
-        key=("1 in flight", several) if has_both else None,
+        key=_key(numbers) if has_several else None,
     )
     title, name = f"Distance from the target against speed-up{of}", f"distance-speed-up{ending}"
     yield Figure(title, {name: chart}, caption, sql=queries.copyable(queries.DISTANCE_SPEED, runs))
@@ -94,12 +91,39 @@ def _as_one(baselines: Sequence[Setting]) -> Setting:
     return own if len(baselines) == 1 else replace(own, label=labels([own.run.summary])[0])
 
 
-def _at_each_number(own: Setting, numbers: Sequence[int], *, has_both: bool) -> Iterator[Point]:
-    """Yield the marks of a setting, with one sample in flight first; the target alone has one, which is filled."""
+def _key(numbers: Sequence[int]) -> tuple[str, str]:
+    """Return what hollow marks are, those with fewest samples in flight, and what filled ones are."""
+    return f"{numbers[0]} in flight", f"{' or '.join(map(str, numbers[1:]))} in flight"
+
+
+def _regimes(numbers: Sequence[int]) -> str:
+    if numbers[0] == 1:
+        several = _key(numbers)[1]
+        return f"Hollow marks: one sample in flight, the latency of the papers; filled ones: {several}, the throughput."
+    return "Hollow marks: {}; filled ones: {}.".format(*_key(numbers))
+
+
+def _from_sample(found: Sequence[Setting]) -> str:
+    names = [own.label for own in found if own.is_from_sample]
+    if not names:
+        return ""
+    return f"With 1 in flight estimated from a sample of samples that were timed alone: {', '.join(names)}. "
+
+
+def _num_problems(found: Sequence[Setting]) -> str:
+    numbers = sorted({value.n for own in found if own.distance for value in own.speed_ups.values()})
+    if not numbers:
+        return ""
+    return f"Speed-ups are over n = {numbers[0]}{f' to {numbers[-1]}' if len(numbers) > 1 else ''} problems."
+
+
+def _at_each_number(own: Setting, numbers: Sequence[int]) -> Iterator[Point]:
+    """Yield the marks of a setting, with fewest samples in flight first; the target alone has one, which is filled."""
     known = [number for number in numbers if number in own.speed_ups]
     for number in known if own.distance else known[-1:]:
-        in_words = f"{number} in flight" if own.distance else ""
-        yield _point(own, own.speed_ups[number], in_words, is_hollow=has_both and number == 1 and bool(own.distance))
+        in_words = f"{number} in flight (n = {own.speed_ups[number].n})" if own.distance else ""
+        is_hollow = len(numbers) > 1 and number == numbers[0] and bool(own.distance)
+        yield _point(own, own.speed_ups[number], in_words, is_hollow=is_hollow)
 
 
 def _point(own: Setting, x: Estimate, when: str = "", *, is_hollow: bool = False) -> Point:
@@ -134,8 +158,9 @@ def _table(found: Sequence[Setting], of: str, ending: str) -> Table:
     caption = (
         "A row for each method with its parameters, models and sampling. Nats per token, distance and pass@1 are of "
         "its run with most scored samples, the speed-ups are over the target alone with as many samples in flight; in "
-        "brackets 95 % intervals over problems."
+        "brackets 95 % intervals over problems; n: the problems that a speed-up is over. "
     )
+    caption = (caption + _from_sample(found)).strip()
     places = [own.run.place for own in found]
     return Table(f"distance-speed-up{ending}", f"Distance, accuracy and speed-up{of}", columns, cells, caption, places)
 
@@ -152,7 +177,8 @@ def _distance(own: Setting) -> str:
 def _speed_up(own: Setting, number: int) -> str:
     if own.distance is None:
         return "baseline" if number in own.speed_ups else NOTHING
-    return _with_interval(own.speed_ups.get(number), 2, "×")
+    value = own.speed_ups.get(number)
+    return NOTHING if value is None else f"{_with_interval(value, 2, '×')}, n = {value.n}"
 
 
 def _with_interval(value: Estimate | None, digits: int, unit: str = "") -> str:

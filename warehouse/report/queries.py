@@ -56,12 +56,20 @@ SELECT run_id, nats_per_token, nats_per_token_low_95, nats_per_token_high_95, nu
 FROM distance_from_target WHERE run_id IN {_RUNS} ORDER BY run_id, baseline_run_id
 """
 DISTANCE_SPEED = f"""
-SELECT run_id, run.method, run.concurrency, speed.baseline_run_id, speed.n, speed_up, low_95, high_95, distance,
-    distance_low_95, distance_high_95
-FROM speed_up AS speed JOIN run USING (run_id)
+WITH speed AS (
+    SELECT run_id, baseline_run_id, run.concurrency AS in_flight, speed_up.n, speed_up, low_95, high_95,
+        NULL AS num_timed, NULL AS num_timed_of_baseline
+    FROM speed_up JOIN run USING (run_id)
+    UNION ALL BY NAME
+    SELECT run_id, baseline_run_id, 1 AS in_flight, n, speed_up, low_95, high_95, num_timed, num_timed_of_baseline
+    FROM speed_up_at_one
+)
+SELECT run_id, run.method, run.concurrency, speed.in_flight, speed.baseline_run_id, speed.n, speed_up, low_95, high_95,
+    num_timed, num_timed_of_baseline, distance, distance_low_95, distance_high_95
+FROM speed JOIN run USING (run_id)
 LEFT JOIN (SELECT run_id, baseline_run_id, estimate AS distance, low_95 AS distance_low_95, high_95 AS distance_high_95
     FROM estimate WHERE metric = 'distance_from_target') AS scored USING (run_id, baseline_run_id)
-WHERE run_id IN {_RUNS} ORDER BY run_id, speed.baseline_run_id
+WHERE run_id IN {_RUNS} ORDER BY run_id, speed.in_flight, speed.baseline_run_id
 """
 ABSURDITY = f"""
 SELECT run_id, num_steps, num_tokens, num_absurd_steps, absurd_steps_per_thousand_tokens, most_nats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,14 +89,59 @@ def test_a_target_that_dies_while_it_reads_is_one_line_and_the_same_suite_resume
 ) -> None:
     chosen = suite.read(written(tmp_path))
 
-    def dies(*_: object) -> None:
+    async def dies(*_: object) -> None:
         raise EngineDied("the target engine did not start: no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("jobs.after.several_target_logprobs.score_runs", dies)
-        with pytest.raises(LaunchFailed, match="could not read finished chains: the target engine did not start"):
+        patched.setattr("jobs.after.target_logprobs._score_run", dies)
+        with pytest.raises(
+            LaunchFailed, match=r"not read finished chains of demo-\S+: the target engine did not start"
+        ):
             suite.launch(chosen, None)
     assert all(scored_places(run) == places(run) for run in suite.launch(chosen, None))
+
+
+def test_a_run_that_cannot_be_scored_is_named_and_the_others_are_scored_and_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path)
+    target, draft, method = suite.launch(suite.read(path), None)
+    for file in (*_files(target), *_files(draft), *_files(method)):
+        file.unlink()
+    spec = target.spec()
+    assert spec.target is not None
+    another = target_logprobs.scorer_of(replace(spec.target, name="other", fingerprint="other"), spec)
+    target_logprobs.write(target, another, [])
+    [other] = _files(target)
+    (tmp_path / "runs" / "warehouse.duckdb").unlink()
+    with pytest.raises(LaunchFailed, match=f"could not read finished chains of {target.path.name}: ") as failed:
+        suite.launch(suite.read(path), None)
+    assert "move" in str(failed.value), "it says what to do"
+    assert draft.path.name not in str(failed.value)
+    assert all(scored_places(run) == places(run) for run in (draft, method))
+    with reader(tmp_path / "runs" / "warehouse.duckdb") as connection:
+        found = rows(connection, "SELECT DISTINCT run_id FROM distance_from_target")
+    assert {row["run_id"] for row in found} >= {draft.path.name, method.path.name}
+    other.unlink()
+    assert all(scored_places(run) == places(run) for run in suite.launch(suite.read(path), None))
+
+
+def test_a_draft_alone_that_a_killed_suite_left_unscored_is_mentioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.after.several_target_logprobs.score", killed)
+        with pytest.raises(KeyboardInterrupt):
+            suite.launch(suite.read(path), None)
+    _, draft, _ = (prepared.run for prepared in suite.prepare(suite.read(path), None))
+    line = scoring.notice(draft)
+    assert line is not None
+    assert line.startswith("2 samples have no log-probabilities by a target yet")
 
 
 def test_with_several_targets_the_plan_says_how_to_choose_the_one_that_reads_the_draft_alone(

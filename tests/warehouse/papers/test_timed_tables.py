@@ -22,7 +22,7 @@ from warehouse.load import load_run
 from warehouse.loading.answers import answer_of
 from warehouse.measures import runs_like
 from warehouse.papers import suite, timing_plan
-from warehouse.papers.reproduction import suite_run
+from warehouse.papers.suite_runs import suite_run
 
 TABLE = (
     "speccot-table2", "--table", "--draft", "org/small", "--target", "org/large", "--drafts", "2",
@@ -182,4 +182,4 @@ def test_the_answer_of_a_timed_chain_is_counted_as_that_of_a_sample(tmp_path: Pa
 def test_a_plan_of_other_runs_is_not_taken_for_the_suites(tmp_path: Path) -> None:
     plan(tmp_path)
     pair = (Launch(method="vanilla", dataset="gsm8k", concurrency=1), Launch(method="vanilla", dataset="gsm8k"))
-    assert timing_plan.choose([pair], None, tmp_path).way == "sample"
+    assert timing_plan.choose([pair], tmp_path).way == "sample"

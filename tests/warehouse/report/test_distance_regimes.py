@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from jobs.run.folder import RunFolder
 from tests.warehouse import cells, runs
+from tests.warehouse.papers.timed_runs import time
 from tests.warehouse.test_distance import Nats, score
 from warehouse import query
 from warehouse.comparison.contrasts import Settings
@@ -128,6 +129,56 @@ def test_with_one_regime_all_marks_are_filled_and_need_no_key(both: tuple[Path, 
     assert chart.key is None
     assert not any(point.is_hollow for point in chart.points)
     assert "in flight</text>" not in str(chart.draw(is_narrow=True))
+
+
+def test_timing_samples_give_the_speed_up_at_one_in_flight_with_its_interval(tmp_path: Path) -> None:
+    folders = []
+    for name, spec in (("vanilla", ALONE), ("specreason", METHOD), ("draft", DRAFT)):
+        batches, alone = LATENCIES[name]
+        folder = cells.finished(tmp_path, replace(spec, concurrency=32), [3] * 12, latency=batches)
+        score(folder, [runs.vanilla(unit) for unit in runs.planned(folder)], NATS[name])
+        if name != "draft":
+            time(folder, runs.vanilla, [alone * (0.9 + 0.05 * (number % 5)) for number in range(20)])
+        folders.append(folder)
+    loaded(tmp_path, folders)
+    found = drawn(tmp_path, [folder.path.name for folder in folders])
+    chart = scatter(found, "distance-speed-up")
+    points = marks(tuple(chart.points))
+    assert [is_hollow for *_, is_hollow in points["specreason"]] == [True, False]
+    assert points["specreason"][0][0] == pytest.approx(2.0, rel=0.02)
+    assert points["specreason"][1][0] == 0.75, "that of the batches stays"
+    assert points["vanilla draft"] == [(2.0, 0.655, False)], "no sample of it was timed alone"
+    [at_one] = [point for point in chart.points if point.is_hollow]
+    assert at_one.x_low is not None
+    assert at_one.x_high is not None
+    assert at_one.x_low < at_one.x < at_one.x_high
+    assert chart.key == ("1 in flight", "32 in flight")
+    [figure] = [figure for figure in found.figures if "distance-speed-up" in figure.charts]
+    assert "estimated from a sample of samples that were timed alone: specreason." in figure.caption
+    rows = {row[0]: row for row in next(table for table in found.tables if table.name == "distance-speed-up").rows}
+    assert rows["vanilla target"][-2:] == ("baseline", "baseline")
+    assert rows["specreason"][-2].startswith("2.0")
+    assert rows["vanilla draft"][-2] == "–"
+
+
+def test_two_regimes_of_several_in_flight_have_a_key_and_every_speed_up_its_number_of_problems(tmp_path: Path) -> None:
+    folders = []
+    for name, spec in (("vanilla", ALONE), ("specreason", METHOD)):
+        for number, latency in zip((8, 64), LATENCIES[name][::-1], strict=True):
+            folder = cells.finished(tmp_path, replace(spec, concurrency=number), [3] * 12, latency=latency)
+            score(folder, [runs.vanilla(unit) for unit in runs.planned(folder)], NATS[name])
+            folders.append(folder)
+    loaded(tmp_path, folders)
+    found = drawn(tmp_path, [folder.path.name for folder in folders])
+    chart = scatter(found, "distance-speed-up")
+    assert chart.key == ("8 in flight", "64 in flight")
+    assert marks(tuple(chart.points))["specreason"] == [(2.0, 0.255, True), (0.75, 0.255, False)]
+    assert all("(n = 12)" in point.value_text for point in chart.points if point.label == "specreason")
+    [figure] = [figure for figure in found.figures if "distance-speed-up" in figure.charts]
+    assert "Hollow marks: 8 in flight; filled ones: 64 in flight." in figure.caption
+    assert "Speed-ups are over n = 12 problems." in figure.caption
+    rows = {row[0]: row for row in next(table for table in found.tables if table.name == "distance-speed-up").rows}
+    assert all(cell.endswith(", n = 12") for cell in rows["specreason"][-2:])
 
 
 def test_runs_that_repeat_a_method_are_kept_apart_and_so_are_other_conditions_of_its_text(tmp_path: Path) -> None:

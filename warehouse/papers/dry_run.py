@@ -1,0 +1,83 @@
+"""The plan of a published table: its runs with their flags, and what they take each and together."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from harness.cli import options
+from harness.launch_options import Launch
+from jobs.engine_plan import planned_starts
+from warehouse.papers import conditions, latency_sample, timing_plan
+from warehouse.papers.entries import SuiteRun
+from warehouse.papers.estimate import Estimate
+from warehouse.papers.plan_costs import both_ways_of, estimated, machine_of
+from warehouse.papers.suite_runs import Reproduction
+from warehouse.papers.table import about
+from warehouse.papers.timing_plan import Choice
+
+
+def print_plan(console: Console, reproduction: Reproduction, runs: list[SuiteRun], choice: Choice) -> None:
+    """Print every distinct run with what it takes and its flags, the total, and what a latency sample saves."""
+    chosen = reproduction.suite
+    machine = machine_of(reproduction)
+    title = f"{chosen.name}: {chosen.title} ({chosen.paper}, {chosen.version}, {chosen.place})"
+    console.print(title, style="bold", soft_wrap=not console.is_terminal)
+    gpu_hours, both_ways = 0.0, latency_sample.Hours()
+    timed = latency_sample.num_timed([run.launch for run in runs if run.launch is not None])
+    printed: list[Launch] = []
+    left_out: list[str] = []
+    for run in runs:
+        label = f"{run.plan.row.label} · {chosen.columns[run.plan.column].label}"
+        if run.launch is None:
+            left_out.append(label)
+            console.print(
+                f"  {label}: not planned, awaits {run.awaits}", soft_wrap=not console.is_terminal, markup=False
+            )
+        elif run.launch in printed:
+            console.print(
+                f"  {label}: the same run as one above, with these flags",
+                soft_wrap=not console.is_terminal,
+                markup=False,
+            )
+        else:
+            printed.append(run.launch)
+            cost = estimated(reproduction, run, machine)
+            if cost is None:
+                left_out.append(label)
+            ways = both_ways_of(reproduction, run, machine, timed)
+            timing = ways.timing if ways and latency_sample.is_asked(run.launch) else 0.0
+            if cost and cost.gpu_hours and timing and ways:
+                cost = cost.with_gpu_hours(ways.batches)
+            gpu_hours += timing + (cost.gpu_hours if cost else 0.0)
+            both_ways += ways or latency_sample.Hours()
+            size = f"{conditions.num_problems(run.launch)} problems × {run.launch.samples} samples"
+            line = f"  {label}: {run.launch.method}, {size}, {_cost_in_words(cost)}"
+            if timing:
+                line += f", and {timing:,.1f} for {run.launch.latency_sample} samples timed one at a time"
+            console.print(line, soft_wrap=not console.is_terminal, markup=False)
+            words = " ".join(options.arguments(run.plan.flags))
+            console.print(f"      {words}", soft_wrap=True, markup=False, style="dim")
+    speeds = f"{machine.hardware.name}; {machine.hardware.source}"
+    console.print(
+        f"Total: {gpu_hours:,.1f} GPU-hours. Speeds assumed by the model: {speeds}", soft_wrap=not console.is_terminal
+    )
+    if both_ways.alone:
+        is_asked = any(map(latency_sample.is_asked, printed))
+        words = both_ways.as_asked() if is_asked else both_ways.as_could_be(timed)
+        if choice.way == "sample" and "latency_sample" not in reproduction.overrides:
+            words += f" {timing_plan.FLAG} measures every sample."
+        console.print(words, soft_wrap=not console.is_terminal)
+    alone, together = planned_starts(printed)
+    if together < alone:
+        console.print(f"Starts of engines on each worker: {together}; {alone} if every run started its own.")
+    if left_out:
+        console.print(f"Not included: {'; '.join(left_out)}", soft_wrap=not console.is_terminal, markup=False)
+    about(chosen, console)
+
+
+def _cost_in_words(cost: Estimate | None) -> str:
+    if cost is None:
+        return "no estimate"
+    if not cost.gpu_hours:
+        return f"{cost.worker_hours:,.1f} worker-hours ({cost.source})"
+    return f"{cost.gpu_hours:,.1f} GPU-hours ({cost.source})"
