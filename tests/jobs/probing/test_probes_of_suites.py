@@ -83,6 +83,7 @@ def test_every_judging_run_is_probed_once_and_the_report_shows_it(
         assert_every_continuation_once(probe)
     printed = capsys.readouterr().out
     assert printed.count("Probe of ") == 2
+    assert "pass@1" not in printed[printed.index("PROBE of") : printed.rindex("Probe of ")], "that of continuations"
     assert printed.rstrip().splitlines()[-1].startswith("Report, with a viewer of every trace"), "the last screen stays"
     page = (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
     assert "What the judge really lets through" in page
