@@ -151,20 +151,28 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
 def _probe_and_compare(
     chosen: Suite, launches: Sequence[PreparedLaunch], compare: Callable[[], None], *, is_waiting: bool
 ) -> None:
-    """Probe runs where the suite asks for it, and compare them, also where a probe fails.
+    """Probe runs where the suite asks for it, and compare them, also where a probe fails; an interrupt ends both.
 
     Raises what a probe raised, and LaunchFailed where a budget stopped a run or a probe.
     """
+    runs = [prepared.run for prepared in launches]
+    try:
+        probes = _probe(chosen, launches, is_waiting=is_waiting)
+    except Exception:
+        _compared(compare, runs)
+        raise
+    _compared(compare, [*runs, *probes])
+
+
+def _compared(compare: Callable[[], None], runs: Sequence[RunFolder]) -> None:
     from jobs import launching
 
-    probes: list[RunFolder] = []
     try:
-        try:
-            probes = _probe(chosen, launches, is_waiting=is_waiting)
-        finally:
-            compare()
-    finally:  # says more than that runs which their budget stopped cannot be compared
-        launching.check_budgets([*(prepared.run for prepared in launches), *probes])
+        compare()
+    except Exception:
+        launching.check_budgets(runs)  # says more than that runs which their budget stopped cannot be compared
+        raise
+    launching.check_budgets(runs)
 
 
 def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> list[RunFolder]:
