@@ -11,7 +11,8 @@ from warehouse.report.queries import copyable
 from warehouse.report.tables import Table, limited_label
 
 _SQL = """
-SELECT source_run_id, probe.run_id AS probe_run_id, metric, group_kind, group_value, n, num_samples, estimate, low_95, high_95, interval_kind
+SELECT source_run_id, probe.run_id AS probe_run_id, metric, group_kind, group_value, n, num_samples, estimate,
+    low_95, high_95, interval_kind
 FROM counted_estimate JOIN (SELECT DISTINCT run_id, source_run_id FROM probe) AS probe USING (run_id)
 WHERE metric LIKE 'probe_%' AND probe.run_id IN (SELECT unnest($run_ids)) ORDER BY ALL
 """

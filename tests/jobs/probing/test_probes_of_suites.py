@@ -149,7 +149,9 @@ def test_an_edited_probe_is_a_second_one_and_the_report_and_its_sql_are_of_the_n
         [table] = report_of_probes.tables(report_facts(connection, [source]))
         found = rows(connection, table.sql, {})
     assert {row["probe_run_id"] for row in found} == {newest.path.name}
-    assert f"6 points with 2 continuations each way, of {newest.path.name}, the newest of several probes." in table.caption
+    assert (
+        f"6 points with 2 continuations each way, of {newest.path.name}, the newest of several probes." in table.caption
+    )
     assert newest.path.name in (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
 
 
