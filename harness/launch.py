@@ -201,7 +201,9 @@ def _planned_in_waves(launch: Launch, typed: Collection[str], baseline: str | No
     from jobs.run.named import run_path
     from jobs.waves.planned import of_launch
 
-    return of_launch(launch, typed, None if baseline is None else arguments.run_folder(run_path(baseline)).path)
+    if baseline is None:
+        return of_launch(launch, typed)
+    return of_launch(launch, typed, arguments.run_folder(run_path(baseline, launch.output)).path)
 
 
 def _carry_out_in_waves(planned: Planned, margin: float, console: Console, *, is_dry: bool, wait: bool) -> bool:

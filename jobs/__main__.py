@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobs.arguments import RunCommands
-from jobs.cli import examples, launches, probing, results, watch, workers
+from jobs.cli import examples, launches, nights, probing, results, watch, workers
 
 
 @click.group(cls=RunCommands)
@@ -21,8 +21,8 @@ for _command in (
     workers.cancel,
     workers.resume,
     workers.retry_failed,
-    launches.nightly,
-    launches.prune,
+    nights.nightly,
+    nights.prune,
     launches.launch_suite,
     results.lossless,
     results.score,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,13 @@ MAX_GPU_HOURS = click.option(
     "further sample once H are used up, earlier attempts included. Without GPUs: hours of workers.",
 )
 """The option of a command that launches runs."""
+JSON_OUTCOME = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
+)
+"""The option of a command that ends with the outcome of several runs."""
 HARDWARE = click.option(
     "--hardware",
     metavar="FILE",
@@ -114,6 +121,11 @@ class RunCommands(OneLineGroup):
     """A command whose subcommands are commands on runs."""
 
     command_class = RunCommand
+
+
+def given(cost: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of these options that were given, as flags of every run."""
+    return {name: value for name, value in cost.items() if value is not None}
 
 
 def run_folder(path: Path) -> RunFolder:

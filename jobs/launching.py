@@ -7,33 +7,31 @@ console that it is given and raises; only a command exits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from shlex import quote
 
 from rich.console import Console
 
-from harness.checks.storage import ONE_NODE, keeps_group_out, locks_of_one_node
+from harness.checks.storage import ONE_NODE, locks_of_one_node
 from harness.cli.program import typed
-from harness.engines import placement
 from harness.launch_options import PartialLaunch
 from harness.plural import counted
 from jobs import costs
 from jobs.after import warehouse
 from jobs.after.conclude import report
+from jobs.launch_plan import print_plan
 from jobs.preparation import PreparedLaunch, check_engines, prepare, sbatch_options
 from jobs.run import budget, codes, served, shards, waves
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.expected import expected_tokens
 from jobs.run.folder import RunFolder
-from jobs.run.model_spec import ModelSpec
-from jobs.run.spec import RunSpec, units
+from jobs.run.spec import units
 from jobs.run.state import read_state
 from jobs.slurm.client import SlurmError
 from jobs.submission import dispatch, old_logs
 from jobs.submission.submit import Job, log_of, submit_here
 from jobs.timing import folder as timings
-from jobs.timing import request
 from jobs.watch import failures
 from jobs.watch.follow import follow
 from jobs.watch.tracebacks import first_of
@@ -55,11 +53,6 @@ __all__ = [
     "sbatch_options",
     "start",
 ]
-
-
-_PLACES = {"slurm": "on Slurm", "local": "on this machine", "debug": "in this process"}
-_MOST_PROMPTS = 4
-"""Keys of a prompt file that a launch names."""
 
 
 class LaunchFailed(RuntimeError):
@@ -254,107 +247,3 @@ def check_budgets(runs: Sequence[RunFolder]) -> None:
     if stopped:
         told = "; ".join(f"{name} is not finished: {stop}" for name, stop in stopped.items())
         raise LaunchFailed(f"{told}. The same command with a higher --max-gpu-hours resumes")
-
-
-def _named(model: ModelSpec) -> str:
-    kind = "" if model.server == served.UNKNOWN else f" of {model.server}"
-    return model.name if model.server is None else f"{model.name} on a server{kind}"
-
-
-def _token_speculation(spec: RunSpec) -> list[str]:
-    engine, weights = spec.engine, spec.speculator
-    if engine.spec_decode is None:
-        return []
-    model = f" ({weights.name})" if weights else ""
-    sampling = f", {engine.spec_sampling} drafts" if engine.spec_sampling else ""
-    return [f"token-level speculation: {engine.spec_decode}{model}, up to {engine.spec_tokens} at a time{sampling}"]
-
-
-def _drawing(sampling: Mapping[str, float]) -> str:
-    return ", ".join(f"{name.replace('_', '-')} {value}" for name, value in sampling.items())
-
-
-def _conventions(spec: RunSpec) -> list[str]:
-    lines = []
-    for role, table in (("draft", spec.draft_template), ("target", spec.target_template)):
-        lines += [f"template of the {role}: {', '.join(f'{k} {v}' for k, v in table.items())}"] if table else []
-    for role, tags in (("draft", spec.draft_thinking_tags), ("target", spec.target_thinking_tags)):
-        lines += [f"thinking tags of the {role}: {tags}"] if tags else []
-    return lines
-
-
-def _prompts(spec: RunSpec) -> list[str]:
-    changed = list(spec.wording.changes)
-    shown = [*changed[:_MOST_PROMPTS], *(["…"] if len(changed) > _MOST_PROMPTS else [])]
-    return [f"own prompts: {', '.join(shown)}; hash {spec.prompt_hash}"] if changed else []
-
-
-def _engine_arguments(spec: RunSpec) -> list[str]:
-    return [
-        f"engine of the {role}: {', '.join(f'{name} {value}' for name, value in given.items())}"
-        for role, given in spec.engine.arguments.items()
-        if given
-    ]
-
-
-def _placement(spec: RunSpec) -> list[str]:
-    cards = {role: numbers for role, numbers in spec.engine.cards.items() if numbers is not None}
-    places = ", ".join(f"{role} on {counted(len(n), 'GPU')} ({placement.written(n)})" for role, n in cards.items())
-    return [f"{places}, of those of a worker"] if places else []
-
-
-def _workers_without_shards(prepared: PreparedLaunch) -> list[str]:
-    """Return a line where tasks have fewer shards than workers, so that a part of their GPUs and cores stays idle."""
-    wanted = prepared.launch.workers_per_task
-    if prepared.cluster != "slurm" or prepared.num_shards >= wanted:
-        return []
-    has = counted(prepared.num_shards, "has a shard", "have a shard")
-    return [f"only {has} of the {wanted} workers of a task; the others do not start: --shards {wanted} or more"]
-
-
-def print_plan(prepared: PreparedLaunch, console: Console, *, is_preview: bool = False) -> None:
-    """Print what a launch comes to; a preview says also that its cost is not known."""
-    spec = prepared.plan.spec
-    for notice in (*prepared.plan.notices, *([prepared.code_notice] if prepared.code_notice else [])):
-        console.print(notice, style="bold yellow", soft_wrap=not console.is_terminal)
-    if kept_out := keeps_group_out(prepared.run.path):
-        console.print(f"WARNING: {kept_out}", style="bold yellow", markup=False, soft_wrap=not console.is_terminal)
-    parameters = ", ".join(f"{name} {value}" for name, value in spec.params.items())
-    console.print(f"[bold]{spec.method}[/bold] on [bold]{spec.dataset}[/bold]: {parameters}")
-    if own := spec.dataset_origin:
-        title = f"{own.title}, " if own.title else ""
-        console.print(
-            f"  problems: {title}{own.source}, hash {own.content}", markup=False, soft_wrap=not console.is_terminal
-        )
-    own_sampling = [f"{role} {_drawing(own)}" for role, own in spec.sampling.items() if own]
-    names: dict[str, str] = {role: _named(model) for role, model in spec.models.items() if model}
-    names |= {"selection adapter": spec.selection.name} if spec.selection else {}
-    size = f"{counted(spec.num_problems, 'problem')} × {counted(spec.samples, 'sample')} = {spec.num_samples}"
-    lines = [
-        ", ".join(f"{role} {name}" for role, name in names.items()),
-        f"{size}, temperature {spec.temperature}, top-p {spec.top_p}, token budget {spec.token_budget}, "
-        f"seed {spec.seed}",
-        *own_sampling,
-        f"{spec.engine.kind} engines, {counted(spec.concurrency, 'sample')} in flight per worker, "
-        f"{counted(prepared.num_shards, 'shard')}, {_PLACES[prepared.cluster]}",
-        *_prompts(spec),
-        *_conventions(spec),
-        *_engine_arguments(spec),
-        *_token_speculation(spec),
-        *_placement(spec),
-        *request.in_words(prepared.launch.latency_sample),
-        *prepared.sizes,
-        *_workers_without_shards(prepared),
-    ]
-    for line in lines:
-        console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
-    if spec.limited:
-        console.print(
-            f"LIMITED RUN: {spec.num_problems} of {spec.dataset_size} problems; "
-            "its numbers are not results of the benchmark.",
-            style="bold yellow",
-            soft_wrap=not console.is_terminal,
-        )
-    if is_preview or costs.is_said(prepared):
-        console.print(f"  {costs.line(prepared)}", markup=False, soft_wrap=not console.is_terminal)
-    console.print(f"  run folder {prepared.run.path}", soft_wrap=True)

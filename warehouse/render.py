@@ -27,14 +27,19 @@ def render(summaries: Sequence[RunSummary], console: Console | None = None) -> N
     """Print the warnings and the table of each run."""
     console = console or Console()
     for run in summaries:
-        for line in warnings(run):
-            console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
+        render_warnings([run], console)
         table = Table(title=plain(run.run_id), box=box.SIMPLE_HEAD, show_header=False, title_justify="left")
         table.add_column(style="bold", no_wrap=True)
         table.add_column(overflow="fold")
         for name, value in lines(run):
             table.add_row(Text(name), plain(value))
         console.print(table)
+
+
+def render_warnings(summaries: Sequence[RunSummary], console: Console) -> None:
+    """Print the warnings of each run."""
+    for line in (line for run in summaries for line in warnings(run)):
+        console.print(plain(line, style="bold red"), soft_wrap=not console.is_terminal)
 
 
 def warnings(run: RunSummary) -> list[str]:

@@ -84,7 +84,10 @@ def report(
     console.print(f"Run folder: {run.path}    Warehouse: {database}", soft_wrap=True)
     console.print("Next:", style="bold")
     at = quote(str(database))
-    console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
+    if run.probe_dir.is_dir():
+        console.print(f"  {typed('warehouse.probed')} --database {at} {quote(run.path.name)}", soft_wrap=True)
+    else:
+        console.print(f'  {typed("warehouse.query")} --database {at} "SELECT * FROM pass_at_1"', soft_wrap=True)
     console.print(f"  {typed('warehouse.query')} --database {at} --list", soft_wrap=True)
     words = quote(run.path.name), quote(run.problems()[0].id)
     console.print(f"  {typed('warehouse.trace')} --database {at} {' '.join(words)} 0", soft_wrap=True)

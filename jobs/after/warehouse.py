@@ -115,20 +115,23 @@ def load(run: RunFolder) -> None:
 
 
 def load_and_print(run: RunFolder, database: Path, console: Console, wait_seconds: float | None = None) -> None:
-    """Load a run and print its result.
+    """Load a run and print its result; of a probe that is what it found, no accuracy: that is of its continuations.
 
     `wait_seconds`: how long to wait for a busy warehouse; None: as long as its own commands do. Raises WarehouseFailed.
     """
     from warehouse.database import WAIT_SECONDS
     from warehouse.loading.runs import load_run
-    from warehouse.render import render
+    from warehouse.render import render, render_warnings
     from warehouse.summary import summary
 
     with _warehouse_errors():
         load_run(run, database, WAIT_SECONDS if wait_seconds is None else wait_seconds)
-        render(summary(database, [run.path.name]), console)
+        summaries = summary(database, [run.path.name])
         if run.probe_dir.is_dir():
+            render_warnings(summaries, console)
             _print_probe(run, database, console)
+        else:
+            render(summaries, console)
 
 
 def _print_probe(run: RunFolder, database: Path, console: Console) -> None:

@@ -1,27 +1,22 @@
-"""The commands that launch several runs, suites and nights, and the one that archives old nights."""
+"""The command that launches the runs of a suite, at once or in waves, probes and compares them."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli import exit_codes
-from harness.cli.command import Date, OutputFile
 from harness.cli.program import typed
-from harness.plural import counted
-from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, MAX_GPU_HOURS, RunCommand
+from jobs.arguments import ACCEPT_CODE_CHANGE, HARDWARE, JSON_OUTCOME, MAX_GPU_HOURS, RunCommand, given
 from jobs.cli.examples import suite_file
 
 if TYPE_CHECKING:
-    from jobs.outcome import NightOutcome, SuiteOutcome
+    from jobs.outcome import SuiteOutcome
     from jobs.preparation import PreparedLaunch
     from jobs.run.folder import RunFolder
     from jobs.suite import Suite
@@ -38,19 +33,6 @@ class _How:
     is_dry: bool
     is_waiting: bool
     accept: bool
-
-
-def _given(cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of these options that were given, as flags of every run."""
-    return {name: value for name, value in cost.items() if value is not None}
-
-
-_JSON = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print the outcome as JSON, as the last line of standard output; everything else goes to standard error.",
-)
 
 
 @click.command("suite", cls=RunCommand, prints_outcome=True, short_help="Launch the runs of a file.")
@@ -71,7 +53,7 @@ _JSON = click.option(
 )
 @MAX_GPU_HOURS
 @HARDWARE
-@_JSON
+@JSON_OUTCOME
 @ACCEPT_CODE_CHANGE
 def launch_suite(
     file: Path,
@@ -96,7 +78,7 @@ def launch_suite(
         if margin is not None and not until_decided:
             raise click.UsageError("--margin belongs to --until-decided; warehouse.compare has one of its own")
         points = (2.0 if margin is None else margin) if until_decided else None
-        how = _How(_given(cost), points, is_dry=dry_run, is_waiting=wait, accept=accept)
+        how = _How(given(cost), points, is_dry=dry_run, is_waiting=wait, accept=accept)
         _launch_suite(known, file, tag, how)
 
 
@@ -151,20 +133,28 @@ def _launch_suite(known: SuiteOutcome, file: Path, tag: str | None, how: _How) -
 def _probe_and_compare(
     chosen: Suite, launches: Sequence[PreparedLaunch], compare: Callable[[], None], *, is_waiting: bool
 ) -> None:
-    """Probe runs where the suite asks for it, and compare them, also where a probe fails.
+    """Probe runs where the suite asks for it, and compare them, also where a probe fails; an interrupt ends both.
 
     Raises what a probe raised, and LaunchFailed where a budget stopped a run or a probe.
     """
+    runs = [prepared.run for prepared in launches]
+    try:
+        probes = _probe(chosen, launches, is_waiting=is_waiting)
+    except Exception:
+        _compared(compare, runs)
+        raise
+    _compared(compare, [*runs, *probes])
+
+
+def _compared(compare: Callable[[], None], runs: Sequence[RunFolder]) -> None:
     from jobs import launching
 
-    probes: list[RunFolder] = []
     try:
-        try:
-            probes = _probe(chosen, launches, is_waiting=is_waiting)
-        finally:
-            compare()
-    finally:  # says more than that runs which their budget stopped cannot be compared
-        launching.check_budgets([*(prepared.run for prepared in launches), *probes])
+        compare()
+    except Exception:
+        launching.check_budgets(runs)  # says more than that runs which their budget stopped cannot be compared
+        raise
+    launching.check_budgets(runs)
 
 
 def _probe(chosen: Suite, launches: Sequence[PreparedLaunch], *, is_waiting: bool) -> list[RunFolder]:
@@ -203,129 +193,3 @@ def _until_decided(known: SuiteOutcome, chosen: Suite, tag: str | None, points: 
             known.report = planned.page
 
         _probe_and_compare(chosen, planned.launches, compare, is_waiting=how.is_waiting)
-
-
-@click.command(cls=RunCommand, prints_outcome=True, short_help="Launch a suite for a night and judge it.")
-@click.option(
-    "--suite",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="TOML file of launches; an example: python -m jobs example suite.",
-)
-@click.option("--date", "night", type=Date(), help="Date of the night.  [default: today, UTC]")
-@click.option("--wait", is_flag=True, help="On Slurm, wait for the verdict and end with its exit code.")
-@click.option(
-    "--junit",
-    metavar="FILE",
-    type=OutputFile(".xml"),
-    help="Write the verdict to FILE as JUnit XML, a case per cell and metric; waits for the verdict.",
-)
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and exit.")
-@MAX_GPU_HOURS
-@HARDWARE
-@_JSON
-@ACCEPT_CODE_CHANGE
-def nightly(
-    suite: Path,
-    night: datetime | None,
-    wait: bool,
-    junit: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    accept: bool,
-    **cost: Any,
-) -> None:
-    """Launch a suite for a night, and after it a job that compares the night with those before it.
-
-    Exit code of that job, or of this command where the runs are on this machine or with --wait, 0: PASS; 1: FAIL;
-    3: WARN; 4: INCONCLUSIVE; 2: no verdict was possible. On Slurm the command otherwise ends with 0 once everything is
-    submitted.
-    """
-    from jobs import nightly as nights
-    from jobs import outcome
-
-    evening = night.date() if night else nights.tonight()
-    with outcome.printed(outcome.NightOutcome(evening), as_json=as_json) as known:
-        if dry_run:
-            known.runs = _preview_night(suite, evening, _given(cost), accept=accept)
-            return
-        _launch_night(known, suite, _given(cost), wait=wait, junit=junit, accept=accept, as_json=as_json)
-    sys.exit(known.exit_code)
-
-
-def _preview_night(suite: Path, evening: date, cost: Mapping[str, Any], *, accept: bool) -> list[RunFolder]:
-    from jobs import nightly as nights
-    from jobs.command import launch_errors_in_one_line
-
-    with launch_errors_in_one_line():
-        return nights.preview(suite, evening, cost, accept_code_change=accept)
-
-
-def _launch_night(
-    known: NightOutcome,
-    suite: Path,
-    cost: Mapping[str, Any],
-    *,
-    wait: bool,
-    junit: Path | None,
-    accept: bool,
-    as_json: bool,
-) -> None:
-    from jobs import nightly as nights
-    from jobs import suite as suites
-    from jobs.command import launch_errors_in_one_line
-    from jobs.nights import awaited
-
-    evening = known.night
-    with launch_errors_in_one_line():
-        launched = nights.launch(suite, evening, accept_code_change=accept, overrides=cost)
-        chosen = suites.read(suite, suites.NIGHTLY_OUTPUT)
-    known.runs, known.verdict_job = list(launched.runs.values()), launched.verdict_job
-    if launched.verdict_job:
-        num_runs = counted(len(launched.runs), "run")
-        click.echo(f"night of {evening}: {num_runs}; the verdict is job {launched.verdict_job}{launched.notice}")
-        if not wait and junit is None:
-            return
-        known.exit_code = awaited.wait(chosen, evening)
-    else:
-        with launch_errors_in_one_line():
-            try:
-                known.exit_code = nights.conclude(str(suite), evening.isoformat())
-            except nights.NightFailed:
-                known.exit_code = exit_codes.TROUBLE
-    if as_json:
-        known.verdict = awaited.record(chosen, evening, known.exit_code)
-    if (page := chosen.output.resolve() / "nights" / f"{evening}.md").exists():
-        known.page = page
-    if junit is not None:
-        awaited.write_junit(chosen, evening, junit, known.exit_code)
-
-
-@click.command(cls=RunCommand, short_help="Archive the runs of old nights.")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--keep-nights",
-    type=click.IntRange(1),
-    default=90,
-    show_default=True,
-    help="Number of nights, the newest, whose runs stay as they are.",
-)
-@click.option("--archive", type=click.Path(path_type=Path), help="Folder of the archives.  [default: FOLDER/archive]")
-@click.option("--yes", is_flag=True, help="Do it; without this it only says what it would do.")
-@click.option(
-    "--restore", metavar="RUN", multiple=True, help="Unpack this run's archive again instead; may be repeated."
-)
-def prune(folder: Path, keep_nights: int, archive: Path | None, yes: bool, restore: tuple[str, ...]) -> None:
-    """Archive the run folders of old nights; the database beside them keeps the results.
-
-    FOLDER is the output of the nightly suite. Only finished, graded and loaded runs of nights are archived. The
-    database forgets their steps, candidates, calls and prompts; no verdict of a night changes.
-    """
-    from jobs.nights import show_pruning
-
-    archives = archive or folder / "archive"
-    with show_pruning.errors_in_one_line():
-        if restore:
-            show_pruning.restore(restore, archives, folder)
-        else:
-            show_pruning.prune(folder, keep_nights, archives, is_agreed=yes)

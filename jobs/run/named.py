@@ -19,8 +19,8 @@ class NoSuchRun(ValueError):
     """No run is meant, or several are; the message is one line."""
 
 
-def run_path(text: str) -> Path:
-    """Return the path of the run folder that a text means.
+def run_path(text: str, output: Path | None = None) -> Path:
+    """Return the path of the run folder that a text means; a name is looked for in `output` before PLACES.
 
     A path that exists is taken as it is, whether or not it is a run folder; but a run folder comes before another
     folder of the same name. Raises NoSuchRun.
@@ -28,7 +28,7 @@ def run_path(text: str) -> Path:
     path = Path(text)
     if os.path.isdir(path) and _is_run(path):  # noqa: PTH112 a folder that may not be entered is no error here
         return path
-    found = run_paths(text) if _has_name(text) else []
+    found = run_paths(text, output) if _has_name(text) else []
     named = [run for run in found if run.name == path.name] or found
     if len(named) == 1:
         return named[0]
@@ -36,7 +36,7 @@ def run_path(text: str) -> Path:
         return path
     if named:
         raise NoSuchRun(f"{text} is the beginning of {len(named)} runs: {_listed(named)}")
-    folders = _folders(text)
+    folders = _folders(text, output)
     places = " and ".join(str(folder) if folder != Path() else "this folder" for folder in folders)
     known = [folder / name for folder in folders for name in _folders_in(folder) if _is_run(folder / name)]
     raise NoSuchRun(
@@ -45,13 +45,16 @@ def run_path(text: str) -> Path:
     )
 
 
-def run_paths(beginning: str) -> list[Path]:
-    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first."""
+def run_paths(beginning: str, output: Path | None = None) -> list[Path]:
+    """Return the run folders whose path, or name or hash in one of PLACES, begins so; of equal names the first.
+
+    `output`: a folder to look in before those.
+    """
     if beginning and not beginning.endswith(os.sep) and not _has_name(beginning):
         return []
     name = "" if beginning.endswith(os.sep) else Path(beginning).name
     found: dict[str, Path] = {}
-    for folder in _folders(beginning):
+    for folder in _folders(beginning, output):
         for other in _folders_in(folder):
             found.setdefault(other, folder / other)
     begun = [other for other in found if other.startswith(name) and _is_run(found[other])]
@@ -79,9 +82,10 @@ def _has_name(text: str) -> bool:
     return not text.endswith(os.sep) and Path(text).name not in ("", "..")
 
 
-def _folders(text: str) -> list[Path]:
+def _folders(text: str, output: Path | None) -> list[Path]:
     if os.sep not in text:
-        return [folder for folder in PLACES if folder.is_dir()] or [PLACES[0]]
+        places = dict.fromkeys([*([] if output is None else [output]), *PLACES])
+        return [folder for folder in places if folder.is_dir()] or [next(iter(places))]
     return [Path(text) if text.endswith(os.sep) else Path(text).parent]
 
 

@@ -143,6 +143,10 @@ class RunPaths:
         """
         return Lock(self.locks_dir / "submission.lock")
 
+    def waves_lock(self, wait_seconds: float = 0.0) -> Lock:
+        """Return the lock of who draws and decides the run in waves; acquiring it raises filelock.Timeout as below."""
+        return Lock(self.locks_dir / "waves.lock", timeout=wait_seconds)
+
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of a shard, held by its worker.
 

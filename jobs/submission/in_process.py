@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,12 +31,14 @@ class InProcessJob:
     _has_ended: bool = field(default=False, init=False)
 
     def done(self, force_check: bool = False) -> bool:
-        """Run the job unless it has run; always returns True."""
+        """Run the job unless it has run; always returns True. Raises KeyboardInterrupt where a signal has ended it."""
         if not self._has_ended:
             self._has_ended = True
             self.log.unlink(missing_ok=True)
             try:
                 self._result = self.function(*self.arguments)
+            except asyncio.CancelledError as interrupt:  # a worker takes Ctrl-C as a request to end in good order
+                raise KeyboardInterrupt from interrupt
             except Exception as error:  # noqa: BLE001 reported like the failure of a worker in a process of its own
                 self._failure = WorkerFailed(traceback.format_exc())
                 self._failure.__cause__ = error

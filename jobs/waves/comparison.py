@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from jobs import costs, launching, launching_several
 from jobs.after import warehouse
 from jobs.after.conclude import report
 from jobs.nights import recovery
+from jobs.nights.record import NightRecord
 from jobs.preparation import PreparedLaunch
 from jobs.run import waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
-from jobs.waves import look_job, looking
-from jobs.waves.planned import Planned, check_decisions
+from jobs.waves import look_job, looking, turns
+from jobs.waves.planned import NotInWaves, Planned, check_decisions
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def preview(planned: Planned, margin: float, console: Console) -> None:
         f"after each wave: at most {len(sizes)} looks",
         soft_wrap=True,
     )
+    if planned.all_alike:
+        console.print(alike(planned.all_alike), soft_wrap=True)
     if planned.baseline is not None:
         console.print(f"Compared with {planned.baseline.path.name}", soft_wrap=True)
     console.print(f"This wave: {costs.total(prepared)}", soft_wrap=True)
@@ -107,10 +111,22 @@ def launch(planned: Planned, margin: float, console: Console) -> Started:
         console.print(f"Begun with all samples, which they keep: {', '.join(whole)}", soft_wrap=True)
     if planned.baseline is not None and planned.baseline not in planned.runs:
         _have_results(planned.baseline, console)
-    if planned.launches[0].cluster == "slurm":
-        return _on_slurm(planned, margin, console)
-    _here(planned, margin, console)
+    if planned.all_alike:
+        console.print(f"  {alike(planned.all_alike)}", soft_wrap=True)
+    with turns.alone(planned.runs):
+        check_decisions(planned, margin)  # those of a launch that has ended since
+        if planned.launches[0].cluster == "slurm":
+            return _on_slurm(planned, margin, console)
+        _here(planned, margin, console)
     return Started(planned.runs, None, planned.record.path)
+
+
+def alike(names: Sequence[str]) -> str:
+    """Say of runs at temperature 0 that further samples of a problem show nothing; those of the others do."""
+    return (
+        f"At temperature 0 every sample of a problem is the same in {', '.join(names)}: later waves repeat the "
+        "first one there, and only the samples of the other runs differ"
+    )
 
 
 def _have_results(baseline: RunFolder, console: Console) -> None:
@@ -148,6 +164,7 @@ def _here(planned: Planned, margin: float, console: Console) -> None:
 
 def _on_slurm(planned: Planned, margin: float, console: Console) -> Started:
     runs, record = planned.runs, planned.record
+    _check_under_way(record, margin)
     record.append("launched", **launched(planned, margin))
     launching_several.carry_out_several(planned.launches, console)
     if not looking.open_runs(runs) and not any(map(num_unfinished, runs)):
@@ -156,6 +173,16 @@ def _on_slurm(planned: Planned, margin: float, console: Console) -> Started:
     active = sorted({job for jobs in recovery.active_jobs(runs).values() for job in jobs})
     job, notice = look_job.jobs_of(record.path.parent, record.path.stem).behind(active)
     return Started(runs, job, record.path, notice)
+
+
+def _check_under_way(record: NightRecord, margin: float) -> None:
+    """Raise NotInWaves where jobs look at this comparison by another margin."""
+    earlier = record.last("launched")
+    if earlier is not None and not record.is_concluded and not isclose(earlier["margin"], margin):
+        raise NotInWaves(
+            f"--margin {100 * margin:g}: {record.path.stem} is under way with a margin of {100 * earlier['margin']:g} "
+            "points; valid: that one, until it is decided"
+        )
 
 
 def launched(planned: Planned, margin: float) -> dict[str, Any]:

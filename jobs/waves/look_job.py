@@ -27,12 +27,14 @@ from jobs.run.folder import RunFolder
 from jobs.slurm import client
 from jobs.submission import snapshot
 from jobs.submission.together import dispatch_together
-from jobs.waves import looking
+from jobs.waves import looking, turns
 
 FOLDER = "waves"
 """Below the output of a suite: the records of its looks, and the logs of their jobs."""
 _RECOVERIES = 5
 """How often the jobs of a run that died are submitted again between a launch and its end."""
+_WAIT_SECONDS = 600.0
+"""How long a look waits for a launch that is just submitting the same runs."""
 _MOST_FAILURES = 3
 """Looks that end in an error before the comparison is given up."""
 
@@ -109,7 +111,9 @@ def _look(folder: Path, name: str) -> None:
             print(error, flush=True)
         return _conclude(record, jobs, looking.undecided_because(stop))
     verdict = "decided"
-    if looked := looking.look(runs, database, launched["margin"], baseline):
+    with turns.alone(runs, _WAIT_SECONDS):
+        looked = looking.look(runs, database, launched["margin"], baseline)
+    if looked:
         record.append("looked", wave=looked.wave, decided=dict(looked.decided))
         print("\n".join(looking.lines(looked)), flush=True)
         if looked.further:

@@ -14,10 +14,11 @@ from harness.plural import counted
 from jobs import costs, launching, suite
 from jobs.nights.record import NightRecord
 from jobs.preparation import PreparedLaunch
-from jobs.run import waves
+from jobs.run import codes, waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
+from jobs.run.wording import current_prompt_hash
 from jobs.suite import Suite
 from jobs.target_alone import target_alone
 from jobs.waves import look_job
@@ -43,6 +44,11 @@ class Planned:
     def runs(self) -> list[RunFolder]:
         """The run folders of the launches."""
         return [launch.run for launch in self.launches]
+
+    @property
+    def all_alike(self) -> list[str]:
+        """Names of the runs in which every sample of a problem is the same, because no model in them is sampled."""
+        return [launch.run.path.name for launch in self.launches if _is_greedy(launch)]
 
     @property
     def page(self) -> Path:
@@ -160,6 +166,11 @@ def _check_baseline(own: PreparedLaunch, baseline: RunFolder) -> None:
         reason = f"its problems are not those of this run; valid: a run on the same problems of {spec.dataset}"
     elif differs := _first_difference(spec, base):
         reason = f"{differs}; valid: a run that differs in its method alone"
+    elif _prompts_of_today(baseline, base) != base.prompt_hash:
+        reason = (
+            f"it was begun with other built-in prompts ({base.prompt_hash}) than this code sends; valid: a run with "
+            "the same prompts, which its launch begins anew"
+        )
     elif base.samples < spec.samples:
         reason = f"it has {counted(base.samples, 'sample')} per problem; valid: {spec.samples} or more, as this run"
     elif (begun := waves.read(baseline)) is not None and not begun.is_whole:
@@ -170,6 +181,12 @@ def _check_baseline(own: PreparedLaunch, baseline: RunFolder) -> None:
     else:
         return
     raise NotInWaves(f"--baseline {name}: {reason}")
+
+
+def _prompts_of_today(run: RunFolder, spec: RunSpec) -> str:
+    """Return the hash of the prompts that this code sends for the method of a run."""
+    codes.method_of(run)
+    return current_prompt_hash(spec.method, spec.params, spec.wording)
 
 
 def _first_difference(spec: RunSpec, base: RunSpec) -> str | None:

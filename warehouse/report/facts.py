@@ -60,7 +60,7 @@ FROM run JOIN run_conditions USING (run_id) WHERE run.run_id = $run_id
 _PROBLEMS = "SELECT problem_id, content_hash FROM problem WHERE run_id = $run_id ORDER BY problem_index"
 _PROBES = """
 SELECT run_id FROM run SEMI JOIN (FROM probe_point WHERE source_run_id = $run_id) AS point USING (run_id)
-ORDER BY created_at DESC, run_id LIMIT 1
+ORDER BY created_at DESC, run_id
 """
 _SCORES = """
 SELECT problem_id, content_hash, graded_score AS score FROM problem_score JOIN problem USING (run_id, problem_id)
@@ -128,6 +128,8 @@ class RunFacts:
     """Id and content hash of the planned problems."""
     probe: Mapping[str, Any] | None = None
     """What the newest probe of the run found (warehouse.probed.found); None: there is none."""
+    num_probes: int = 0
+    """How many probes of it the database has: with other points or continuations it is another one."""
 
     @property
     def is_graded(self) -> bool:
@@ -206,7 +208,7 @@ def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: st
     run_id = summary.run_id
     [conditions] = select(_CONDITIONS)
     rerun = select(_RERUN)
-    p95 = select(_P95)
+    p95, probes = select(_P95), select(_PROBES)
     acceptance: dict[str, list[Acceptance]] = {}
     for row in drawn.acceptance[run_id]:
         rate = Estimate(row["value"], row["n"], row["low"], row["high"])
@@ -225,10 +227,6 @@ def _facts(connection: Connection, drawn: _Drawn, summary: RunSummary, label: st
         scores={(row["problem_id"], row["content_hash"]): row["score"] for row in select(_SCORES)},
         place=place,
         problems=frozenset((row["problem_id"], row["content_hash"]) for row in select(_PROBLEMS)),
-        probe=_newest_probe(connection, run_id),
+        probe=found(connection, str(probes[0]["run_id"])) if probes else None,
+        num_probes=len(probes),
     )
-
-
-def _newest_probe(connection: Connection, run_id: str) -> Mapping[str, Any] | None:
-    probes = rows(connection, _PROBES, {"run_id": run_id})
-    return found(connection, str(probes[0]["run_id"])) if probes else None

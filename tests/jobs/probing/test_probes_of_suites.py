@@ -17,6 +17,8 @@ from jobs.run import trace_files
 from jobs.run.folder import RunFolder, run_folders
 from jobs.suite import BadSuite
 from warehouse.database import reader, rows
+from warehouse.report import probes as report_of_probes
+from warehouse.report.facts import report_facts
 
 SUITE = """
 output = "{output}"
@@ -83,6 +85,7 @@ def test_every_judging_run_is_probed_once_and_the_report_shows_it(
         assert_every_continuation_once(probe)
     printed = capsys.readouterr().out
     assert printed.count("Probe of ") == 2
+    assert "pass@1" not in printed[printed.index("PROBE of") : printed.rindex("Probe of ")], "that of continuations"
     assert printed.rstrip().splitlines()[-1].startswith("Report, with a viewer of every trace"), "the last screen stays"
     page = (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
     assert "What the judge really lets through" in page
@@ -132,6 +135,24 @@ def test_a_suite_whose_probe_fails_is_compared_and_reported_all_the_same(
         launched(path)
     assert ended.value.code == 1
     assert (tmp_path / "runs" / "small.html").exists()
+
+
+def test_an_edited_probe_is_a_second_one_and_the_report_and_its_sql_are_of_the_newest_by_name(tmp_path: Path) -> None:
+    small = SUITE.replace(SPECCOT, "").replace(LATENCY, "")
+    launched(written(tmp_path, small))
+    [first] = probes(tmp_path)
+    launched(written(tmp_path, small.replace("points = 8", "points = 6")))
+    [newest] = [run for run in probes(tmp_path) if run.path != first.path]
+    database = tmp_path / "runs" / "warehouse.duckdb"
+    source = first.path.name.removeprefix("probe-").partition("-vanilla-")[0]
+    with reader(database) as connection:
+        [table] = report_of_probes.tables(report_facts(connection, [source]))
+        found = rows(connection, table.sql, {})
+    assert {row["probe_run_id"] for row in found} == {newest.path.name}
+    assert (
+        f"6 points with 2 continuations each way, of {newest.path.name}, the newest of several probes." in table.caption
+    )
+    assert newest.path.name in (tmp_path / "runs" / "small.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("words", [(), ("--until-decided",)])

@@ -101,6 +101,16 @@ def test_a_probe_is_a_run_of_the_target_on_beginnings_and_the_same_command_resum
     assert the_probe(probed) == run
 
 
+def test_a_probe_ends_with_what_it_found_and_prints_no_accuracy_of_its_continuations(probed: RunFolder) -> None:
+    for _ in ("begun", "finished already"):
+        printed = probe(probed, "--points", "6", "--rollouts", "2").output
+        assert "pass@1" not in printed
+        assert "pass_at_1" not in printed
+        assert "wrong accepted" in printed
+        assert "SCRIPTED ENGINES" in printed, "the warnings of its run stay"
+        assert f"warehouse.probed --database {probed.path.parent}/warehouse.duckdb probe-" in printed
+
+
 def test_a_continuation_is_graded_with_the_chain_that_it_continues(probed: RunFolder) -> None:
     probe(probed, "--points", "6", "--rollouts", "2")
     beginnings = {problem.id: problem.beginning for problem in the_probe(probed).problems()}
