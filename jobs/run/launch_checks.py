@@ -52,7 +52,8 @@ def check_typed(launch: PartialLaunch, typed: Collection[str]) -> None:
 
 
 def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Problem]) -> Iterator[str]:
-    """Yield warnings where samples may end at a model's context before they have spent the token budget.
+    """Yield warnings where samples may end at a model's context before they have spent the token budget, or where the
+    target cannot read the whole chains that it is to choose among.
 
     Raises ValueError where a budget that was asked for is longer than the context: no sample could spend it. The
     default budget is that of the papers' models, so that for a smaller model it is only warned of.
@@ -67,6 +68,7 @@ def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Pr
         )
     if spec.engine.kind == "scripted":
         return
+    yield from _unread_choices(spec, needed - budget)
     for role, model in spec.models.items():
         if model is not None and model.server is not None:
             continue  # the server says its own limit
@@ -81,6 +83,21 @@ def check_contexts(launch: PartialLaunch, spec: RunSpec, problems: Collection[Pr
         yield (
             f"SHORT CONTEXT: the context of the {role} {model.name} is {limit} tokens, and prompt and token budget may "
             f"need {needed}: such samples end before they have spent their budget."
+        )
+
+
+def _unread_choices(spec: RunSpec, prompt_tokens: int) -> Iterator[str]:
+    """Yield a warning where whole chains may be too long for the target that is asked to choose one of them."""
+    method, target = build(spec.method, dict(spec.params)), spec.target
+    if not method.drafts_whole_chains or target is None:
+        return
+    limits = [spec.engine.max_context, None if target.server is not None else _longest(target)]
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    needed = prompt_tokens + method.cached_tokens("draft", spec.token_budget)
+    if limit is not None and limit < needed:
+        yield (
+            f"SHORT CONTEXT: the target reads {limit} tokens, and the chains that it chooses among may need {needed}: "
+            "a sample whose chains do not fit ends without an answer; shorter ones: --draft-tokens"
         )
 
 

@@ -70,6 +70,16 @@ def test_a_model_whose_context_is_below_the_budget_is_refused_and_a_toy_is_named
     assert not _short(prepared(draft=str(folder)))
 
 
+def test_chains_that_the_target_cannot_read_at_once_are_named() -> None:
+    flags: dict[str, Any] = {"method": "scot", "max_context": 1024, "drafts": 5}
+    [notice] = _short(prepared(draft_tokens=5000, **flags))
+    assert notice.startswith(
+        "SHORT CONTEXT: the target reads 1024 tokens, and the chains that it chooses among may need "
+    )
+    assert not _short(prepared(draft_tokens=60, **flags))
+    assert _short(prepared(method="scot", drafts=5, draft_tokens=512)), "the toy's own context is 2048"
+
+
 def _short(launch: PreparedLaunch) -> list[str]:
     return [notice for notice in launch.plan.notices if notice.startswith("SHORT CONTEXT")]
 
