@@ -82,8 +82,9 @@ def continued(
     ends: Collection[int],
     max_tokens: int,
     generator: torch.Generator,
+    temperature: float = 1.0,
 ) -> list[list[int]]:
-    """Return each branch's token with what follows it, sampled at temperature 1, `max_tokens` or fewer.
+    """Return each branch's token with what follows it, sampled at `temperature`, `max_tokens` or fewer.
 
     A token of `ends` is the last one. `cache`: the keys and values that the texts were read to.
     """
@@ -91,7 +92,7 @@ def continued(
     written: dict[int, list[int]] = {}
     for start in range(0, len(order), _ROWS):
         rows = order[start : start + _ROWS]
-        drawn = _continued(model, cache, [branches[i] for i in rows], ends, max_tokens, generator)
+        drawn = _continued(model, cache, [branches[i] for i in rows], ends, max_tokens, generator, temperature)
         written |= zip(rows, drawn, strict=True)
     return [written[i] for i in range(len(branches))]
 
@@ -103,6 +104,7 @@ def _continued(
     ends: Collection[int],
     max_tokens: int,
     generator: torch.Generator,
+    temperature: float = 1.0,
 ) -> list[list[int]]:
     written = [[branch.token] for branch in branches]
     rows = [i for i, branch in enumerate(branches) if branch.token not in ends]
@@ -117,7 +119,8 @@ def _continued(
                 input_ids=ids[:, None], attention_mask=mask, position_ids=mask.sum(1, keepdim=True) - 1,
                 past_key_values=cache, use_cache=True,
             )  # fmt: skip
-        drawn = torch.multinomial(out.logits[:, -1].float().softmax(-1).cpu(), 1, generator=generator)[:, 0].tolist()
+        probabilities = (out.logits[:, -1].float() / temperature).softmax(-1).cpu()
+        drawn = torch.multinomial(probabilities, 1, generator=generator)[:, 0].tolist()
         for i, token in zip(rows, drawn, strict=True):
             if written[i][-1] not in ends:
                 written[i].append(token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from harness.cli.toml_file import read_toml
 from harness.demo_pair.examples import Kind
@@ -62,7 +62,8 @@ class Draft(_Strict):
     """The solver's layer with an early exit, so that the first layers are usable without the others."""
     exit_weight: Share = 0.3
     """Weight of the early exit's loss relative to the solver's."""
-    alone: Stage
+    alone: Stage | None = None
+    """None: the former draft is kept as it is."""
 
 
 class MistakeSampling(_Strict):
@@ -82,6 +83,8 @@ class RolloutSampling(_Strict):
     """Number of the draft's mistakes that are valued; the others are worth nothing."""
     samples: PositiveInt
     """Rollouts behind each of them."""
+    temperature: PositiveFloat = 1.0
+    """Temperature of the solver in the rollouts."""
 
 
 class Former(_Strict):
@@ -136,6 +139,12 @@ class Config(_Strict):
     rollouts: RolloutSampling
     target: Target
     reward: Reward
+
+    @model_validator(mode="after")
+    def _has_draft(self) -> Config:
+        if self.former is None and self.draft.alone is None:
+            raise ValueError("without [former] weights a table [draft.alone] is needed")
+        return self
 
 
 def read(path: Path) -> Config:

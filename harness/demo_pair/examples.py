@@ -32,7 +32,7 @@ SCORES: tuple[Kind, ...] = ("score", "apart")
 IGNORED = -100
 """No label; torch's cross entropy ignores it."""
 _MAX_CANDIDATES, _MAX_CHAINS = 5, 3
-_OWN_MISTAKES = 0.85
+_OWN_MISTAKES = 0.8
 """Share of the draft's own mistakes among the wrong steps."""
 _HIGHEST_DIGIT = 9
 _ANSWER_SHARE, _SCORED_ANSWER_SHARE = 0.15, 0.05

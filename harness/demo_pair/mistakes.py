@@ -13,6 +13,8 @@ from harness.demo_pair.stories import Story
 from harness.prompts import THINK_BRIDGE
 
 _DIGIT = re.compile(r"\d")
+_WORD = re.compile(r"\d|[A-Za-z]+|[^\w\s]")
+"""A digit, a word or a sign."""
 
 
 class Mistakes:
@@ -59,7 +61,7 @@ class Mistakes:
 
 
 def corrupted_step(rng: random.Random, story: Story, number: int) -> str:
-    """Return a step with a mistake: a changed digit, another step in its place, or a premature end of the thought.
+    """Return a step with a mistake: a digit, word or sign changed, another step in its place, or an end too soon.
 
     The thought may end with the step or in its place. In place of a closing step stands one of the steps before it.
     """
@@ -76,6 +78,10 @@ def corrupted_step(rng: random.Random, story: Story, number: int) -> str:
         return story.steps[number] + THINK_BRIDGE
     if kind < 0.23 and number > 0:
         return THINK_BRIDGE
+    if kind < 0.45:
+        return _other_word(rng, story, number)
+    if kind < 0.57:
+        return _other_length(rng, right)
     return _other_digit(rng, right)
 
 
@@ -83,6 +89,20 @@ def _elsewhere(rng: random.Random, story: Story, number: int, other: int) -> str
     if story.steps[other] == story.steps[number]:
         return _other_digit(rng, story.step(number))
     return story.step(other)
+
+
+def _other_word(rng: random.Random, story: Story, number: int) -> str:
+    """Put another digit, word or sign of the problem or its solution in the place of one; they need not be alike."""
+    text = story.step(number)
+    at = rng.choice(list(_WORD.finditer(story.steps[number])))
+    words: list[str] = sorted({*_WORD.findall(story.text), *_WORD.findall(" ".join(story.steps))} - {at.group()})
+    return text[: at.start()] + rng.choice(words) + text[at.end() :]
+
+
+def _other_length(rng: random.Random, text: str) -> str:
+    """Leave a digit out, or write one more."""
+    at = rng.choice([match.start() for match in _DIGIT.finditer(text)])
+    return text[:at] + (text[at + 1 :] if rng.random() < 0.5 else str(rng.randrange(10)) + text[at:])
 
 
 def _other_digit(rng: random.Random, text: str) -> str:

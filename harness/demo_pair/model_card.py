@@ -34,7 +34,7 @@ def write_card(folder: Path, config: Config, results: dict[str, Any]) -> None:
 
 
 def _training(config: Config) -> dict[str, str]:
-    target, former = config.target, config.former
+    target, former, alone = config.target, config.former, config.draft.alone
     solved = f"{target.solve.tokens / 1e6:g} + " if former is None else ""
     origin = "random weights"
     if former is not None:
@@ -51,11 +51,12 @@ def _training(config: Config) -> dict[str, str]:
         "temperatures": ", ".join(f"{temperature:g}" for temperature in dict.fromkeys(config.mistakes.temperatures)),
         "valued_mistakes": str(config.rollouts.mistakes),
         "rollouts": str(config.rollouts.samples),
+        "rollout_temperature": f"{config.rollouts.temperature:g}",
         "draft_layers": str(config.draft.layers),
         "target_layers": str(target.layers),
         "solver_layers": str(target.solver_layers),
         "working_layers": str(target.solver_layers + target.judge_layers),
-        "draft_tokens": f"{solved}{config.draft.alone.tokens / 1e6:g}",
+        "draft_tokens": f"{solved}{alone.tokens / 1e6:g} million" if alone else "none",
         "target_tokens": " + ".join(f"{s.tokens / 1e6:g}" for s in (target.solve, target.judge, target.refine)),
     }
 

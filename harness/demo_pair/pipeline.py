@@ -148,7 +148,8 @@ class Training:
             learner = self._learner(begun_solver.to(self._device))
             solver = self._train_stage("solve", self._config.target.solve, learner)
             begun = network.first_layers(self._former.load("draft"), draft.layers)
-        return solver, self._train_stage("draft", draft.alone, self._learner(begun.to(self._device)))
+        begun = begun.to(self._device)
+        return solver, self._train_stage("draft", draft.alone, self._learner(begun)) if draft.alone else begun.eval()
 
     def _train_target(self, solver: LlamaForCausalLM) -> LlamaForCausalLM:
         config, seed = self._config.target, self._config.seed
@@ -238,7 +239,7 @@ class Training:
             return Values.load(path)
         values = rollouts.estimated_values(
             *(solver, self._tokenizer, self._stories[: config.stories], self._mistakes),
-            *(config.mistakes, config.samples, self._config.seed),
+            *(config.mistakes, config.samples, config.temperature, self._config.seed),
         )
         self._report(f"values: wrong steps of the draft end right in {100 * values.mean_wrong:.0f} % of the rollouts")
         values.save(path)

@@ -1,6 +1,6 @@
 """What a step is worth: the probability that a chain with it still ends right, estimated by rollouts of the solver.
 
-A rollout continues the chain behind the step, sampled at temperature 1. A solution has one wording, so behind a right
+A rollout continues the chain behind the step, sampled at one temperature. A solution has one wording, so behind a right
 step the expected share of rollouts that write it is the product of its tokens' probabilities, which one forward pass
 gives without the noise of sampling; only behind wrong steps rollouts are sampled.
 """
@@ -34,9 +34,13 @@ def estimated_values(
     mistakes: Mistakes,
     rolled: int,
     samples: int,
+    temperature: float,
     seed: int,
 ) -> Values:
-    """Return the values of all right steps of the stories, and of `rolled` of the mistakes in them."""
+    """Return the values of all right steps of the stories, and of `rolled` of the mistakes in them.
+
+    `samples`: rollouts behind each of these mistakes; `temperature`: the solver's, in all of them.
+    """
     own = [
         (at, number, text)
         for at, story in enumerate(stories)
@@ -50,16 +54,21 @@ def estimated_values(
     ]
     shares = [
         sum(text.endswith(stories[at].conclusion) for text in texts) / samples
-        for (at, *_), texts in zip(own, _ended(solver, tokenizer, starts, samples, seed), strict=True)
+        for (at, *_), texts in zip(own, _ended(solver, tokenizer, starts, samples, temperature, seed), strict=True)
     ]
     wrong = [(*step, share) for step, share in zip(own, shares, strict=True)]
-    return Values(right_values(solver, tokenizer, stories), wrong)
+    return Values(right_values(solver, tokenizer, stories, temperature), wrong)
 
 
 def _ended(
-    solver: LlamaForCausalLM, tokenizer: HFTokenizer, chains: Sequence[Sequence[int]], samples: int, seed: int
+    solver: LlamaForCausalLM,
+    tokenizer: HFTokenizer,
+    chains: Sequence[Sequence[int]],
+    samples: int,
+    temperature: float,
+    seed: int,
 ) -> list[list[str]]:
-    """Return what the solver writes behind each chain up to its end, sampled at temperature 1. (chains, samples)."""
+    """Return what the solver writes behind each chain up to its end, (chains, samples)."""
     assert tokenizer.eos_token_id is not None
     generator, ends = torch.Generator().manual_seed(seed), {tokenizer.eos_token_id}
     texts: list[list[str]] = []
@@ -67,26 +76,30 @@ def _ended(
         rows = chains[start : start + _ROWS]
         _, cache = branches.read(solver, rows)
         begun = [Branch(i, len(row) - 1, row[-1]) for i, row in enumerate(rows) for _ in range(samples)]
-        written = branches.continued(solver, cache, begun, ends, inference.MAX_TOKENS, generator)
+        written = branches.continued(solver, cache, begun, ends, inference.MAX_TOKENS, generator, temperature)
         whole = [tokenizer.decode([i for i in ids[1:] if i not in ends]) for ids in written]
         texts += [whole[i : i + samples] for i in range(0, len(whole), samples)]
     return texts
 
 
-def right_values(solver: LlamaForCausalLM, tokenizer: HFTokenizer, stories: Sequence[Story]) -> list[list[float]]:
+def right_values(
+    solver: LlamaForCausalLM, tokenizer: HFTokenizer, stories: Sequence[Story], temperature: float = 1.0
+) -> list[list[float]]:
     """Return, for each story and each of its steps, the probability that the solver writes the right rest behind it."""
     values: dict[int, list[float]] = {}
     order = sorted(range(len(stories)), key=lambda i: len(stories[i].text) + sum(map(len, stories[i].steps)))
     for start in range(0, len(order), _ROWS):
         rows = order[start : start + _ROWS]
-        values |= zip(rows, _values_of(solver, tokenizer, [stories[i] for i in rows]), strict=True)
+        values |= zip(rows, _values_of(solver, tokenizer, [stories[i] for i in rows], temperature), strict=True)
     return [values[i] for i in range(len(stories))]
 
 
-def _values_of(solver: LlamaForCausalLM, tokenizer: HFTokenizer, stories: Sequence[Story]) -> list[list[float]]:
+def _values_of(
+    solver: LlamaForCausalLM, tokenizer: HFTokenizer, stories: Sequence[Story], temperature: float
+) -> list[list[float]]:
     solutions = [Solution.of(story, tokenizer) for story in stories]
     ids, logits = solution_logits(solver, solutions)
-    log_probabilities = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0].double()
+    log_probabilities = (logits / temperature).log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0].double()
     return [
         [round(float(row[end - 1 : len(solution.ids) - 1].sum().exp()), 4) for end in solution.ends[1:-1]]
         for row, solution in zip(log_probabilities, solutions, strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,7 @@ from harness.demo_pair.batch_engine import BatchEngine
 from harness.demo_pair.batches import LABELS
 from harness.demo_pair.config import LayerShape
 from harness.demo_pair.examples import IGNORED, KINDS, Curriculum, Example, Kind
-from harness.demo_pair.mistakes import Mistakes
+from harness.demo_pair.mistakes import Mistakes, corrupted_step
 from harness.demo_pair.stories import Story
 from harness.engine import Completion
 from harness.prompt_file import BUILT_IN
@@ -176,3 +178,17 @@ def test_what_the_draft_got_wrong_is_kept_by_its_step(taught: list[Story]) -> No
     last = len(story.steps)
     mistakes.add(story, {last - 1: [story.steps[-1] + "\n\n"], last: ["</think>\n\n", story.step(0)]})
     assert mistakes.steps(1) == {last: [story.step(0)]}, "what follows a last step without its end"
+
+
+def test_a_slip_changes_a_digit_a_word_or_a_sign_or_the_number_of_digits(taught: list[Story]) -> None:
+    story = next(s for s in taught if len(s.steps) >= 3)
+    words = set(re.findall(r"[A-Za-z]+", " ".join((story.text, *story.steps, "think"))))
+    slips = {corrupted_step(random.Random(seed), story, 1) for seed in range(400)}
+    right = story.step(1)
+    assert right not in slips
+    near = [text for text in slips if text[:3] == right[:3] or text[-8:] == right[-8:]]
+    assert all(set(re.findall(r"[A-Za-z]+", text)) <= words for text in slips)
+    assert any(re.sub(r"\d", "", text) != re.sub(r"\d", "", right) for text in near), "another word or sign"
+    digits = len(re.findall(r"\d", right))
+    same_words = [text for text in near if re.findall(r"[A-Za-z]+", text) == re.findall(r"[A-Za-z]+", right)]
+    assert {len(re.findall(r"\d", text)) - digits for text in same_words} >= {-1, 0, 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from transformers import LlamaForCausalLM
 
 from harness.demo_pair import config as configuration
 from harness.demo_pair import inference, method_evaluation
-from harness.demo_pair.config import Config
+from harness.demo_pair.config import BadConfig, Config, Former
 from harness.demo_pair.pipeline import Training, TrainingRefused
 
+_WEIGHTS = "model.safetensors"
 _SOLVE = {"tokens": 1200, "rate": 1e-3, "warmup_tokens": 100, "batch_tokens": 576, "shares": {"solve": 1.0}}
 _JUDGE = {**_SOLVE, "shares": {"solve": 0.5, "score": 0.5}}
 TINY = Config.model_validate(
@@ -81,6 +83,16 @@ def test_a_tiny_pair_is_trained_evaluated_and_resumed(tmp_path: Path) -> None:
     assert {path.stem for path in (alone / "state").glob("*.pt")} == {"reward"}
     assert (alone / "target" / "config.json").is_file()
 
+    former = {
+        role: hashlib.sha256((tmp_path / role / _WEIGHTS).read_bytes()).hexdigest() for role in ("draft", "target")
+    }
+    draft = TINY.draft.model_copy(update={"alone": None})
+    going_on = TINY.model_copy(update={"draft": draft, "former": Former(commit="0" * 40, **former)})
+    Training(going_on, tmp_path / "on", "cpu", print, former=tmp_path).run()
+    assert (tmp_path / "on" / "draft" / _WEIGHTS).read_bytes() == (tmp_path / "draft" / _WEIGHTS).read_bytes()
+    assert (tmp_path / "on" / "target" / _WEIGHTS).read_bytes() != (tmp_path / "target" / _WEIGHTS).read_bytes()
+    assert "in addition to the former weights' | none |" in (tmp_path / "on" / "MODEL_CARD.md").read_text("utf-8")
+
 
 def test_a_pair_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingRefused, match="has no draft/ with a model"):
@@ -103,3 +115,11 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_the_bundled_configuration_is_valid() -> None:
     assert configuration.read(configuration.DEFAULT).target.layers == 24
+
+
+def test_a_training_from_random_weights_needs_a_stage_for_its_draft(tmp_path: Path) -> None:
+    text = configuration.DEFAULT.read_text("utf-8")
+    start, end = text.index("[former]"), text.index("[shape]")
+    (tmp_path / "random.toml").write_text(text[:start] + text[end:], "utf-8")
+    with pytest.raises(BadConfig, match=r"without \[former\] weights a table \[draft.alone\] is needed"):
+        configuration.read(tmp_path / "random.toml")

@@ -84,6 +84,8 @@ def test_a_right_step_is_worth_the_probability_of_the_right_rest(
     replies = inference.continued(draft, tokenizer, [ids], n=100, seed=4)[0]
     right = "".join(story.step(number) for number in range(1, len(story.steps) + 1))
     assert sum(text == right for text in replies) / 100 == pytest.approx(expected, abs=0.2)
+    hot = rollouts.right_values(draft, tokenizer, taught[:12], temperature=1.5)
+    assert sum(map(sum, hot)) < sum(map(sum, values)), "a hotter solver ends right less often"
 
 
 def test_a_score_is_labelled_with_what_the_step_is_worth(
