@@ -55,7 +55,7 @@ endif
 
 FORMER = runs/demo-pair-former
 
-train-demo: $(STAMP) ## Retrain the toy models (86 minutes on one core)
+train-demo: $(STAMP) ## Retrain the toy models (under two hours on one core)
 	mkdir -p $(FORMER)
 	git archive "$$(sed -n 's/^commit = "\(.*\)"/\1/p' harness/demo_pair/demo_pair.toml)" harness/data/models | tar -x -C $(FORMER)
 	$(RUN) -m harness.demo_pair --former $(FORMER)/harness/data/models

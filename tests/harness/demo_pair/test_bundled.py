@@ -88,7 +88,7 @@ def test_methods_solve_more_than_the_draft_with_mostly_its_tokens(
         method, temperature = method_evaluation.methods()[name]
         run = method_evaluation.traces(method, pair, tokenizer, held_out_stories, temperature, seed=1)
         outcome = method_evaluation.outcome(name, temperature, held_out_stories, run, run)
-        assert outcome.solved >= alone + 0.1
+        assert outcome.solved >= max(0.85, alone + 0.2)
         assert outcome.draft_share >= 0.55
 
 
@@ -114,7 +114,7 @@ def test_the_target_solves_more_than_its_draft(
     stories = splits.held_out_stories(config.read(config.DEFAULT))[:60]
     solved = {model: evaluation.greedy_accuracy(model, tokenizer, stories) for model in (draft, target)}
     assert 0.45 <= solved[draft] <= 0.65
-    assert solved[target] >= max(0.9, solved[draft] + 0.3)
+    assert solved[target] >= max(0.95, solved[draft] + 0.3)
 
 
 def test_the_target_is_deep(target: LlamaForCausalLM, draft: LlamaForCausalLM) -> None:
