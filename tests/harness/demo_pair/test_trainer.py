@@ -139,6 +139,10 @@ def test_batches_have_few_shapes_and_lose_no_example(tokenizer: HFTokenizer, tau
     [
         (("layers = 3\n", "layers = 0\n"), "draft.layers: Input should be greater than 0"),
         (("seed =", "sead ="), "seed: Field required"),
+        (
+            ("[rollouts]", "[draft.alone]\ntokens = 9\nrate = 1\nshares = { guess = 1.0 }\n[rollouts]"),
+            "draft.alone.shares",
+        ),
         (("solve = 0.28", "guess = 0.28"), "target.solve.shares"),
         (("[shape]", "[shape"), "not a readable TOML file"),
     ],
