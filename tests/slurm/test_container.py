@@ -62,7 +62,8 @@ def test_a_run_in_a_container_survives_a_kill_a_requeue_and_a_cancel(
     launch: Callable[..., Launched], undisturbed: dict[str, str], profile: Path
 ) -> None:
     """Its Python is decided by the profile, and the batch script requeues what Slurm's signal has stopped."""
-    launched = launch("--profile", str(profile), shards=4)
+    # Long calls: where four containers start slowly, the first shard must not have ended before the last has begun.
+    launched = launch("--profile", str(profile), shards=4, seconds=0.5)
     wait_for(lambda: launched.is_running(4), "every shard running")
     tasks = {shard.shard: shard.task for shard in launched.status().shards if shard.task is not None}
     interpreters = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] for pid in launched.worker_pids()}
