@@ -47,11 +47,12 @@ SELECT unit, auroc, low_95, high_95 FROM judge_auroc WHERE run_id = $run_id AND 
 ORDER BY unit DESC LIMIT 1
 """
 EXPLAINED = (
-    "In percent, with 95 % intervals over problems. Loss of a step: how much less often the target ends right behind "
-    "it than from where it began, so that the step there is its own. A step counts as wrong to the extent of its loss. "
-    "Wrong accepted: of all that the draft's proposals would cost, the part that accepted ones cost. Right refused: of "
-    "the steps that cost nothing, the share that was refused. Third: of the chain. Threshold: what the judge would "
-    "have accepted at another one, from the stored numbers."
+    "In percent, with 95 % intervals over problems, of the decisions that do not end the reply. Loss of a step: how "
+    "much less often the target ends right behind it than from where it began, so that the step there is its own. A "
+    "step counts as wrong to the extent of its loss. Wrong accepted: of all that the draft's proposals would cost, the "
+    "part that accepted ones cost; where wrong steps are few its interval is 0 to 100, or misses more often than 5 "
+    "times in 100, and the losses say more. Right refused: of the steps that cost nothing, the share that was refused. "
+    "Third: of the chain. Threshold: what the judge would have accepted at another one, from the stored numbers."
 )
 
 

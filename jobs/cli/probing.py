@@ -14,7 +14,11 @@ _CLUSTERS = ("auto", "slurm", "local", "debug")
 @click.command("probe", cls=RunCommand, short_help="Find what accepted and refused drafts were worth.")
 @RUN
 @click.option(
-    "--points", type=click.IntRange(2), default=200, show_default=True, help="Decisions of the run to look at."
+    "--points",
+    type=click.IntRange(2),
+    default=200,
+    show_default=True,
+    help="Decisions of the run to look at: at least one of each third of the chain, accepted and refused.",
 )
 @click.option(
     "--rollouts",

@@ -27,6 +27,8 @@ from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.waves import look_job, looking, turns
 from jobs.waves.planned import NotInWaves, Planned, check_decisions
+from warehouse.statistics.bounded import problems_needed, smallest_margin
+from warehouse.statistics.group_sequential import interval_level
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ def preview(planned: Planned, margin: float, console: Console) -> None:
     )
     if planned.all_alike:
         console.print(alike(planned.all_alike), soft_wrap=True)
+    if reason := undecidable(planned, margin):
+        console.print(reason, soft_wrap=True)
     if planned.baseline is not None:
         console.print(f"Compared with {planned.baseline.path.name}", soft_wrap=True)
     console.print(f"This wave: {costs.total(prepared)}", soft_wrap=True)
@@ -113,6 +117,8 @@ def launch(planned: Planned, margin: float, console: Console) -> Started:
         _have_results(planned.baseline, console)
     if planned.all_alike:
         console.print(f"  {alike(planned.all_alike)}", soft_wrap=True)
+    if reason := undecidable(planned, margin):
+        console.print(f"  {reason}", soft_wrap=True)
     with turns.alone(planned.runs):
         check_decisions(planned, margin)  # those of a launch that has ended since
         if planned.launches[0].cluster == "slurm":
@@ -126,6 +132,23 @@ def alike(names: Sequence[str]) -> str:
     return (
         f"At temperature 0 every sample of a problem is the same in {', '.join(names)}: later waves repeat the "
         "first one there, and only the samples of the other runs differ"
+    )
+
+
+def undecidable(planned: Planned, margin: float) -> str:
+    """Say that so few problems cannot show "not worse", if even runs that never differ could not; otherwise nothing.
+
+    margin: as a fraction.
+    """
+    spec = planned.launches[0].plan.spec
+    sizes = waves.sizes_of(spec.samples)
+    n, level = spec.num_samples // spec.samples, interval_level(sizes, len(sizes))
+    if smallest_margin(n, level) < margin:
+        return ""
+    return (
+        f"{counted(n, 'problem')} cannot show that a run is not worse by {100 * margin:g} points, even if none "
+        f"differed: all samples are drawn unless it is worse. {problems_needed(margin, level)} problems can, or a "
+        "larger --margin"
     )
 
 

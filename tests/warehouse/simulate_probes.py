@@ -108,12 +108,11 @@ def drawn(rng: np.random.Generator, of: _Decisions, num_points: int, rollouts: i
     )
 
 
-def _simulated(
-    draw: Draw, size: tuple[int, int, int], repetitions: int, seed: int
-) -> dict[str, tuple[float, float, float, float]]:
-    """Return for each rate its true mean, the bias of the estimate and of counting, and the coverage, in percent.
+def _simulated(draw: Draw, size: tuple[int, int, int], repetitions: int, seed: int) -> dict[str, tuple[float, ...]]:
+    """Return for each rate its true mean, the bias of the estimate and of counting, the coverage, and three shares.
 
-    `size`: problems, points and continuations each way.
+    These are of repetitions without an estimate, of unbounded intervals, and of the bounded ones that cover; all in
+    percent. The coverage counts unbounded intervals, which cover always. `size`: problems, points and continuations.
     """
     rng = np.random.default_rng(seed)
     problems, points, rollouts = size
@@ -124,16 +123,19 @@ def _simulated(
         estimated, plain = probes.rates(probe), counted(probe)
         for name in _RATES:
             interval = getattr(estimated, name)
-            found[name].append([interval.estimate, plain[name], interval.low, interval.high])
+            unbounded = interval.kind.startswith("unbounded")
+            found[name].append([interval.estimate, plain[name], interval.low, interval.high, unbounded])
     # The intervals are for problems like these, so the truth is that of many.
     true = truth(decisions(np.random.default_rng(seed + 1), draw, 20_000, 10))
     rows = {}
     for name in _RATES:
         values = np.array(found[name], dtype=float)
-        values = values[~np.isnan(values).any(axis=1)]
-        covered = np.mean((values[:, 2] <= true[name]) & (true[name] <= values[:, 3]))
-        bias, off = (float(values[:, column].mean() - true[name]) for column in (0, 1))
-        rows[name] = (100 * true[name], 100 * bias, 100 * off, 100 * float(covered))
+        known = values[~np.isnan(values).any(axis=1)]
+        covered = (known[:, 2] <= true[name]) & (true[name] <= known[:, 3])
+        bias, off = (float(known[:, column].mean() - true[name]) for column in (0, 1))
+        bounded = known[:, 4] == 0
+        shares = (covered.mean(), 1 - len(known) / len(values), 1 - bounded.mean(), covered[bounded].mean())
+        rows[name] = tuple(100 * float(one) for one in (true[name], bias, off, *shares))
     return rows
 
 
@@ -143,15 +145,18 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    print("| population | problems × points × continuations | rate | truth | bias | bias of counting | coverage |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| population | problems × points × continuations | rate | truth | bias | bias of counting | coverage "
+        "| no estimate | unbounded | coverage of bounded |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for name, draw in POPULATIONS.items():
         for size in ((40, 200, 8), (100, 200, 8), (40, 100, 4)):
-            for rate, (true, bias, off, covered) in _simulated(draw, size, options.repetitions, options.seed).items():
+            for rate, row in _simulated(draw, size, options.repetitions, options.seed).items():
+                true, bias, off, *shares = row
                 shown = " × ".join(map(str, size))
-                print(
-                    f"| {name} | {shown} | {rate} | {true:.1f} | {bias:+.1f} | {off:+.1f} | {covered:.1f} |", flush=True
-                )
+                cells = [f"{true:.1f}", f"{bias:+.1f}", f"{off:+.1f}", *(f"{share:.1f}" for share in shares)]
+                print("|", " | ".join([name, shown, rate, *cells]), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +14,7 @@ from jobs.work.worker import run_shard
 from tests.jobs.runs import plan
 from tests.warehouse.test_questions import QUESTIONS
 from warehouse.database import reader
+from warehouse.estimates import probed
 from warehouse.loading.runs import load_run
 from warehouse.probed import main
 from warehouse.report.facts import report_facts
@@ -47,6 +49,20 @@ def test_the_command_prints_the_rates_of_the_table_estimate(database: Path) -> N
     text = printed(database, probe.name)
     assert "wrong accepted" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_thresholds_near_each_other_have_names_of_their_own_that_say_all_of_them() -> None:
+    ratings = np.array([0.9491, 0.99954, 0.999961, 0.9999991, 0.99999997])
+    found = probed.of_numbers(ratings)
+    assert len({f"{threshold:g}" for threshold in found}) == len(found) > 3
+    assert [float(f"{threshold:g}") for threshold in found] == found
+    assert [f"{threshold:g}" for threshold in probed.of_numbers(np.linspace(-1, 1, 5))] == [
+        "-0.8",
+        "-0.5",
+        "0",
+        "0.5",
+        "0.8",
+    ]
 
 
 def test_points_of_a_probe_have_their_worth_in_sql(database: Path) -> None:

@@ -15,11 +15,12 @@ def too_small(comparison: Comparison) -> Iterator[str]:
     margin = comparison.settings.margin
     small = [row.contrast for row in comparison.rows if row.contrast and row.contrast.is_too_small]
     for n, level in sorted({(contrast.n, contrast.level) for contrast in small}):
+        when = " at this look, and fewer at a later one" if level > USUAL_LEVEL else ""
         yield (
             f"n too small: {n} problems cannot show non-inferiority at {100 * margin:g} points, because problems that "
             f"a run loses entirely may be missing from so few: even if none differed, the interval would reach "
-            f"−{100 * smallest_margin(n, level):.1f} points. {problems_needed(margin, level)} problems can, or a "
-            "larger --margin."
+            f"−{100 * smallest_margin(n, level):.1f} points. {problems_needed(margin, level)} problems can{when}, or a "
+            "larger --margin can."
         )
 
 

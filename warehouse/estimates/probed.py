@@ -10,6 +10,7 @@ import numpy as np
 from warehouse.database import Connection, rows
 from warehouse.estimates.row import Estimate, Subject
 from warehouse.statistics import probes
+from warehouse.statistics.intervals import Floats
 from warehouse.statistics.probes import Points
 
 _POINTS = """
@@ -44,10 +45,10 @@ def _rows_of(run_id: str, version: str | None, found: Sequence[Mapping[str, obje
         yield subject.estimate("probe_auroc", n, area, num_samples=len(points))
     for third in sorted({int(one) for one in points.third}):
         yield from _rates(Subject(run_id, version, None, "third", str(third)), points.where(points.third == third))
+    sign = -1.0 if found[0]["accepts_below"] else 1.0
     for threshold in _thresholds(str(found[0]["kind"]), points):
         accepted = points.rating >= threshold
-        shown = f"{abs(threshold):.3g}"
-        yield from _rates(Subject(run_id, version, None, "threshold", shown), points, accepted)
+        yield from _rates(Subject(run_id, version, None, "threshold", f"{sign * threshold:g}"), points, accepted)
 
 
 def _rates(subject: Subject, points: Points, accepted: probes.Flags | None = None) -> Iterator[Estimate]:
@@ -85,4 +86,11 @@ def _thresholds(kind: str, points: Points) -> Sequence[float]:
     known = points.rating[~np.isnan(points.rating)]
     if kind == "choice" or not len(known):
         return ()
-    return _SCORES if kind == "score" else np.unique(np.quantile(known, _QUANTILES)).tolist()
+    return _SCORES if kind == "score" else of_numbers(known)
+
+
+def of_numbers(ratings: Floats) -> list[float]:
+    """Return quantiles of ratings, rounded down to the six digits that name them: different ones have other names."""
+    found = np.quantile(ratings, _QUANTILES)
+    scale = 10.0 ** (5 - np.floor(np.log10(np.maximum(np.abs(found), 1e-12))))
+    return sorted({float(f"{threshold:g}") for threshold in np.floor(found * scale + 1e-6) / scale})

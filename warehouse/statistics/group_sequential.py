@@ -10,7 +10,8 @@ The problems stay the same over all looks, so that only what is due to drawing s
 variance of problem means and w² that of single samples, the means at k and at K samples per problem are correlated with
 the root of (b² + w²/K)/(b² + w²/k), which is at least the root of k/K. The levels are those for b = 0. Two looks that
 depend on each other more are wrong at one of them less often (Slepian, The one-sided barrier problem for Gaussian
-noise, Bell System Tech. J. 41, 1962), so that they hold for every b, which need not be known or estimated.
+noise, Bell System Tech. J. 41, 1962), so that they hold for every b, which need not be known or estimated. With the
+different numbers of samples that the waves give to problems they hold nearly: README.md has the bound.
 
 The interval at a look is that of `bounded.py` at the look's level, a repeated confidence interval (Jennison and
 Turnbull, Interim analyses: the repeated confidence interval approach, JRSS B 51, 1989): the intervals of all looks

@@ -93,7 +93,8 @@ def area(points: Points) -> Interval:
     """Return the probability that a right step has a higher rating than a wrong one; ties count half.
 
     The interval is t on the logit, with the jackknife over problems (Efron and Tibshirani, An Introduction to the
-    Bootstrap, 1993, chapter 11). Without ratings, or where the proposals cost nothing, the estimate is not a number.
+    Bootstrap, 1993, chapter 11). Without ratings, where the proposals cost nothing, and where the losses are known too
+    roughly for a value from 0 to 1, the estimate is not a number.
     """
     rated = ~np.isnan(points.rating)
     rating, problem, loss = points.rating[rated], points.problem[rated], points.loss[rated]
@@ -108,6 +109,8 @@ def area(points: Points) -> Interval:
         return float(right[kept] @ wins[own] @ wrong[kept]) / total if total > _ROUNDING else float("nan")
 
     estimate = of(np.ones(len(rating), dtype=bool))
+    if not 0.0 <= estimate <= 1.0:  # losses are estimates, so few of them may make a share of pairs that is none
+        return Interval(float("nan"), None, None, None, "none: nothing to be a share of")
     parts = np.array([of(problem != one) for one in np.unique(problem)])
     n = len(parts)
     if n < 2 or not np.all(np.isfinite(parts)):

@@ -182,3 +182,14 @@ def test_the_outcome_as_json_is_that_of_the_method_and_says_that_it_was_stopped(
     assert launched(tmp_path / "runs", *OWN, "--samples", "4", *words) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (found["method"], found["stopped_by_decision"], found["exit_code"]) == ("speccot", True, 0)
+
+
+def test_too_few_problems_to_show_it_are_named_before_samples_are_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*OWN, "--samples", "4", "--until-decided", "--dry-run", "--margin")
+    assert launched(tmp_path / "runs", *words, "20") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "6 problems cannot show that a run is not worse by 20 points, even if none differed" in told
+    assert launched(tmp_path / "runs", *words, str(100 * ALL_EQUAL_AT_LOOK_2)) == 0
+    assert "cannot show" not in capsys.readouterr().out

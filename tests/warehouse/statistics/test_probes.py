@@ -67,3 +67,9 @@ def test_rates_are_right_on_average_with_four_continuations() -> None:
     assert np.mean([one.false_acceptance.estimate for one in found]) == pytest.approx(
         true["false_acceptance"], abs=0.04
     )
+
+
+def test_an_area_that_is_no_share_is_none() -> None:
+    found = probes.area(points([3, 2, 2, 1], [3, 1, 1, 4], [True] * 4, [2, 2, 5, 4], [9, 8, 2, 1]))
+    assert np.isnan(found.estimate)
+    assert found.kind.startswith("none")

@@ -161,3 +161,14 @@ def test_negative_predictions_are_allowed(chains: Floats) -> None:
 def test_intervals_cover_in_the_simulation(model: str) -> None:
     _, rates, _ = simulate_two_phase.cell("40 × 2", 24, model, 0.7, 60)
     assert all(rate >= 0.85 for rate in rates)
+
+
+def test_times_that_do_not_differ_have_the_interval_of_the_full_measurement() -> None:
+    chains = np.full(N, 2.0)
+    mean = estimate(chains, np.arange(0, N, 2))
+    interval, full = mean_interval(mean), ratio_of_means(mean.values, mean_of(np.ones(N // 2)))
+    assert interval.estimate == pytest.approx(2.0)
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low < 1.9 < 2.1 < interval.high
+    assert (interval.low, interval.high) == pytest.approx((full.low, full.high))
