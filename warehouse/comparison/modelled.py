@@ -1,9 +1,10 @@
 """What the latency model expects of a method with one sample in flight, from the speeds of its two models alone.
 
 The calls that a method's run recorded take, in the model of harness/latency.py, the time to the first token and the
-time per token that target and draft have in their own runs; further completions of a call cost nothing. So it is a
-bound: what the method was slower than that is what parallel drafts, long questions, the other engine on the same
-machine and the harness cost.
+time per token that target and draft have in their own runs; further completions of a call cost nothing. The time to the
+first token there is that of a whole prompt that no cache holds, and every call is charged all of it, however few tokens
+of its prompt are new. So it is no bound: parallel drafts, long questions, the other engine on the same machine and the
+harness make a method slower than this, and the prefix cache makes it faster where prompts are long.
 """
 
 from __future__ import annotations

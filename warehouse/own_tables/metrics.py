@@ -129,7 +129,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "speed-up-at-one": Metric(
         "speed-up alone", 2, _speed_up_at_one, suffix="×",
-        about="Speed-up alone: that latency of the baseline divided by that of the run, ratio of means.",
+        about="Speed-up alone: that latency of the baseline divided by that of the run, a ratio of mean latencies "
+        "and no geometric mean.",
     ),
     "fallback": Metric(
         "fallback (%)", 1, _fallback, is_percent=True, about="Fallback: share of decisions that refused every draft."

@@ -21,6 +21,7 @@ _READING = (
     "what the target alone has, and token-level speculation by construction."
 )
 _Y_AXIS = "distance (nats per token)"
+_GEOMETRIC = "Speed-ups are geometric means over problems of paired ratios. "
 _LINES = (
     "The vertical axis is by square roots, so that small distances are seen beside large ones. Lines: 95 % intervals "
     "over problems, paired for the distance."
@@ -55,7 +56,7 @@ def _against_speed_up(found: Sequence[Setting], runs: Sequence[str], of: str, en
     caption = f"{_READING} Down and to the right is better. "
     if has_several:
         caption += f"{_regimes(numbers)} How many samples are in flight decides no text, so a method has one distance. "
-    caption += _from_sample(shown) + _num_problems(shown) + " "
+    caption += _GEOMETRIC + _from_sample(shown) + _num_problems(shown) + " "
     caption += _LINES + _left_out(shown, points)
     chart = Scatter(
         points,
@@ -107,7 +108,10 @@ def _from_sample(found: Sequence[Setting]) -> str:
     names = [own.label for own in found if own.is_from_sample]
     if not names:
         return ""
-    return f"With 1 in flight estimated from a sample of samples that were timed alone: {', '.join(names)}. "
+    return (
+        f"With 1 in flight estimated from a sample of samples that were timed alone: {', '.join(names)}; these "
+        "speed-ups are ratios of mean latencies. "
+    )
 
 
 def _num_problems(found: Sequence[Setting]) -> str:
@@ -160,7 +164,7 @@ def _table(found: Sequence[Setting], of: str, ending: str) -> Table:
         "its run with most scored samples, the speed-ups are over the target alone with as many samples in flight; in "
         "brackets 95 % intervals over problems; n: the problems that a speed-up is over. "
     )
-    caption = (caption + _from_sample(found)).strip()
+    caption = (caption + _GEOMETRIC + _from_sample(found)).strip()
     places = [own.run.place for own in found]
     return Table(f"distance-speed-up{ending}", f"Distance, accuracy and speed-up{of}", columns, cells, caption, places)
 

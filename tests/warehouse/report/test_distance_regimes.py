@@ -154,8 +154,11 @@ def test_timing_samples_give_the_speed_up_at_one_in_flight_with_its_interval(tmp
     assert at_one.x_low < at_one.x < at_one.x_high
     assert chart.key == ("1 in flight", "32 in flight")
     [figure] = [figure for figure in found.figures if "distance-speed-up" in figure.charts]
-    assert "estimated from a sample of samples that were timed alone: specreason." in figure.caption
-    rows = {row[0]: row for row in next(table for table in found.tables if table.name == "distance-speed-up").rows}
+    [table] = [table for table in found.tables if table.name == "distance-speed-up"]
+    for caption in (figure.caption, table.caption):
+        assert "Speed-ups are geometric means over problems of paired ratios. With 1 in flight estimated" in caption
+        assert "that were timed alone: specreason; these speed-ups are ratios of mean latencies." in caption
+    rows = {row[0]: row for row in table.rows}
     assert rows["vanilla target"][-2:] == ("baseline", "baseline")
     assert rows["specreason"][-2].startswith("2.0")
     assert rows["vanilla draft"][-2] == "–"
@@ -177,6 +180,7 @@ def test_two_regimes_of_several_in_flight_have_a_key_and_every_speed_up_its_numb
     [figure] = [figure for figure in found.figures if "distance-speed-up" in figure.charts]
     assert "Hollow marks: 8 in flight; filled ones: 64 in flight." in figure.caption
     assert "Speed-ups are over n = 12 problems." in figure.caption
+    assert "ratios of mean latencies" not in figure.caption, "no run has timing samples"
     rows = {row[0]: row for row in next(table for table in found.tables if table.name == "distance-speed-up").rows}
     assert all(cell.endswith(", n = 12") for cell in rows["specreason"][-2:])
 
