@@ -15,7 +15,7 @@ from warehouse.summary import RunSummary
 LATENCY, THROUGHPUT = "latency", "throughput"
 """The regimes as the view `run_conditions` names them."""
 _MEANINGS = {
-    LATENCY: "how long one answer takes when nothing else runs, which is what the papers report.",
+    LATENCY: "how long one answer takes when nothing else runs, as the papers time it.",
     THROUGHPUT: "how fast answers come when samples share the engines, as in an evaluation of many problems.",
 }
 
@@ -92,7 +92,8 @@ def legend(found: Sequence[Regime], modelled: Mapping[str, float]) -> Iterator[s
     over = f" of {sizes.pop()}" if len(sizes) == 1 else ""
     yield (
         f"pass@1{over} ± standard error over problems. By the draft: its share of the emitted tokens. Fallback: "
-        "decisions that refused every draft. Speed-up: over the target alone, at the same number in flight (95 %)."
+        "decisions that refused every draft. Speed-up: over the target alone, at the same number in flight, geometric "
+        "mean over problems (95 %); the ratio of mean latencies, which papers print, stands in each run's result."
     )
     expected = [
         f"{name} {fixed(modelled[run_id], 2)}×"
