@@ -31,7 +31,8 @@ reward: the question that a reward model is asked about the last step."""
 SCORES: tuple[Kind, ...] = ("score", "apart")
 IGNORED = -100
 """No label; torch's cross entropy ignores it."""
-_MAX_CANDIDATES, _MAX_CHAINS = 5, 3
+_CANDIDATES, _CHAINS = (1, 1, 2, 2, 2), (1, 1, 1)
+"""How often a question has one, two and so on candidates for a step, or chains; those with more are harder to learn."""
 _OWN_MISTAKES = 0.8
 """Share of the draft's own mistakes among the wrong steps."""
 _HIGHEST_DIGIT = 9
@@ -241,9 +242,7 @@ class Curriculum:
         story = self._story(rng, at)
         number = self._number(rng, at, story)
         right = _as_shown(story.step(number))
-        texts = self._candidates(
-            rng, _MAX_CANDIDATES, right, lambda: _as_shown(self._wrong_step(rng, at, story, number))
-        )
+        texts = self._candidates(rng, _CANDIDATES, right, lambda: _as_shown(self._wrong_step(rng, at, story, number)))
         question = prompts.step_choice_question(self._tokenizer, texts)
         return self._append_question(self._opening(story, number), question, texts, right)
 
@@ -257,13 +256,18 @@ class Curriculum:
             steps[number] = self._wrong_step(rng, at, story, number)
             return "".join(steps).replace(THINK_END, "").strip()
 
-        texts = self._candidates(rng, _MAX_CHAINS, right_chain, wrong_chain)
+        texts = self._candidates(rng, _CHAINS, right_chain, wrong_chain)
         question = prompts.chain_choice_question(self._tokenizer, story.problem, texts, may_reject=True)
         return self._append_question(Example(), question, texts, right_chain)
 
-    def _candidates(self, rng: random.Random, maximum: int, right: str, wrong: Callable[[], str]) -> list[str]:
-        """Return up to `maximum` distinct texts in random order; two times in three the right one is among them."""
-        n = rng.randint(1, maximum)
+    def _candidates(
+        self, rng: random.Random, weights: Sequence[int], right: str, wrong: Callable[[], str]
+    ) -> list[str]:
+        """Return distinct texts in random order; two times in three the right one is among them.
+
+        `weights`: how often there are one, two and so on.
+        """
+        [n] = rng.choices(range(1, len(weights) + 1), weights)
         texts = [right] if rng.random() < 0.67 else []
         for _ in range(4 * n):
             if len(texts) < n and (text := wrong()) and text not in [right, *texts]:

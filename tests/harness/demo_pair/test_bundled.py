@@ -53,9 +53,11 @@ def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
 ) -> None:
     quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, Mistakes(), seed=1)
     assert quality.auroc >= 0.97
-    assert quality.right_passed > quality.wrong_passed + 0.8
-    assert quality.chosen_right >= 0.9
-    assert quality.rejected >= 0.85
+    # Right steps far from the end of a hard problem have scores from 4 on, so most, but not all, have a 7.
+    assert quality.right_passed > quality.wrong_passed + 0.5
+    assert sum(share for digit, share in quality.right_digits.items() if int(digit) >= 4) >= 0.97
+    assert quality.chosen_right >= 0.92
+    assert quality.rejected >= 0.9
 
 
 def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_digits(
@@ -66,10 +68,11 @@ def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_di
     for story, texts in zip(held_out_stories, written, strict=True):
         mistakes.add(story, texts)
     quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, mistakes, seed=1)
-    assert quality.auroc_of_drafts >= 0.95
+    assert quality.auroc_of_drafts >= 0.97
     assert abs(quality.auroc_of_drafts - quality.auroc_of_drafts_greedy) <= 0.03, "greedy and average score alike"
     between = [share for digit, share in quality.right_digits.items() if digit not in {"0", "9"}]
-    assert sum(between) >= 0.02, "a score is not only a 0 or a 9"
+    assert sum(between) >= 0.4, "a score is not only a 0 or a 9"
+    assert sum(share > 0.02 for share in quality.right_digits.values()) >= 4, "right steps have several digits"
 
 
 def test_the_draft_fails_more_at_higher_levels(draft: LlamaForCausalLM, tokenizer: HFTokenizer) -> None:
@@ -84,7 +87,7 @@ def test_methods_solve_more_than_the_draft_with_mostly_its_tokens(
 ) -> None:
     pair: dict[Any, LlamaForCausalLM] = {"draft": draft, "target": target}
     alone = evaluation.greedy_accuracy(draft, tokenizer, held_out_stories)
-    for name in ("speccot, T = 0", "specreason, T = 0"):
+    for name in ("speccot, T = 0", "specreason, threshold 5"):
         method, temperature = method_evaluation.methods()[name]
         run = method_evaluation.traces(method, pair, tokenizer, held_out_stories, temperature, seed=1)
         outcome = method_evaluation.outcome(name, temperature, held_out_stories, run, run)
