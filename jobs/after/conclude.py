@@ -11,7 +11,7 @@ from harness.cli.program import typed
 from harness.plural import counted
 from jobs.after import results, target_logprobs, warehouse
 from jobs.after.grading import finish
-from jobs.run import budget, endings, lag
+from jobs.run import budget, endings, lag, submissions
 from jobs.run.folder import RunFolder
 from jobs.run.wording import OtherPrompts, check_prompts
 from jobs.slurm import client
@@ -55,6 +55,8 @@ def _how_to_resume(run: RunFolder) -> str:
         check_prompts(run.spec())
     except OtherPrompts as refusal:
         return str(refusal)
+    if not submissions.read(run):
+        return "To resume, run its launch command again."
     return f"To resume:  {typed('jobs resume')} {quote(str(run.path))}"
 
 

@@ -5,12 +5,15 @@ This needs no GPU and may be repeated at any time, even while workers still run.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from filelock import Timeout
 
 from grading import Gold, Submission, grade_many, grader_version
 from grading import grade as grade_one
@@ -24,13 +27,21 @@ from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
 from jobs.run.records import FAILED, counting_records
 from jobs.run.state import compact
+from jobs.timing import folder as timings
 
 _TEXT_COLUMNS = ["problem_id", "steps.list.element.text", "draft_prompt", "target_prompt"]
 
 
 def finish(run: RunFolder, workers: int | None = None) -> int:
-    """Compact journals and grade; returns how many samples were graded now, those graded earlier not included."""
+    """Compact journals, those of timing samples too, and grade.
+
+    Returns how many samples were graded now, those graded earlier not included.
+    """
     compact(run)
+    timed = timings.of(run)
+    if timed.journals():  # of a killed worker; one that is at work compacts its own when it ends
+        with contextlib.suppress(Timeout), timed.lock():
+            compact(timed)
     with run.compaction_lock():
         return grade(run, workers)
 

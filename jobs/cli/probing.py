@@ -55,10 +55,14 @@ def probe(
     from jobs import launching, waiting
     from jobs.command import launch_errors_in_one_line
     from jobs.probing import launch
+    from jobs.run.state import compact
 
     console = Console(highlight=False)
     with launch_errors_in_one_line("the probe"):
-        planned = launch.plan(run_folder(run), points, rollouts, seed, {**flags, "accept_code_change": accept})
+        source = run_folder(run)
+        if not dry_run:
+            compact(source)  # what a killed worker has finished is in its journal
+        planned = launch.plan(source, points, rollouts, seed, {**flags, "accept_code_change": accept})
         if dry_run:
             launching.preview(planned.prepared, console)
             return

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.cli.program import typed
 from harness.engine import normalized
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
 from jobs.run.records import counting_records
-from jobs.run.spec import RunSpec
 
 _COLUMNS = ("problem_id", "steps")
 _THIRDS = 3
@@ -78,7 +78,7 @@ def draw(run: RunFolder, num_points: int, seed: int) -> tuple[list[Point], Popul
     places, num_ending = _places(run)
     strata = {stratum: len(keys) for stratum, keys in places.items()}
     if not strata:
-        raise NothingToProbe(_reason(run.spec(), num_ending))
+        raise NothingToProbe(_reason(run, num_ending))
     sizes = _sizes(strata, num_points)
     drawn = {
         key
@@ -192,10 +192,12 @@ def _sizes(strata: Mapping[Stratum, int], num_points: int) -> dict[Stratum, int]
     }
 
 
-def _reason(spec: RunSpec, num_ending: int) -> str:
+def _reason(run: RunFolder, num_ending: int) -> str:
     if num_ending:
-        return f"{spec.run_id} decided only about proposals that end the reply ({counted(num_ending, 'decision')})"
+        return f"{run.path.name} decided only about proposals that end the reply ({counted(num_ending, 'decision')})"
+    if run.journals():
+        return f"{run.path.name} has no finished sample in its trace files yet: {typed('jobs finalize')} writes them"
     return (
-        f"{spec.run_id} has no decision about a proposal of the draft in its finished samples; valid: runs of methods "
-        "that accept and refuse drafts, such as speccot and specreason"
+        f"{run.path.name} has no decision about a proposal of the draft in its finished samples; valid: runs of "
+        "methods that accept and refuse drafts, such as speccot and specreason"
     )

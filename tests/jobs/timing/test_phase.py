@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.engines import scripted
+from jobs.after.grading import finish
 from jobs.run import trace_files
 from jobs.run.endings import by_shard, read_endings
 from jobs.run.folder import RunFolder
@@ -110,6 +111,9 @@ def test_a_killed_repeat_is_repeated_and_a_finished_one_is_kept(tmp_path: Path) 
     worker.wait()
     kept = folder.finished(run)
     assert 2 <= len(kept) < 8
+    finish(run)
+    in_files = {row["sample_id"] for row in rows(timings(run))}
+    assert in_files == kept, "the warehouse reads trace files alone"
     draw = folder.read_draw(run)
     run_shard(str(run.path), 0)
     assert folder.read_draw(run) == draw
