@@ -1,10 +1,10 @@
 """How probable a finished chain is to the target: the log-probability of each accepted step given all before it.
 
 The chain is read as the target would have read it while it wrote alone: its own prompt, without the explanations that a
-judge is given, then every accepted step in its own token ids (`ModelContext`). One forward pass over the whole chain
-gives the log-probability of every token under the target's own distribution, at temperature 1 and before any
-truncation. Only tokens that a model generated count: text that the harness added (the bridge to the answer, a closing
-`</think>`) was nobody's choice. The end-of-sequence token is not part of a chain and does not count either.
+judge is given, then every accepted step in its own token ids (`ModelContext`). One request for the whole chain gives
+the log-probability of every token under the target's own distribution, at temperature 1 and before any truncation. Only
+tokens that a model generated count: text that the harness added (the bridge to the answer, a closing `</think>`) was
+nobody's choice. The end-of-sequence token is not part of a chain and does not count either.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def read_chain(
 
 
 async def step_likelihoods(engine: Engine, chain: ReadChain) -> list[StepLikelihood]:
-    """Return the likelihood of each step, in one forward pass over the chain.
+    """Return the likelihood of each step, in one request for the whole chain.
 
-    What lies beyond the engine's context is not read: of a chain that fills it, the last token. Raises EngineError.
+    An engine may compute a long chain in several passes. What lies beyond the engine's context is not read: of a chain
+    that fills it, the last token. Raises EngineError.
     """
     room = engine.context_tokens - 1 - len(chain.prompt)
     ids = chain.ids[: max(0, room)]

@@ -137,7 +137,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """The answer to one `log_probabilities`: how probable a given text is to a model, in one forward pass."""
+    """The answer to one `log_probabilities`: how probable a given text is to a model."""
 
     token_logprobs: tuple[float, ...]
     """Log-probability (nats) of each token of the continuation, given the prompt and the tokens before it."""
@@ -229,9 +229,10 @@ class Engine(Protocol):
         """
 
     async def log_probabilities(self, prompt: Sequence[int], continuation: Sequence[int]) -> Likelihood:
-        """Return the log-probability of each token of a given, nonempty continuation of a prompt, in one forward pass.
+        """Return the log-probability of each token of a given, nonempty continuation of a prompt.
 
-        The distribution is that of `Completion.token_logprobs`. Raises EngineError.
+        An engine may compute a long text in several passes. The distribution is that of `Completion.token_logprobs`.
+        Raises EngineError.
         """
 
     async def reset_prefix_cache(self) -> bool:

@@ -104,6 +104,12 @@ class LeasedEngine(EngineWrapper):
         return method
 
     @property
+    def model_runner(self) -> str | None:
+        """Which of vLLM's model runners computes, `v1` or `v2`; None for other engines, and where vLLM does not say."""
+        runner: str | None = getattr(self._engine, "model_runner", None)
+        return runner
+
+    @property
     def server_report(self) -> dict[str, object] | None:
         """What is known of the server that runs the model; None where the worker started the engine."""
         report: dict[str, object] | None = getattr(self._engine, "report", None)

@@ -75,6 +75,11 @@ class VLLMEngine:
         return self.process.draft_sample_method
 
     @property
+    def model_runner(self) -> str | None:
+        """Which of vLLM's model runners computes, `v1` or `v2`; None where this vLLM does not say."""
+        return self.process.model_runner
+
+    @property
     def restarts(self) -> int:
         """See Engine.restarts."""
         return self.process.restarts

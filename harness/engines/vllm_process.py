@@ -56,6 +56,8 @@ class VLLMProcess:
         self.kv_tokens: int | None = None
         self.draft_sample_method: str | None = None
         """How this vLLM samples the tokens that a model proposes; None where no model proposes any."""
+        self.model_runner: str | None = None
+        """vLLM's model runner that computes, `v1` or `v2`; None where this vLLM does not say."""
         self._model_path, self._role, self._settings, self._revision = model_path, role, settings, revision
         self._log_path, self._warm_up = log_path, warm_up
         self._replacement: asyncio.Task[None] | None = None
@@ -122,6 +124,7 @@ class VLLMProcess:
         cache = llm.vllm_config.cache_config
         if self._settings.speculation is not None and self._settings.speculation.drafts:
             self.draft_sample_method = getattr(llm.vllm_config.speculative_config, SAMPLING_FIELD, "greedy")
+        self.model_runner = model_runner_of(llm.vllm_config)
         self.context_tokens = int(llm.model_config.max_model_len)
         self.vocabulary = int(llm.model_config.get_vocab_size())
         self.kv_tokens = _kv_tokens(cache)
@@ -240,6 +243,12 @@ class VLLMProcess:
             if engine_processes is not None:
                 engine_processes.kill(grace_seconds)
             front_end.after_end(llm)
+
+
+def model_runner_of(config: Any) -> str | None:
+    """Return the model runner of a configuration. vLLM 0.32 uses v1 without Triton, and for features that v2 lacks."""
+    is_second: bool | None = getattr(config, "use_v2_model_runner", None)
+    return None if is_second is None else "v2" if is_second else "v1"
 
 
 def _kv_tokens(cache: Any) -> int | None:

@@ -52,7 +52,7 @@ class EngineFlags(BaseModel):
         bool,
         Flag(
             "engine",
-            "Store the target's log-probability of each accepted step, read in one pass over each chain after a "
+            "Store the target's log-probability of each accepted step, read in one request for each chain after a "
             "worker's samples; texts and times stay as they are.",
         ),
     ] = False

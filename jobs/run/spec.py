@@ -254,8 +254,9 @@ class Attempt:
     hardware: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, Any] = field(default_factory=dict)
     """Per model: KV-cache and context tokens; on GPUs the width, memory share and cards that it has; under token-level
-    speculation by a model also how vLLM samples drafts (`draft_sample_method`), which start of the engine it used
-    (`engine_start`) and its seconds; `startup_seconds` of the starts that this attempt waited for."""
+    speculation by a model also how vLLM samples drafts (`draft_sample_method`), which of vLLM's model runners computes
+    (`model_runner`), which start of the engine it used (`engine_start`) and its seconds; `startup_seconds` of the
+    starts that this attempt waited for."""
     code_hash: str | None = None
     """Hash of the code that decides results (harness.code_hash); None where the version did not record it."""
     code_archive: str | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from harness.engines.settings import core_lists
+from harness.environment import accelerator
+from harness.methods import build
 from harness.plural import counted
 from jobs.run.folder import RunFolder
 from jobs.run.spec import RunSpec
@@ -26,6 +29,24 @@ def check(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
             f"{FLAG} {asked}: {run.path.name} has drawn {before} samples to time; valid: {before}, or --tag NAME for a "
             "run of its own"
         )
+
+
+def split_cores_notice(asked: int | None, spec: RunSpec) -> str | None:
+    """Return a warning where samples are timed on this machine's processor by two models that have divided its cores.
+
+    None where the engines are on GPUs, take turns, or have too few cores or samples in flight to divide them.
+    """
+    if asked is None or spec.engine.kind != "vllm" or spec.engine.take_turns or accelerator() != "cpu":
+        return None
+    of_method = build(spec.method, dict(spec.params)).roles
+    roles = tuple(role for role in of_method if (model := spec.models[role]) and model.server is None)
+    cores = core_lists(roles, {role: spec.engine.widths.get(role) or 1 for role in roles}, spec.concurrency)
+    if len(set(cores.values())) < 2:
+        return None
+    return (
+        f"{FLAG} {asked}: on a CPU the samples are timed with the cores divided among the engines, where a run with "
+        "--concurrency 1 gives all cores to each, so the latency is too long and the speed-up too small."
+    )
 
 
 def num_left(asked: int | None, run: RunFolder) -> int:

@@ -68,6 +68,7 @@ def new_attempt(
                 "engine_start_seconds": engine.start.seconds,
                 **_size(settings[role]),
                 **_drafts(engine),
+                **_model_runner(engine),
                 **_server(engine),
                 **_tags(engine),
                 **({"visible_devices": devices} if (devices := settings[role].visible_devices) else {}),
@@ -135,3 +136,9 @@ def _drafts(engine: Engine) -> dict[str, str]:
     """Return how the engine itself says that proposed tokens are sampled; empty where no model proposes any."""
     method: str | None = getattr(engine, "draft_sample_method", None)
     return {} if method is None else {"draft_sample_method": method}
+
+
+def _model_runner(engine: Engine) -> dict[str, str]:
+    """Return which of vLLM's model runners computes; empty for other engines."""
+    runner: str | None = getattr(engine, "model_runner", None)
+    return {} if runner is None else {"model_runner": runner}

@@ -1,4 +1,4 @@
-"""Finished samples scored by the target: the log-probability of each step, one forward pass for each chain."""
+"""Finished samples scored by the target: the log-probability of each step, one request for each chain."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from harness.engine import EngineDied
 from harness.engines.settings import pair_settings
 from harness.engines.speculation import DEFAULT_TOKENS, PROPOSERS, DraftSampling, Proposer, Speculation
 from harness.engines.vllm_arguments import engine_arguments
+from harness.engines.vllm_process import model_runner_of
 from tests.harness.conftest import save_tiny_model, save_tokenizer
 from tests.harness.engines.heads import EAGLE3_CONFIG, MTP_CONFIG, save_config, target_config
 
@@ -75,6 +76,26 @@ def test_sampled_drafts_reach_vllm(proposer: Proposer, folders: dict[str, Path])
 def test_sampled_drafts_of_another_vocabulary_are_refused_in_one_line(folders: dict[str, Path]) -> None:
     with pytest.raises(EngineDied, match=r"384 and 512 tokens, where vLLM cannot sample drafts: leave out"):
         _arguments(folders["padded"], _speculation("draft", folders, "probabilistic"))
+
+
+@pytest.mark.parametrize(
+    ("proposer", "target", "runner"),
+    [("ngram", "target", "v2"), ("draft", "target", "v2"), ("suffix", "target", "v1"), ("draft", "padded", "v1")],
+)
+def test_the_model_runner_is_what_the_configuration_says(
+    proposer: Proposer, target: str, runner: str, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import vllm.config.speculative
+    import vllm.config.vllm
+
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setattr(vllm.config.speculative, "has_arctic_inference", lambda: True)
+    config = _arguments(folders[target], _speculation(proposer, folders)).create_engine_config()
+    monkeypatch.setattr(vllm.config.vllm, "HAS_TRITON", False)
+    assert model_runner_of(config) == "v1", "as on a CPU"
+    monkeypatch.setattr(vllm.config.vllm, "HAS_TRITON", True)
+    assert model_runner_of(config) == runner
+    assert model_runner_of(object()) is None, "a version that does not say"
 
 
 def test_a_setting_that_this_vllm_lacks_is_named(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness.engine import EngineDied, Role
 from harness.engines import factory
 from harness.engines.scripted import ScriptedEngine
 from harness.engines.settings import EngineSettings
+from jobs.run import trace_files
 from jobs.run.endings import read_endings
 from jobs.run.state import read_state
 from jobs.work import worker
@@ -28,6 +30,19 @@ def test_no_sample_is_started_that_would_not_end_in_time(tmp_path: Path, monkeyp
     monkeypatch.undo()
     worker.run_shard(str(run.path), 0)
     assert finished_ids(run) == planned_ids(run)
+
+
+def test_an_attempt_records_the_model_runner_of_engines_that_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedEngine, "model_runner", "v1", raising=False)
+    run = plan(tmp_path, samples=1)
+    worker.run_shard(str(run.path), 0)
+    [attempt] = [json.loads(trace_files.read_metadata(path)["attempt"]) for path in run.trace_files()]
+    assert {role: attempt["engines"][role]["model_runner"] for role in ("draft", "target")} == {
+        "draft": "v1",
+        "target": "v1",
+    }
 
 
 def test_with_time_enough_all_samples_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
