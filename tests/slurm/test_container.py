@@ -58,20 +58,27 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def _is_worker_of(pid: int, job_id: str) -> bool:
+    """Return whether a process belongs to a task of an array, whose id is the array's with the task's number."""
+    variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return {f"SLURM_ARRAY_JOB_ID={job_id.partition('_')[0]}", f"SLURM_ARRAY_TASK_ID={job_id.partition('_')[2]}"} <= set(
+        variables
+    )
+
+
 def test_a_run_in_a_container_survives_a_kill_a_requeue_and_a_cancel(
     launch: Callable[..., Launched], undisturbed: dict[str, str], profile: Path
 ) -> None:
     """Its Python is decided by the profile, and the batch script requeues what Slurm's signal has stopped."""
-    # Long calls: where four containers start slowly, the first shard must not have ended before the last has begun.
-    launched = launch("--profile", str(profile), shards=4, seconds=0.5)
+    launched = launch("--profile", str(profile), shards=4)
     wait_for(lambda: launched.is_running(4), "every shard running")
     tasks = {shard.shard: shard.task for shard in launched.status().shards if shard.task is not None}
     interpreters = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0] for pid in launched.worker_pids()}
     assert interpreters == {PYTHON.encode()}
     slurm_output("scancel", "--signal=USR2", tasks[0].job_id)  # what Slurm sends before the time limit
     slurm_output("scancel", tasks[1].job_id)
-    [*_, last] = launched.worker_pids()
-    os.kill(last, signal.SIGKILL)
+    [another] = [pid for pid in launched.worker_pids() if _is_worker_of(pid, tasks[3].job_id)]
+    os.kill(another, signal.SIGKILL)
     launched.complete()
     assert_whole(launched.run, undisturbed)
     states = slurm_output("sacct", "-n", "-X", "-D", "-P", f"--name={launched.array}", "-o", "state").split()
