@@ -22,7 +22,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             require_tool(name)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a file's tests in one process, because they share fixtures, and all files that start vLLM in one as well.
 
