@@ -67,7 +67,7 @@ pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tests.warehouse.report.picture runs/demo.html
 
 test: $(SMOLLM_STAMP) ## Run the tests
-	$(RUN) -m pytest --numprocesses $(PROCESSES) --dist loadgroup $(TESTS)
+	$(RUN) -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(TESTS)
 
 test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null && command -v ch-run >/dev/null || slurm/local-cluster install
