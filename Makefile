@@ -9,8 +9,6 @@ SMOLLM := --method speccot --dataset demo --limit 10 --samples 2 --concurrency 8
 SMOLLM += --draft smollm2-135m --target smollm2-135m
 # Additional arguments for pytest, e.g. make test TESTS=tests/grading
 TESTS ?=
-# Test processes at once; 0: in one, as a debugger needs it
-PROCESSES ?= 2
 
 # The program that draws the README's terminal: CONTRIBUTING.md
 TERMTOSVG ?= termtosvg
@@ -67,7 +65,7 @@ pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 	$(RUN) -m tests.warehouse.report.picture runs/demo.html
 
 test: $(SMOLLM_STAMP) ## Run the tests
-	$(RUN) -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(TESTS)
+	$(RUN) -m pytest $(TESTS)
 
 test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null && command -v ch-run >/dev/null || slurm/local-cluster install

@@ -1,4 +1,4 @@
-"""The marker `needs_tool`, see requirements.py, no deadlines for hypothesis's examples, and what runs side by side."""
+"""The marker `needs_tool`, see requirements.py, and no deadlines for the examples of hypothesis."""
 
 from __future__ import annotations
 
@@ -20,15 +20,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("needs_tool"):
         for name in marker.args:
             require_tool(name)
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, because they share fixtures, and all files that start vLLM in one as well.
-
-    These come first, because they take longest together. Only `pytest --dist loadgroup` reads the groups.
-    """
-    with_vllm = {item.path for item in items if item.get_closest_marker("vllm")}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("vllm" if item.path in with_vllm else str(item.path)))
-    items.sort(key=lambda item: item.path not in with_vllm)
