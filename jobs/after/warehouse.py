@@ -39,6 +39,17 @@ class WarehouseFailed(RuntimeError):
     """The warehouse could not be read or written; the message is one line. Traces and grades are safe."""
 
 
+def problems_needed(sizes: Sequence[int], margin: float) -> int:
+    """Return the problems below which the last look of runs in waves cannot show "not worse" at a margin, a fraction.
+
+    sizes: samples per problem at each look.
+    """
+    from warehouse.statistics.bounded import problems_needed as needed
+    from warehouse.statistics.group_sequential import interval_level
+
+    return needed(margin, interval_level(sizes, len(sizes)))
+
+
 @contextmanager
 def _warehouse_errors() -> Iterator[None]:
     from warehouse.database import DatabaseError, WarehouseError

@@ -27,8 +27,6 @@ from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.waves import look_job, looking, turns
 from jobs.waves.planned import NotInWaves, Planned, check_decisions
-from warehouse.statistics.bounded import problems_needed, smallest_margin
-from warehouse.statistics.group_sequential import interval_level
 
 
 @dataclass(frozen=True)
@@ -141,14 +139,13 @@ def undecidable(planned: Planned, margin: float) -> str:
     margin: as a fraction.
     """
     spec = planned.launches[0].plan.spec
-    sizes = waves.sizes_of(spec.samples)
-    n, level = spec.num_samples // spec.samples, interval_level(sizes, len(sizes))
-    if smallest_margin(n, level) < margin:
+    n = spec.num_samples // spec.samples
+    enough = warehouse.problems_needed(waves.sizes_of(spec.samples), margin)
+    if n >= enough:
         return ""
     return (
         f"{counted(n, 'problem')} cannot show that a run is not worse by {100 * margin:g} points, even if none "
-        f"differed: all samples are drawn unless it is worse. {problems_needed(margin, level)} problems can, or a "
-        "larger --margin"
+        f"differed: all samples are drawn unless it is worse. {enough} problems can, or a larger --margin"
     )
 
 

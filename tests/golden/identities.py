@@ -42,6 +42,8 @@ _FORMER_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "speccot-decoding/*/math500": {"target": "r1-distill-qwen-32b"},
 }
 """Rows that have been corrected since, by the pattern of their name: their former flags must have their former ids."""
+_FORMER_DEMO_PARAMS: Mapping[str, Mapping[str, Any]] = {"specreason": {"threshold": 7.0}}
+"""What the demo has asked for otherwise since, by method."""
 _ALIGNED = "org/aligned"
 _FORMER_WEIGHTS = {"demo-draft": "beb06bbec9717c2c", "demo-target": "ac0a87af0ec5cdc2"}
 """Fingerprints of the bundled pair when the ids were stored."""
@@ -91,7 +93,9 @@ def _ids(spec: RunSpec, problems: list[Problem]) -> dict[str, Any]:
 def _demo() -> Iterator[tuple[str, RunSpec, list[Problem]]]:
     for number, launch in enumerate(suite.read(_DEMO).launches):
         spec, problems = _planned(launch)
-        yield f"demo/{number}", replace(spec, draft=_placed(spec.draft), target=_placed(spec.target)), problems
+        params = {**spec.params, **_FORMER_DEMO_PARAMS.get(spec.method, {})}
+        former = replace(spec, params=params, draft=_placed(spec.draft), target=_placed(spec.target))
+        yield f"demo/{number}", former, problems
 
 
 def _placed(model: ModelSpec | None) -> ModelSpec | None:
