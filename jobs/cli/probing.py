@@ -60,7 +60,7 @@ def probe(
     console = Console(highlight=False)
     with launch_errors_in_one_line("the probe"):
         source = run_folder(run)
-        if not dry_run:
+        if source.journals() and not dry_run:
             compact(source)  # what a killed worker has finished is in its journal
         planned = launch.plan(source, points, rollouts, seed, {**flags, "accept_code_change": accept})
         if dry_run:
