@@ -27,7 +27,7 @@ problem, count, capability = None, 0, None
 try:
     torch.cuda.init()
     count, capability = torch.cuda.device_count(), torch.cuda.get_device_capability(0)
-except Exception as error:
+except Exception as error:  # whatever the driver raises is what is reported
     problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
                   "count": count, "capability": capability, "problem": problem}))

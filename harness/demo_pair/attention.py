@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 NAME = "demo_pair"
 
 
-class _Attention(torch.autograd.Function):  # type: ignore[misc]
+class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch does not annotate its base class
     """Softmax attention that keeps the probabilities for the backward pass."""
 
     @staticmethod

@@ -35,7 +35,7 @@ class Branch:
     token: int
 
 
-class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
+class _RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not annotated
     """Keys and values with room behind them; a DynamicLayer copies all of them for every token."""
 
     keys: Tensor

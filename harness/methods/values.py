@@ -52,7 +52,7 @@ def method_parameters(method: str, values: Mapping[str, Any], reserved: Collecti
         build(method, parameters)
     except ValueError:
         raise
-    except Exception as error:
+    except Exception as error:  # a user's own method may raise anything
         raise ValueError(f"method {method} does not take these parameters: {type(error).__name__}: {error}") from error
     return parameters
 

@@ -61,9 +61,8 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _is_worker_of(pid: int, job_id: str) -> bool:
     """Return whether a process belongs to a task of an array, whose id is the array's with the task's number."""
     variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
-    return {f"SLURM_ARRAY_JOB_ID={job_id.partition('_')[0]}", f"SLURM_ARRAY_TASK_ID={job_id.partition('_')[2]}"} <= set(
-        variables
-    )
+    array, _, task = job_id.partition("_")
+    return f"SLURM_ARRAY_JOB_ID={array}" in variables and f"SLURM_ARRAY_TASK_ID={task}" in variables
 
 
 def test_a_run_in_a_container_survives_a_kill_a_requeue_and_a_cancel(

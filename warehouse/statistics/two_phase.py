@@ -24,7 +24,7 @@ from warehouse.statistics.ratios import RESAMPLES, Fractions, ratio_of_means
 Numbers = NDArray[np.int64]
 _LEAST_SHARE = 1e-12
 _LEAST_VARIANCE = 1e-14
-"""Of a logarithm; below it, values differ by rounding alone."""
+"""The variance of a logarithm below which values differ by rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,8 @@ def two_phase_ratio(
         return Interval(ratio, None, None, None, reason)
     influence = _influence(first.values) - _influence(second.values)
     total = float(np.var(influence, ddof=1)) / n
-    if (
-        total < _LEAST_VARIANCE and min(first.values.x.min(), second.values.x.min()) > 0
-    ):  # times that do not differ: what the full measurement says of such
+    # Times that do not differ have the interval that the full measurement gives such times.
+    if total < _LEAST_VARIANCE and min(first.values.x.min(), second.values.x.min()) > 0:
         return replace(ratio_of_means(first.values, second.values, level, resamples), kind="two-phase")
     of_timed = sum(variance for variance, _ in parts)
     of_problems = max(total - of_timed, 0.0)
