@@ -142,9 +142,9 @@ def of_status(status: RunStatus, run: RunFolder) -> dict[str, Any]:
     names = (
         "run_id", "planned", "finished", "failed", "in_flight", "may_progress", "is_on_slurm", "tokens_per_second",
         "samples_per_second", "eta_seconds", "gpu_hours", "shared_with", "codes", "free_bytes", "missing",
-        "how_to_conclude", "stopped_by_budget", "slurm_error", "waves",
+        "how_to_conclude", "how_to_resume", "stopped_by_budget", "slurm_error", "waves",
     )  # fmt: skip
-    is_begun = status.finished > 0 or status.in_flight > 0
+    is_begun = status.finished > 0 or bool(run.journals())
     state = "finished" if status.finished == status.planned else "under way" if is_begun else "not begun"
     shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in status.shards]
     return {
