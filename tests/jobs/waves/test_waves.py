@@ -14,9 +14,11 @@ from jobs import launching_several, suite
 from jobs.__main__ import main
 from jobs.after.grading import finished_samples
 from jobs.launching import LaunchFailed
-from jobs.run import waves
+from jobs.outcome import of_status
+from jobs.run import locks, waves
 from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
+from jobs.watch.listing import listed
 from jobs.watch.status import status
 from jobs.waves import comparison
 from jobs.waves.planned import NotInWaves, of_suite
@@ -167,6 +169,27 @@ def test_what_is_killed_between_waves_goes_on_and_ends_alike(
         with pytest.raises(Killed):
             launched(path, ALL_EQUAL_AT_LOOK_2)
     assert [state(run) for run in launched(path, ALL_EQUAL_AT_LOOK_2)] == undisturbed
+
+
+def test_a_run_that_is_killed_between_waves_is_under_way_and_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: list[str] = []
+
+    def killed_look(runs: list[RunFolder], *arguments: object) -> object:
+        before.extend(status(run).how_to_resume for run in runs)
+        raise Killed
+
+    monkeypatch.setattr(comparison.looking, "look", killed_look)
+    with pytest.raises(Killed):
+        launched(written(tmp_path), ALL_EQUAL_AT_LOOK_2)
+    runs = [RunFolder(path) for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+    assert [run.state for run in listed(runs)] == ["under way"] * 2
+    now = [status(run) for run in runs]
+    assert [of_status(*pair)["state"] for pair in zip(now, runs, strict=True)] == ["under way"] * 2
+    if locks.are_listed():
+        assert before == ["", ""], "the launch is looking"
+        assert all("run its launch command again" in run_status.how_to_resume for run_status in now)
 
 
 @pytest.fixture(scope="module")
