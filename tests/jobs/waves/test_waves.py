@@ -20,7 +20,7 @@ from jobs.run.endings import num_unfinished
 from jobs.run.folder import RunFolder
 from jobs.watch.listing import listed
 from jobs.watch.status import status
-from jobs.waves import comparison
+from jobs.waves import comparison, looking
 from jobs.waves.planned import NotInWaves, of_suite
 from warehouse.database import reader, rows
 
@@ -180,7 +180,7 @@ def test_a_run_that_is_killed_between_waves_is_under_way_and_to_be_resumed(
         before.extend(status(run).how_to_resume for run in runs)
         raise Killed
 
-    monkeypatch.setattr(comparison.looking, "look", killed_look)
+    monkeypatch.setattr(looking, "look", killed_look)
     with pytest.raises(Killed):
         launched(written(tmp_path), ALL_EQUAL_AT_LOOK_2)
     runs = [RunFolder(path) for path in (tmp_path / "runs").iterdir() if path.is_dir()]
