@@ -32,11 +32,24 @@ from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
 
 _OF_TARGET = ("target", "target_template", "target_thinking_tags", "engine")
 """What a run without a target takes over from another one."""
+_MOST_NAMED = 3
 
 
 def check(runs: Sequence[RunFolder], target_of: RunFolder | None) -> list[RunSpec]:
     """Return the specification that each run is scored by. Raises ValueError where one cannot be scored."""
     return [_with_target(run, target_of) for run in runs]
+
+
+def not_read(runs: Sequence[RunFolder], target_of: RunFolder) -> str:
+    """Return a line on the runs that have a target of their own, which another one does not read; empty: none has."""
+    with_target = [run.path.name for run in runs if run.spec().target is not None]
+    if not with_target:
+        return ""
+    shown = ", ".join(with_target[:_MOST_NAMED])
+    if (more := len(with_target) - _MOST_NAMED) > 0:
+        shown += f" and {counted(more, 'other')}"
+    are, their = ("is", "its") if len(with_target) == 1 else ("are", "their")
+    return f"--target-of {target_of.path.name} reads only runs without a target; {shown} {are} read by {their} own"
 
 
 def score_runs(
