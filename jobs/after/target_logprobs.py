@@ -6,12 +6,13 @@ The rows are written to `target_logprobs/` in the run folder, which the warehous
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from harness.cli.program import typed
 from harness.engine import Engine, EngineDied, Role, Tokenizer
@@ -26,6 +27,7 @@ from jobs.run.folder import RunFolder
 from jobs.run.models_here import check_model
 from jobs.run.records import counting_records
 from jobs.run.spec import RunSpec
+from jobs.run.state import finished_records
 from jobs.run.target_logprobs import Scorer, scorer_of
 from jobs.work.reopened import reopen, without_speculation
 from jobs.work.target_logprobs import COLUMNS, Scored, Target, score
@@ -108,14 +110,15 @@ async def _score_runs(
     kv_bytes = cpu_kv_bytes()
     found: list[Scored | ValueError | EngineDied] = []
     dead: dict[str, EngineDied] = {}
+    finished = [finished_records(run, COLUMNS) for run in runs]  # before an engine is started
     async with EnginePool() as pool:
-        for run, spec in zip(runs, _of_one_size(specs), strict=True):
+        for run, spec, records in zip(runs, _of_one_size(specs), finished, strict=True):
             target = spec.target.fingerprint if spec.target else ""
             if target in dead:
                 found.append(dead[target])
                 continue
             try:
-                found.append(await _score_run(pool, run, spec, kv_bytes, partial(_say_of, run, say)))
+                found.append(await _score_run(pool, run, spec, records, kv_bytes, partial(_say_of, run, say)))
             except EngineDied as error:
                 dead[target] = error
                 found.append(error)
@@ -148,11 +151,15 @@ def _say_of(run: RunFolder, say: Callable[[str], None], words: str) -> None:
 
 
 async def _score_run(
-    pool: EnginePool, run: RunFolder, spec: RunSpec, kv_bytes: int, say: Callable[[str], None]
+    pool: EnginePool,
+    run: RunFolder,
+    spec: RunSpec,
+    records: Iterator[dict[str, Any]],
+    kv_bytes: int,
+    say: Callable[[str], None],
 ) -> Scored:
     scorer = _scorer(spec)
     known = target_logprobs.scored_ids(run, scorer)
-    records = counting_records(run, COLUMNS, failed=False)
     unscored = (row for row in records if row["steps"] and row["sample_id"] not in known)
     first = next(unscored, None)
     if first is None:
