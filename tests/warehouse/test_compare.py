@@ -250,6 +250,22 @@ def test_a_brief_table_fits_a_terminal(
     assert any("Intervals of the speed-ups do not fit" in line for line in lines) is not has_interval
 
 
+@pytest.mark.parametrize(("width", "has_interval"), [("72", False), ("80", True)])
+def test_a_brief_table_in_a_pipe_fits_the_width_that_the_environment_asks_for(
+    tmp_path: Path, pair: list[str], width: str, has_interval: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = compare(tmp_path, *pair).stdout.splitlines()
+    assert max(map(len, whole)) > 80
+    assert compare(tmp_path, *pair, "-o", str(tmp_path / "whole.txt")).exit_code == 0
+    monkeypatch.setenv("COLUMNS", width)
+    text = compare(tmp_path, *pair).stdout
+    assert max(map(len, text.splitlines())) <= int(width)
+    assert ("(1.47–2.73)" in text) is has_interval
+    assert compare(tmp_path, *pair, "-o", str(tmp_path / "again.txt")).exit_code == 0
+    assert (tmp_path / "again.txt").read_text() == (tmp_path / "whole.txt").read_text(), "a file has no width"
+
+
 def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: list[str]) -> None:
     latex = compare(tmp_path, *pair, "--format", "latex").stdout
     body = latex[latex.index("\\begin{tabular}") :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -254,5 +255,18 @@ def test_a_margin_belongs_to_waves(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_dry_run_names_the_waves_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main.main(["suite", str(written(tmp_path, 16)), "--until-decided", "--dry-run"], standalone_mode=False)
-    assert "2 runs in waves of 4, 8, 12, 16 samples per problem" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "2 runs in waves of 4, 8, 12, 16 samples per problem" in printed
+    assert "This wave: GPU-hours unknown for 2 runs." in printed
     assert not (tmp_path / "runs").exists()
+
+
+def test_sentences_about_waves_fit_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    comparison.preview(of_suite(suite.read(written(tmp_path, 16)), None), 0.02, console)
+    lines = screen.getvalue().splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("2 runs in waves of "))
+    assert "with a look after each wave: at most 4 looks" in " ".join(" ".join(lines[first:]).split())
+    assert max(map(len, lines[first:])) <= 80
