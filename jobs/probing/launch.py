@@ -127,6 +127,7 @@ def _write_points(run: RunFolder, probe: Probe) -> None:
             "draft_problem_id": planned.problems[2 * number].id,
             "own_problem_id": planned.problems[2 * number + 1].id,
             "source_run_id": probe.source.path.name,
+            "num_ending": probe.population.num_ending,
         }
         for number, point in enumerate(probe.points)
     ]
