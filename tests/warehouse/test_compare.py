@@ -138,6 +138,25 @@ def test_latency_across_different_hardware_is_refused_unless_forced(
     assert "1.00×!" in forced.stdout
 
 
+def test_runs_that_other_model_runners_of_vllm_computed_are_compared_and_that_is_said(tmp_path: Path) -> None:
+    base, run, earlier = (
+        cells.finished(
+            tmp_path,
+            replace(spec, seed=seed),
+            GOOD,
+            engines={"target": {} if runner is None else {"model_runner": runner}},
+        )
+        for seed, (spec, runner) in enumerate(((cells.VANILLA, "v2"), (cells.SPEC, "v1"), (cells.SPEC, None)))
+    )
+    names = load(tmp_path, base, run, earlier)
+    text = compare(tmp_path, *names).stdout
+    warning = f"OTHER MODEL RUNNER: {names[1]} against {names[0]}: vLLM computed the target with V1 against V2"
+    assert text.count("OTHER MODEL RUNNER") == text.count(warning) == 1
+    assert f"vLLM's model runner of the target (note): V2 ({names[0]}); V1 ({names[1]})" in text
+    assert "LATENCY REFUSED" not in text
+    assert "model runner" not in compare(tmp_path, names[0], names[2]).stdout, "earlier versions did not record it"
+
+
 def test_only_settings_that_differ_are_listed(tmp_path: Path, pair: list[str]) -> None:
     differences = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
     assert {difference["name"] for difference in differences} == {"method", "parameters", "draft", "draft files"}
