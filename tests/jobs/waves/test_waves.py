@@ -18,11 +18,13 @@ from jobs.launching import LaunchFailed
 from jobs.outcome import of_status
 from jobs.run import locks, waves
 from jobs.run.endings import num_unfinished
+from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
 from jobs.watch.listing import listed
 from jobs.watch.status import status
 from jobs.waves import comparison, looking
 from jobs.waves.planned import NotInWaves, of_suite
+from tests.jobs.runs import plan
 from warehouse.database import reader, rows
 
 SUITE = """
@@ -123,8 +125,22 @@ def test_a_comparison_that_is_never_decided_has_all_samples(tmp_path: Path, fixe
         assert begun.is_whole
         assert not begun.is_stopped
         assert begun.num_looks == waves.NUM_WAVES
+        assert (begun.look_margins, begun.margin) == ((0.02,) * waves.NUM_WAVES, None)
         assert texts(run) == texts(whole)
         assert num_unfinished(run) == 0
+
+
+def test_looks_of_an_earlier_version_have_no_margin_unless_they_decided(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=4)
+    waves.begin(run, run.spec())
+    for record in (
+        {"look": 1, "decision": None},
+        {"look": 2, "decision": "not worse", "margin": 0.02, "baseline": "b"},
+    ):
+        append_record(run.path / "waves.jsonl", {"at": 0.0, **record}, run.spec().run_id)
+    begun = waves.read(run)
+    assert begun is not None
+    assert (begun.num_looks, begun.decision, begun.margin, begun.look_margins) == (2, "not worse", 0.02, (None, None))
 
 
 def test_the_estimates_of_a_stopped_run_take_the_first_wave_for_several_samples(tmp_path: Path) -> None:
