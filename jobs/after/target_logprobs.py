@@ -110,10 +110,13 @@ async def _score_runs(
     kv_bytes = cpu_kv_bytes()
     found: list[Scored | ValueError | EngineDied] = []
     dead: dict[str, EngineDied] = {}
-    finished = [finished_records(run, COLUMNS) for run in runs]  # before an engine is started
+    finished = [_finished(run) for run in runs]  # before an engine is started
     async with EnginePool() as pool:
         for run, spec, records in zip(runs, _of_one_size(specs), finished, strict=True):
             target = spec.target.fingerprint if spec.target else ""
+            if isinstance(records, ValueError):
+                found.append(records)
+                continue
             if target in dead:
                 found.append(dead[target])
                 continue
@@ -125,6 +128,14 @@ async def _score_runs(
             except ValueError as error:
                 found.append(error)
     return found
+
+
+def _finished(run: RunFolder) -> Iterator[dict[str, Any]] | ValueError:
+    """Return the finished samples of a run, or why they cannot be read, which keeps no other run from being scored."""
+    try:
+        return finished_records(run, COLUMNS)
+    except ValueError as error:
+        return error
 
 
 def _of_one_size(specs: Sequence[RunSpec]) -> list[RunSpec]:

@@ -15,10 +15,12 @@ from click.testing import CliRunner
 from harness.engines.scripted import ScriptedEngine
 from harness.rewards import RewardModel
 from jobs.__main__ import main
+from jobs.after import target_logprobs
 from jobs.after.score import score
 from jobs.run import trace_files
 from jobs.run.endings import read_endings
-from jobs.run.folder import RunFolder
+from jobs.run.folder import RunDamaged, RunFolder
+from jobs.work.target_logprobs import Scored
 from jobs.work.worker import run_shard
 from tests.jobs.runs import SLOW_WORKER, plan
 
@@ -99,3 +101,20 @@ def test_a_probe_draws_from_it_and_its_dry_run_says_what_is_missing(killed: RunF
     assert f"{killed.path.name} has no finished sample in its trace files yet: python -m jobs finalize" in told
     assert jobs(*words)[0] == 0
     assert list(killed.path.parent.glob("probe-*"))
+
+
+def test_a_journal_that_cannot_be_compacted_keeps_no_other_run_from_being_scored(
+    killed: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = plan(killed.path.parent, samples=1)
+    run_shard(str(other.path), 0)
+
+    def refuse(run: RunFolder) -> int:
+        raise RunDamaged(f"{run.path} cannot be read")
+
+    monkeypatch.setattr("jobs.run.state.compact", refuse)
+    runs = [killed, other]
+    refused, scored = target_logprobs.score_each(runs, target_logprobs.check(runs, None))
+    assert isinstance(refused, RunDamaged)
+    assert isinstance(scored, Scored)
+    assert scored.num_samples == 8
