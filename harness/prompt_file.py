@@ -136,6 +136,8 @@ class StepChoice(_Table):
     separator: AnyText
     blank: AnyText
     """Shown for a candidate without text."""
+    closing: Annotated[NeededText, placeholders()] | None = None
+    """Follows every candidate that ends the thought. None: `blank` follows it, only where another says the same."""
     thought: AnyText
     reply: ReplyText
 
