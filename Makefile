@@ -33,7 +33,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check
 QUIET := --quiet --root-user-action=ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo train-demo pictures test test-slurm coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
+.PHONY: help venv demo train-demo pictures test test-engines test-records test-slurm coverage check bench bench-loop bench-grading bench-slurm bench-warehouse clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -66,6 +66,11 @@ pictures: $(STAMP) ## Run the demo and remake the pictures of the README
 
 test: $(SMOLLM_STAMP) ## Run the tests
 	$(RUN) -m pytest $(TESTS)
+
+# The halves are for two processes beside each other: make -j2 -k -Otarget test-engines test-records. A test that runs
+# make itself would otherwise inherit these options.
+test-engines test-records: test-%: $(SMOLLM_STAMP)
+	env -u MAKEFLAGS -u MAKELEVEL $(RUN) -m pytest --half $* $(TESTS)
 
 test-slurm: $(SMOLLM_STAMP) ## Run the tests on a local Slurm (Debian, root)
 	@command -v slurmctld >/dev/null && command -v mariadbd >/dev/null && command -v scrontab >/dev/null && command -v ch-run >/dev/null || slurm/local-cluster install

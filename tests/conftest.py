@@ -1,6 +1,8 @@
-"""The marker `needs_tool`, see requirements.py, and no deadlines for the examples of hypothesis."""
+"""The marker `needs_tool` (requirements.py), the option `--half`, and no deadlines for the examples of hypothesis."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,39 @@ from tests.requirements import is_ci, require_tool
 if not is_ci():
     settings.register_profile("no deadline", deadline=None)
     settings.load_profile("no deadline")
+
+# Their tests take about as long as all the others, and few of them start vLLM.
+_RECORDS = ("grading", "jobs", "warehouse")
+_HALVES = ("engines", "records")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option `--half`, with which two processes beside each other run every test once."""
+    parser.addoption(
+        "--half",
+        choices=_HALVES,
+        help="records: only the tests of grading/, jobs/ and warehouse/ that start no vLLM; engines: only all others.",
+    )
+
+
+def half(folder: str, *, starts_vllm: bool) -> str:
+    """Return the half that a test belongs to. `folder`: the one under tests/ that it is in, or its file there.
+
+    All tests that start vLLM are in one half, because two engines at a time need twice the memory.
+    """
+    return "records" if folder in _RECORDS and not starts_vllm else "engines"
+
+
+def _half_of(item: pytest.Item) -> str:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return half(folder, starts_vllm=item.get_closest_marker("vllm") is not None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of the other half, where one is asked for."""
+    if asked := config.getoption("--half"):
+        config.hook.pytest_deselected(items=[item for item in items if _half_of(item) != asked])
+        items[:] = [item for item in items if _half_of(item) == asked]
 
 
 @pytest.hookimpl(tryfirst=True)
