@@ -47,19 +47,19 @@ def in_words(forecast: Forecast) -> str:
     return f"{hours(forecast.hours)} {unit(has_gpu=forecast.has_gpu)} left ({forecast.source}{between}{more})"
 
 
-def total(launches: Sequence[PreparedLaunch]) -> str:
-    """Return one line on what is left of several runs together."""
+def total(launches: Sequence[PreparedLaunch], of: str = "Total") -> str:
+    """Return one line on what is left of several runs together. `of`: what it begins with, before a colon."""
     left = [prepared for prepared in _distinct(launches) if prepared.is_work_left]
     if not left:
-        return "Total: nothing is left to run."
-    return total_of([prepared.forecast for prepared in left])
+        return f"{of}: nothing is left to run."
+    return total_of([prepared.forecast for prepared in left], of)
 
 
-def total_of(forecasts: Sequence[Forecast | None]) -> str:
-    """Return the sums of estimates, GPUs and workers without GPUs apart, and how many are unknown."""
+def total_of(forecasts: Sequence[Forecast | None], of: str = "Total") -> str:
+    """Return the sums of estimates, GPUs and workers without GPUs apart, and how many are unknown; `of` as above."""
     known = [forecast for forecast in forecasts if forecast is not None]
     if not known:
-        return f"Total: GPU-hours unknown for {counted(len(forecasts), 'run')}."
+        return f"{of}: GPU-hours unknown for {counted(len(forecasts), 'run')}."
     sums = []
     for has_gpu in (True, False):
         if members := [forecast for forecast in known if forecast.has_gpu == has_gpu]:
@@ -70,7 +70,7 @@ def total_of(forecasts: Sequence[Forecast | None]) -> str:
     unknown = f"; unknown for {counted(more, 'run')}" if more else ""
     if not_timed := sum(forecast.not_timed for forecast in known):
         unknown += f"; the timing of {counted(not_timed, 'sample')} comes on top"
-    return f"Total: {' and '.join(sums)} left{unknown}."
+    return f"{of}: {' and '.join(sums)} left{unknown}."
 
 
 def under(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from copy import copy
 from typing import IO
@@ -35,18 +36,25 @@ def plain(text: str, style: str = "", keep: str = "") -> Text:
     return Text(printable(text, keep), style=style)
 
 
-def print_table(table: Table, out: IO[str]) -> None:
+def asks_for_width() -> bool:
+    """Return whether the environment says how wide output shall be where there is no terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    return columns.isdecimal() and int(columns) > 0
+
+
+def print_table(table: Table, out: IO[str], *, is_fitted: bool = False) -> None:
     """Print a table; no word of it is ever folded or cut off.
 
     A table too wide for the terminal loses its rules, then its wide columns are wrapped between words. If it still does
     not fit, each row is printed as a block with one line per column. Elsewhere a table is as wide as it needs to be,
-    without blanks at the ends of its lines.
+    without blanks at the ends of its lines, unless it `is_fitted` to the width that the environment asks for.
     """
     console = Console(file=out)
+    is_fitted |= console.is_terminal
     if not console.is_terminal or _full_width(console, table) > console.width:
         table.box = None
         table.pad_edge = False
-    if not console.is_terminal:
+    if not is_fitted:
         console.width = max(_full_width(console, table), 1)
     elif (excess := _full_width(console, table) - console.width) > 0:
         widths = _wrapped_widths(console, table, excess)
@@ -60,17 +68,17 @@ def print_table(table: Table, out: IO[str]) -> None:
     out.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
-def fits(table: Table, out: IO[str]) -> bool:
+def fits(table: Table, out: IO[str], *, is_fitted: bool = False) -> bool:
     """Return whether `print_table` prints a table there, rather than a block per row."""
     console, bare = Console(file=out), copy(table)
     bare.box, bare.pad_edge = None, False
     excess = _full_width(console, bare) - console.width
-    return not console.is_terminal or excess <= 0 or _wrapped_widths(console, bare, excess) is not None
+    return not (is_fitted or console.is_terminal) or excess <= 0 or _wrapped_widths(console, bare, excess) is not None
 
 
-def print_item(text: str, console: Console) -> None:
-    """Print an indented line; a terminal wraps it between words, with the rest indented further."""
-    if not console.is_terminal:
+def print_item(text: str, console: Console, *, is_fitted: bool = False) -> None:
+    """Print an indented line; where a width is kept it is wrapped between words, with the rest indented further."""
+    if not (is_fitted or console.is_terminal):
         console.print(plain(f"  {text}"), soft_wrap=True)
         return
     for index, line in enumerate(plain(text).wrap(console, max(console.width - 4, 1))):

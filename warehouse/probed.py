@@ -34,7 +34,7 @@ _GROUPS = {"": "all", "third": "third", "threshold": "threshold"}
 _POINTS = """
 SELECT any_value(source_run_id) AS source_run_id, count(*) AS num_points, count(*) FILTER (accepted) AS num_accepted,
     count(*) FILTER (num_draft_rollouts > 0 AND num_own_rollouts > 0) AS num_known,
-    max(num_draft_rollouts) AS num_rollouts, any_value(kind) AS kind
+    max(num_draft_rollouts) AS num_rollouts, any_value(kind) AS kind, any_value(num_ending) AS num_ending
 FROM probe WHERE run_id = $run_id
 """
 _ESTIMATES = """
@@ -78,8 +78,15 @@ def lines(probe: Mapping[str, Any]) -> Iterator[str]:
         f"Probe of {probe['source_run_id']}: {counted(probe['num_points'], 'point')}, {probe['num_accepted']} where "
         f"the draft was accepted, with {counted(probe['num_rollouts'] or 0, 'continuation')} each way."
     )
+    yield from left_out(probe)
     if missing := probe["num_points"] - probe["num_known"]:
         yield f"UNFINISHED: {counted(missing, 'point has', 'points have')} no graded continuations yet."
+
+
+def left_out(probe: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how many decisions no probe can look at; nothing where there are none, or it is not known."""
+    if number := probe["num_ending"]:
+        yield f"{counted(number, 'decision')} about the end of the reply cannot be continued and are left out."
 
 
 def table(probe: Mapping[str, Any]) -> Table:

@@ -6,12 +6,14 @@ of another shape is summed in another order, two nearly equal logits may change 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from harness.cli.permissions import is_forbidden
 from jobs.run.folder import RunFolder
-from jobs.run.records import counting_records
 from jobs.run.spec import RunSpec
+from jobs.run.state import finished_records
 
 _COLUMNS = ["problem_id", "sample_index", "steps.list.element.token_ids"]
 Key = tuple[str, int]
@@ -82,5 +84,15 @@ def first_divergence(first: Sequence[int], second: Sequence[int]) -> int | None:
 def _emitted_tokens(run: RunFolder) -> dict[Key, list[int]]:
     return {
         (row["problem_id"], row["sample_index"]): [token for step in row["steps"] for token in step["token_ids"]]
-        for row in counting_records(run, _COLUMNS, failed=False)
+        for row in _finished(run)
     }
+
+
+def _finished(run: RunFolder) -> Iterator[dict[str, Any]]:
+    """Return the finished samples of a run; of one that may not be written, those in its trace files."""
+    try:
+        return finished_records(run, _COLUMNS)
+    except OSError as error:
+        if not is_forbidden(error):
+            raise
+        return finished_records(run, _COLUMNS, writes=False)

@@ -24,7 +24,7 @@ from harness.weights.models import ModelRef
 from jobs.run import own_files, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.grades import file_name
-from jobs.run.records import counting_records
+from jobs.run.state import finished_records
 
 _SAMPLES_PER_WRITE = 200
 """Samples between two writes of the file: what is lost where the command is killed."""
@@ -105,9 +105,7 @@ async def score(
         return {**judgment.columns, "scorer": scorer, "score": quality}
 
     before, num_samples = len(rows), 0
-    unscored = (
-        s for s in counting_records(run, ["problem_id", "steps"], failed=False) if s["sample_id"] not in scored_ids
-    )
+    unscored = (s for s in finished_records(run, ["problem_id", "steps"]) if s["sample_id"] not in scored_ids)
     while samples := list(islice(unscored, _SAMPLES_PER_WRITE)):
         new_rows = await asyncio.gather(*(judge(judgment) for s in samples for judgment in _judgments(s)))
         num_refused += sum(row["score"] is None for row in new_rows)

@@ -55,14 +55,12 @@ def probe(
     from jobs import launching, waiting
     from jobs.command import launch_errors_in_one_line
     from jobs.probing import launch
-    from jobs.run.state import compact
 
     console = Console(highlight=False)
     with launch_errors_in_one_line("the probe"):
         source = run_folder(run)
-        if source.journals() and not dry_run:
-            compact(source)  # what a killed worker has finished is in its journal
-        planned = launch.plan(source, points, rollouts, seed, {**flags, "accept_code_change": accept})
+        asked = {**flags, "accept_code_change": accept}
+        planned = launch.plan(source, points, rollouts, seed, asked, is_preview=dry_run)
         if dry_run:
             launching.preview(planned.prepared, console)
             return

@@ -97,13 +97,13 @@ def target_logprob(runs: tuple[Path, ...], target_of: Path | None) -> None:
     The target reads every chain once, at temperature 1, in its own prompt. Samples that are scored stay as they are.
     """
     from jobs.after import target_logprobs
-    from jobs.run.state import compact
 
     folders = [run_folder(run) for run in runs]
+    other = run_folder(target_of) if target_of else None
     with _engine_errors_in_one_line():
-        specs = target_logprobs.check(folders, run_folder(target_of) if target_of else None)
-        for folder in folders:
-            compact(folder)  # what a killed worker has finished is in its journal
+        specs = target_logprobs.check(folders, other)
+        if other is not None and (line := target_logprobs.not_read(folders, other)):
+            click.echo(line, err=True)
         scored = target_logprobs.score_runs(folders, specs, click.echo)
     for folder, one in zip(folders, scored, strict=True):
         if not one.num_samples:

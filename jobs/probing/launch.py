@@ -60,8 +60,18 @@ class Probe:
     population: Population
 
 
-def plan(source: RunFolder, num_points: int, rollouts: int, seed: int, flags: Mapping[str, object]) -> Probe:
-    """Draw the points and prepare the run that continues the chains; nothing is written.
+def plan(
+    source: RunFolder,
+    num_points: int,
+    rollouts: int,
+    seed: int,
+    flags: Mapping[str, object],
+    *,
+    is_preview: bool = False,
+) -> Probe:
+    """Draw the points and prepare the run that continues the chains, which is not written.
+
+    Journals of the probed run are compacted, unless `is_preview`: then nothing is written at all.
 
     `flags`: where it runs, as flags of a launch, and `concurrency`. Raises ValueError, one line each: CannotProbe,
     NothingToProbe and what a launch raises.
@@ -70,7 +80,7 @@ def plan(source: RunFolder, num_points: int, rollouts: int, seed: int, flags: Ma
     if spec.target is None:
         raise CannotProbe(f"{source.path.name} has no target, which a probe continues its chains with")
     check_model(source.path.name, spec.target)
-    points, population = draw(source, num_points, seed)
+    points, population = draw(source, num_points, seed, writes=not is_preview)
     name = f"probe-{source.path.name if _NAME.fullmatch(source.path.name) else spec.run_id}"
     problems = problems_of(points, {problem.id: problem for problem in source.problems()}, name)
     where = {"output": str(source.path.parent), **flags, "samples": rollouts}
@@ -117,6 +127,7 @@ def _write_points(run: RunFolder, probe: Probe) -> None:
             "draft_problem_id": planned.problems[2 * number].id,
             "own_problem_id": planned.problems[2 * number + 1].id,
             "source_run_id": probe.source.path.name,
+            "num_ending": probe.population.num_ending,
         }
         for number, point in enumerate(probe.points)
     ]

@@ -17,7 +17,7 @@ from harness.engine import normalized
 from harness.plural import counted
 from harness.problems.problem import Problem
 from jobs.run.folder import RunFolder
-from jobs.run.records import counting_records
+from jobs.run.state import finished_records
 
 _COLUMNS = ("problem_id", "steps")
 _THIRDS = 3
@@ -69,13 +69,13 @@ class Population:
     """Decisions about proposals that end the reply: nothing follows them that could be continued."""
 
 
-def draw(run: RunFolder, num_points: int, seed: int) -> tuple[list[Point], Population]:
+def draw(run: RunFolder, num_points: int, seed: int, *, writes: bool = True) -> tuple[list[Point], Population]:
     """Return a random sample of the run's decisions, half of them refusals where there are as many.
 
     Within accepted and refused drafts, each third of the chain has its share of the points. The same run, number and
-    seed give the same points. Raises NothingToProbe.
+    seed give the same points. `writes` as in `finished_records`. Raises NothingToProbe.
     """
-    places, num_ending = _places(run)
+    places, num_ending = _places(run, writes=writes)
     strata = {stratum: len(keys) for stratum, keys in places.items()}
     if not strata:
         raise NothingToProbe(_reason(run, num_ending))
@@ -87,7 +87,7 @@ def draw(run: RunFolder, num_points: int, seed: int) -> tuple[list[Point], Popul
     }
     points = [
         _point(sample, step_index, step, seed)
-        for sample in counting_records(run, _COLUMNS, failed=False)
+        for sample in finished_records(run, _COLUMNS, writes=False)
         for step_index, step in _decided(sample)
         if (sample["sample_id"], step_index) in drawn
     ]
@@ -108,11 +108,11 @@ def problems_of(points: Iterable[Point], problems: Mapping[str, Problem], datase
     return made
 
 
-def _places(run: RunFolder) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
+def _places(run: RunFolder, *, writes: bool) -> tuple[dict[Stratum, list[tuple[str, int]]], int]:
     """Return sample and step of each decision by stratum, and how many others end the reply."""
     places: dict[Stratum, list[tuple[str, int]]] = defaultdict(list)
     num_ending = 0
-    for sample in counting_records(run, _COLUMNS, failed=False):
+    for sample in finished_records(run, _COLUMNS, writes=writes):
         for step_index, step in _decided(sample):
             if _ends_reply(step):
                 num_ending += 1

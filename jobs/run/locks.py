@@ -51,6 +51,15 @@ class Lock(FileLock):
         raise NotImplementedError
 
 
+def are_listed() -> bool:
+    """Return whether the system says which locks are held, so that `held_here` knows them."""
+    try:
+        _HELD.read_bytes()
+        return bool(_devices())
+    except OSError:
+        return False
+
+
 def held_here(locks: Iterable[Path]) -> set[Path]:
     """Return which of these lock files a process on this machine holds, without taking any of them.
 

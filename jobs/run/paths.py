@@ -145,7 +145,11 @@ class RunPaths:
 
     def waves_lock(self, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of who draws and decides the run in waves; acquiring it raises filelock.Timeout as below."""
-        return Lock(self.locks_dir / "waves.lock", timeout=wait_seconds)
+        return Lock(self.waves_lock_path(), timeout=wait_seconds)
+
+    def waves_lock_path(self) -> Path:
+        """Return the file that `waves_lock` locks; it stays when the lock is released."""
+        return self.locks_dir / "waves.lock"
 
     def shard_lock(self, shard: int, wait_seconds: float = 0.0) -> Lock:
         """Return the lock of a shard, held by its worker.

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 from filelock import Timeout
@@ -20,6 +21,7 @@ from jobs.run import endings, files, own_files, trace_files
 from jobs.run.endings import NO_ENDINGS, Endings
 from jobs.run.folder import RunFolder
 from jobs.run.journal import Journal, read_journal
+from jobs.run.records import counting_records
 
 _FEW_FILES = 32
 """Number of journals or trace files up to which all are read, whichever shards are asked for."""
@@ -81,6 +83,18 @@ def compact(run: RunFolder) -> int:
     """
     with run.compaction_lock():
         return _compact(run)
+
+
+def finished_records(run: RunFolder, columns: Sequence[str], *, writes: bool = True) -> Iterator[dict[str, Any]]:
+    """Return what `counting_records` yields of the finished samples that did not fail every time.
+
+    What a killed worker has finished lies in its journal, so journals are compacted before this returns. Without
+    `writes`, trace files are read as they are. Raises PermissionError where there are journals in a run folder that may
+    not be written.
+    """
+    if writes and run.journals():
+        compact(run)
+    return counting_records(run, columns, failed=False)
 
 
 def compact_own(run: RunFolder, journal_path: Path) -> None:

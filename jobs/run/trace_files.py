@@ -169,9 +169,13 @@ PROBE_POINTS = pa.schema(
         "accepts_below": _flag,
         "accepted": _flag,
         "weight": _real,
+        "num_ending": _int,
     }
 )
-"""The points of a probe (jobs.probing.points.Point), each with the ids of its two problems in the probe's run."""
+"""The points of a probe (jobs.probing.points.Point), each with the ids of its two problems in the probe's run.
+
+num_ending: how many decisions of the probed run end the reply, the same number in every row; earlier versions wrote
+files without this column."""
 TARGET_LOGPROBS = pa.schema(
     {
         "sample_id": _text,

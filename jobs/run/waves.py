@@ -23,6 +23,9 @@ NUM_WAVES = 4
 LEAST_SAMPLES = NUM_WAVES
 """Samples per problem below which a run has no waves."""
 
+_LOOK_MARGIN = "look_margin"
+"""Key of a look's margin. It is not `margin`, by which earlier versions tell that a run is decided."""
+
 
 @dataclass(frozen=True)
 class Waves:
@@ -42,6 +45,8 @@ class Waves:
     """The margin of that decision, as a fraction; None where there is none, or an earlier version made it."""
     baseline: str | None = None
     """Name of the run that it was decided against; None where `margin` is, and of a baseline itself."""
+    look_margins: tuple[float | None, ...] = ()
+    """The margin of each look, also of those that left the question open; None where an earlier version looked."""
 
     @property
     def first_wave(self) -> int | None:
@@ -62,18 +67,22 @@ def sizes_of(samples: int) -> tuple[int, ...]:
 def read(run: RunFolder) -> Waves | None:
     """Return how far a run is that exists; None where it was not begun in waves. Raises RunDamaged."""
     sizes: tuple[int, ...] | None = None
-    num_looks, last = 0, dict[str, Any](decision=None)
+    looks: dict[int, dict[str, Any]] = {}
+    last: dict[str, Any] = {"decision": None}
     for record in _records(run):
         if "sizes" in record:
             sizes = tuple(record["sizes"])
         elif "look" in record:
-            num_looks, last = max(num_looks, record["look"]), record
+            looks[record["look"]] = last = record
     if sizes is None:
         return None
     spec, num_drawn = run.spec(), run.num_planned()
     wave = max(1, sum(num_drawn >= size * spec.num_problems for size in sizes))
     is_whole = num_drawn >= spec.num_samples
-    return Waves(sizes, wave, is_whole, num_looks, last["decision"], last.get("margin"), last.get("baseline"))
+    margins = tuple(looks.get(number, {}).get(_LOOK_MARGIN) for number in range(1, max(looks, default=0) + 1))
+    return Waves(
+        sizes, wave, is_whole, len(margins), last["decision"], last.get("margin"), last.get("baseline"), margins
+    )
 
 
 def begin(run: RunFolder, spec: RunSpec) -> None:
@@ -88,11 +97,11 @@ def record_look(
 ) -> None:
     """Record what the look after a wave found, unless it is recorded; durable when this returns.
 
-    margin, as a fraction, and baseline are those of the decision, see `Waves`.
+    margin, as a fraction, is that of the look; of a decision it and baseline are in `Waves`, too.
     """
     if any(record.get("look") == number for record in _records(run)):
         return
-    record: dict[str, Any] = {"at": time.time(), "look": number, "decision": decision}
+    record: dict[str, Any] = {"at": time.time(), "look": number, "decision": decision, _LOOK_MARGIN: margin}
     if decision is not None:
         record |= {"margin": margin, "baseline": baseline}
     append_record(_path(run), record, run.spec_id() or "")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from jobs.run import budget, waves
 from jobs.run.digest import FileDamaged
-from jobs.run.endings import by_shard, read_endings
+from jobs.run.endings import ShardEndings, by_shard, read_endings
 from jobs.run.folder import RunFolder
 from jobs.run.folder_name import readable
 from jobs.timing import folder as timings
@@ -40,8 +40,8 @@ class ListedRun:
     target: str | None = None
     tag: str | None = None
     state: str = ""
-    """"finished", "under way" (whether or not anything works on it now), "not begun", "stopped by its budget", or
-    "damaged"."""
+    """"finished", "under way" (whether or not anything works on it now, or further waves are due), "not begun",
+    "stopped by its budget", or "damaged"."""
     finished: int = 0
     planned: int = 0
     failed: int = 0
@@ -109,14 +109,11 @@ def _names_models(run: ListedRun) -> bool:
 def _listed(run: RunFolder) -> ListedRun:
     try:
         spec, ended = run.spec(), by_shard(run, read_endings(run, whole=False))
-        timing = timings.progress(run)
+        timing, num_undrawn = timings.progress(run), waves.num_open(run)
         age = max(0.0, time.time() - run.spec_path.stat().st_mtime)
     except (FileDamaged, OSError) as error:
         return ListedRun(str(run.path), run_id=run.path.name, state="damaged", error=" ".join(str(error).split()))
-    is_begun = bool(sum(ended.finished) or run.journals())
-    state = "finished" if not ended.num_left else "under way" if is_begun else "not begun"
-    if budget.stopped(run, lambda _: ended.num_left or waves.num_open(run)):
-        state = "stopped by its budget"
+    state = _state(run, ended, num_undrawn)
     return ListedRun(
         run=str(run.path),
         run_id=run.path.name,
@@ -133,6 +130,16 @@ def _listed(run: RunFolder) -> ListedRun:
         to_time=timing.asked,
         timed=timing.done,
     )
+
+
+def _state(run: RunFolder, ended: ShardEndings, num_undrawn: int) -> str:
+    """Return the state of a run; one whose further waves are not decided yet is under way."""
+    num_left = ended.num_left or num_undrawn
+    if budget.stopped(run, lambda _: num_left):
+        return "stopped by its budget"
+    if not num_left:
+        return "finished"
+    return "under way" if sum(ended.finished) or run.journals() else "not begun"
 
 
 def _age(seconds: float) -> str:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobs.after.missing import missing_after
-from jobs.run import budget, codes, locks, own_files, shared_jobs, submissions, waves
+from jobs.run import budget, codes, own_files, shared_jobs, submissions, waves
 from jobs.run.endings import Endings, by_shard, count_endings, endings_in_journal, first_shard
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.slurm import client
 from jobs.slurm.client import Task
 from jobs.timing import folder as timings
-from jobs.watch import conclusion, reasons, starts, workers
+from jobs.watch import conclusion, here, reasons, workers
 from jobs.watch.answers import Answers, SlurmWatch
 from jobs.watch.recent import Recent
 
@@ -50,6 +50,8 @@ class ShardStatus:
     """What its worker is at while engines start, such as `target: loading weights (50 %)`."""
     num_begun: int = 0
     """Number of samples that began and have not ended in the latest journal of the worker whose first shard it is."""
+    has_worker: bool | None = None
+    """Whether a process on this machine holds the shard; None for a run on Slurm, and where no locks are listed."""
 
     @property
     def num_unfinished(self) -> int:
@@ -93,6 +95,8 @@ class RunStatus:
     is_concluding: bool = False
     """True if a job that grades and loads the finished run is running or queued, or may be because Slurm's queue did
     not answer."""
+    how_to_resume: str = ""
+    """One line for the user where nothing on this machine works on a run that was begun here and is not finished."""
     stopped_by_budget: str = ""
     """Why no further sample of the unfinished run is begun; empty where its budget is not used up, or it has none."""
     slurm_error: str = ""
@@ -120,18 +124,25 @@ class RunStatus:
 
     @property
     def in_flight(self) -> int:
-        """Number of samples that workers are at work on, as far as Slurm tells which workers are alive."""
-        at_work = [shard for shard in self.shards if shard.task is None or shard.task.state == "RUNNING"]
-        return sum(shard.num_begun for shard in at_work)
+        """Number of samples that workers are at work on, as far as Slurm or their locks tell which are alive."""
+        return sum(
+            shard.num_begun
+            for shard in self.shards
+            if (shard.has_worker is not False if shard.task is None else shard.task.state == "RUNNING")
+        )
 
     @property
     def eta_seconds(self) -> float | None:
         """Seconds until the run ends at the pace of the last five minutes; None without a pace.
 
-        None also where no worker is at work in Slurm: all have ended, or wait in the queue.
+        None also where no worker is at work: all have ended, or wait in Slurm's queue.
         """
         unfinished = self.planned - self.finished
-        if self.is_on_slurm and not self.states.keys() & {"running", "unknown"}:
+        if self.is_on_slurm:
+            is_at_work = bool(self.states.keys() & {"running", "unknown"})
+        else:
+            is_at_work = any(shard.has_worker is not False for shard in self.shards)
+        if not is_at_work:
             return None
         return unfinished / self.samples_per_second if self.samples_per_second and unfinished else None
 
@@ -184,7 +195,7 @@ class Watch:
             if earlier := submitted.get(number):
                 _add_slurm(self._runs[number], earlier, answers, statuses[number])
             else:
-                _add_local(self._runs[number], statuses[number])
+                here.add_workers(self._runs[number], statuses[number])
         return list(statuses.values())
 
 
@@ -280,18 +291,6 @@ def _add_slurm(run: RunFolder, earlier: Sequence[Submission], answers: Answers, 
     workers.note_silence(run, [shard for shard in of_run if shard.task and shard.task.name not in several])
     workers.note_turns(run, [shard for shard in of_run if shard.task and shard.task.name in several])
     workers.note_starts(run, of_run)
-
-
-def _add_local(run: RunFolder, result: RunStatus) -> None:
-    """Add what workers on this machine have locked, and what ended others; which of them had which shard is lost."""
-    unfinished = {run.shard_lock_path(shard.shard): shard for shard in result.shards if shard.num_unfinished}
-    running = [unfinished[path] for path in locks.held_here(unfinished)]
-    for shard in running:
-        shard.state, shard.starting = "running", starts.phase_of(starts.logs_of(run, shard.shard), 0.0)
-    stopped = [shard for shard in result.shards if shard.state == "stopped"]
-    error, log = reasons.local_error(run) if stopped else ("", None)
-    for shard in stopped:
-        shard.last_error, shard.log = error, str(log or "")
 
 
 def _names(run: RunFolder, earlier: Sequence[Submission]) -> list[str]:

@@ -49,9 +49,9 @@ def is_ended(planned: Planned, margin: float, console: Console, *, is_waiting: b
     """
     started = launch(planned, margin, console)
     if started.look_job is not None:
-        console.print(
+        _print(
             f"The comparison is looked at by job {started.look_job}{started.notice}, which submits what is needed",
-            soft_wrap=True,
+            console,
         )
         if not is_waiting:
             console.print(f"The report will be {planned.page}; the record is {started.record}", soft_wrap=True)
@@ -78,21 +78,26 @@ def preview(planned: Planned, margin: float, console: Console) -> None:
         finished = launch.num_samples - launch.num_left
         console.print(f"  {finished} of at most {counted(launch.plan.spec.num_samples, 'sample')} finished")
     sizes = waves.sizes_of(prepared[0].plan.spec.samples)
-    console.print(
+    _print(
         f"{counted(len(prepared), 'run')} in waves of {', '.join(map(str, sizes))} samples per problem, with a look "
         f"after each wave: at most {len(sizes)} looks",
-        soft_wrap=True,
+        console,
     )
     if planned.all_alike:
-        console.print(alike(planned.all_alike), soft_wrap=True)
+        _print(alike(planned.all_alike), console)
     if reason := undecidable(planned, margin):
-        console.print(reason, soft_wrap=True)
+        _print(reason, console)
     if planned.baseline is not None:
         console.print(f"Compared with {planned.baseline.path.name}", soft_wrap=True)
-    console.print(f"This wave: {costs.total(prepared)}", soft_wrap=True)
+    _print(costs.total(prepared, "This wave"), console)
     every = [replace(launch, in_waves=False) for launch in prepared if not _is_decided(launch.run)]
-    console.print(f"All waves, unless it is decided earlier: {costs.total(every)}", soft_wrap=True)
+    _print(costs.total(every, "All waves, unless it is decided earlier"), console)
     costs.check(prepared)
+
+
+def _print(sentence: str, console: Console, style: str | None = None) -> None:
+    """Print a sentence, which a terminal wraps between words."""
+    console.print(sentence, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
 def _is_decided(run: RunFolder) -> bool:
@@ -110,13 +115,13 @@ def launch(planned: Planned, margin: float, console: Console) -> Started:
     launching.check(planned.launches)
     whole = [run.path.name for run in planned.runs if run.exists() and waves.read(run) is None]
     if whole:
-        console.print(f"Begun with all samples, which they keep: {', '.join(whole)}", soft_wrap=True)
+        _print(f"Begun with all samples, which they keep: {', '.join(whole)}", console)
     if planned.baseline is not None and planned.baseline not in planned.runs:
         _have_results(planned.baseline, console)
     if planned.all_alike:
-        console.print(f"  {alike(planned.all_alike)}", soft_wrap=True)
+        _print(f"  {alike(planned.all_alike)}", console)
     if reason := undecidable(planned, margin):
-        console.print(f"  {reason}", soft_wrap=True)
+        _print(f"  {reason}", console)
     with turns.alone(planned.runs):
         check_decisions(planned, margin)  # those of a launch that has ended since
         if planned.launches[0].cluster == "slurm":
@@ -165,7 +170,7 @@ def _here(planned: Planned, margin: float, console: Console) -> None:
         found := looking.look(runs, database, margin, planned.baseline)
     ) is not None:
         for line in looking.lines(found):
-            console.print(line, style="bold", markup=False, soft_wrap=True)
+            _print(line, console, style="bold")
         for run in runs:
             if run.path.name in found.decided:
                 report(run, console, database)
@@ -175,11 +180,11 @@ def _here(planned: Planned, margin: float, console: Console) -> None:
         if further := [replace(launch) for launch in prepared if num_unfinished(launch.run)]:
             launching_several.carry_out_several(further, console)
     if stop is not None:
-        console.print(f"Not looked at: {looking.undecided_because(stop)}", style="bold", soft_wrap=True)
+        _print(f"Not looked at: {looking.undecided_because(stop)}", console, style="bold")
     for run in runs:
         if waves.num_open(run):
             report(run, console, database)
-    console.print(looking.drawn(runs), soft_wrap=True)
+    _print(looking.drawn(runs), console)
 
 
 def _on_slurm(planned: Planned, margin: float, console: Console) -> Started:

@@ -35,6 +35,7 @@ def finished(
     device: str = "NVIDIA H100",
     processor: str = "a processor",
     versions: dict[str, str] | None = None,
+    engines: dict[str, object] | None = None,
     wrong: str = "wrong",
     extracted: Sequence[str] = ("7",),
     missing: int = 0,
@@ -68,6 +69,7 @@ def finished(
             runs.ended(trace, "error", "RequestRefused: too long")
     attempt = replace(runs.attempt(folder.path.name, device=device), started_at=started_at)
     attempt = replace(attempt, versions=versions or {"vllm": "0.32"}, hardware={"cpu": processor})
+    attempt = replace(attempt, engines=engines if engines is not None else attempt.engines)
     metadata = {"attempt": json.dumps(asdict(attempt))}
     trace_files.write_table(
         folder.trace_files_dir / "a0.parquet", trace_files.TRACES, [asdict(trace) for trace in traces], metadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import pytest
 from harness.trace import Trace
 from jobs.run.folder import RunFolder
 from tests.warehouse import runs
+from tests.warehouse.made_up_databases import MADE_UP, Made
 from warehouse.database import Connection, reader, rows
-from warehouse.load import load_run
+from warehouse.load import load_run, load_runs
 
 LATENCIES = [20.0, 30.0, 40.0, 24.0, 30.0, 36.0]
 
@@ -114,3 +115,18 @@ def value(database: Path, sql: str) -> object:
     with reader(database) as connection:
         [(value,)] = connection.execute(sql).fetchall()
     return value
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+    """Make the databases of `MADE_UP` by name, each once; tests only read them."""
+    known: dict[str, Made] = {}
+
+    def make(name: str) -> Made:
+        if name not in known:
+            where = tmp_path_factory.mktemp(name)
+            known[name] = Made(where / "w.duckdb", MADE_UP[name](where))
+            list(load_runs(known[name].folders, known[name].database))
+        return known[name]
+
+    return make

@@ -138,6 +138,25 @@ def test_latency_across_different_hardware_is_refused_unless_forced(
     assert "1.00×!" in forced.stdout
 
 
+def test_runs_that_other_model_runners_of_vllm_computed_are_compared_and_that_is_said(tmp_path: Path) -> None:
+    base, run, earlier = (
+        cells.finished(
+            tmp_path,
+            replace(spec, seed=seed),
+            GOOD,
+            engines={"target": {} if runner is None else {"model_runner": runner}},
+        )
+        for seed, (spec, runner) in enumerate(((cells.VANILLA, "v2"), (cells.SPEC, "v1"), (cells.SPEC, None)))
+    )
+    names = load(tmp_path, base, run, earlier)
+    text = compare(tmp_path, *names).stdout
+    warning = f"OTHER MODEL RUNNER: {names[1]} against {names[0]}: vLLM computed the target with V1 against V2"
+    assert text.count("OTHER MODEL RUNNER") == text.count(warning) == 1
+    assert f"vLLM's model runner of the target (note): V2 ({names[0]}); V1 ({names[1]})" in text
+    assert "LATENCY REFUSED" not in text
+    assert "model runner" not in compare(tmp_path, names[0], names[2]).stdout, "earlier versions did not record it"
+
+
 def test_only_settings_that_differ_are_listed(tmp_path: Path, pair: list[str]) -> None:
     differences = json.loads(compare(tmp_path, *pair, "--format", "json").stdout)["differences"]
     assert {difference["name"] for difference in differences} == {"method", "parameters", "draft", "draft files"}
@@ -248,6 +267,22 @@ def test_a_brief_table_fits_a_terminal(
     [row] = [line for line in lines if line.strip().startswith("speccot ") and "×" in line]
     assert ("(1.47–2.73)" in row) is has_interval
     assert any("Intervals of the speed-ups do not fit" in line for line in lines) is not has_interval
+
+
+@pytest.mark.parametrize(("width", "has_interval"), [("72", False), ("80", True)])
+def test_a_brief_table_in_a_pipe_fits_the_width_that_the_environment_asks_for(
+    tmp_path: Path, pair: list[str], width: str, has_interval: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = compare(tmp_path, *pair).stdout.splitlines()
+    assert max(map(len, whole)) > 80
+    assert compare(tmp_path, *pair, "-o", str(tmp_path / "whole.txt")).exit_code == 0
+    monkeypatch.setenv("COLUMNS", width)
+    text = compare(tmp_path, *pair).stdout
+    assert max(map(len, text.splitlines())) <= int(width)
+    assert ("(1.47–2.73)" in text) is has_interval
+    assert compare(tmp_path, *pair, "-o", str(tmp_path / "again.txt")).exit_code == 0
+    assert (tmp_path / "again.txt").read_text() == (tmp_path / "whole.txt").read_text(), "a file has no width"
 
 
 def test_markdown_and_latex_escape_what_would_be_markup(tmp_path: Path, pair: list[str]) -> None:

@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 
 from jobs.run.spec import RunSpec
 from tests.warehouse import cells, runs
-from tests.warehouse.simulate_nights import Setting, Tally, history
+from tests.warehouse.simulate_nights import Tally, history
+from tests.warehouse.simulated_nights import Setting
 from warehouse.load import load_run
 from warehouse.nightly.cells import Batch, CellNight
 from warehouse.nightly.judge import EXIT_CODES, CellVerdict, NightVerdict, replay

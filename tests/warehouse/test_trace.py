@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
 from warehouse.load import load_run
-from warehouse.trace import main
+from warehouse.trace import _ranges, main
 
 
 def trace(database: Path, *arguments: str) -> Result:
@@ -82,7 +82,8 @@ def test_a_run_is_named_by_its_id_a_prefix_or_its_folder(loaded: Loaded) -> None
     [
         (("none", "toy/0", "0"), "'none' is not a run of this warehouse, which has: "),
         (("RUN", "none", "0"), "toy/0, toy/1"),
-        (("RUN", "toy/0", "9"), "sample 9"),
+        (("RUN", "toy/0", "9"), "no sample 9 of toy/0 in"),
+        (("RUN", "toy/0", "9"), "valid: 0 to 1\n"),
     ],
 )
 def test_what_is_not_there_is_one_line(loaded: Loaded, arguments: tuple[str, ...], hint: str) -> None:
@@ -90,3 +91,10 @@ def test_what_is_not_there_is_one_line(loaded: Loaded, arguments: tuple[str, ...
     result = trace(loaded.database, *(name if a == "RUN" else a for a in arguments))
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert hint in result.stderr
+
+
+def test_the_samples_of_a_problem_are_named_as_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ranges([0, 1, 2, 5, 7, 8]) == "0 to 2, 5, 7 to 8"
+    assert _ranges([0]) == "0"
+    monkeypatch.setattr("warehouse.trace._MOST_NAMED", 1)
+    assert _ranges([0, 2, 4]) == "0, and 2 more"

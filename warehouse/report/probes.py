@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from warehouse.probed import EXPLAINED, RATES, areas, cells_of
+from warehouse.probed import EXPLAINED, RATES, areas, cells_of, left_out
 from warehouse.report.facts import RunFacts
 from warehouse.report.queries import copyable
 from warehouse.report.tables import Table, limited_label
@@ -48,4 +48,5 @@ def _sentences(run: RunFacts, probe: Mapping[str, Any]) -> Iterator[str]:
         f"{run.label}: {probe['num_points']} points with {probe['num_rollouts']} continuations each way, of "
         f"{probe['run_id']}{', the newest of several probes' if run.num_probes > 1 else ''}."
     )
+    yield from left_out(probe)
     yield from areas(probe)

@@ -13,7 +13,8 @@ CREATE TABLE probe_point (
     value DOUBLE,
     accepts_below BOOLEAN NOT NULL,
     accepted BOOLEAN NOT NULL,
-    weight DOUBLE NOT NULL
+    weight DOUBLE NOT NULL,
+    num_ending INTEGER
 );
 COMMENT ON TABLE probe_point IS 'A decision of another run that a probe looks at, from probe/ in the run folder of the probe. Key: run_id, draft_problem_id';
 COMMENT ON COLUMN probe_point.run_id IS 'The probe''s run';
@@ -29,3 +30,4 @@ COMMENT ON COLUMN probe_point.value IS 'The number that was decided by; of a cho
 COMMENT ON COLUMN probe_point.accepts_below IS 'Whether numbers up to the threshold are accepted';
 COMMENT ON COLUMN probe_point.accepted IS 'Whether the draft''s proposal was accepted';
 COMMENT ON COLUMN probe_point.weight IS 'Decisions of the run that the point stands for [count]';
+COMMENT ON COLUMN probe_point.num_ending IS 'Decisions of the run about the end of the reply, which no probe can continue, the same in every row; NULL: the probe is of an earlier version [count]';

@@ -11,7 +11,7 @@ SELECT point.run_id, point.draft_problem_id, source_run_id, point.sample_id, poi
     draft.num_rollouts AS num_draft_rollouts, draft.num_correct AS num_draft_correct,
     own.num_rollouts AS num_own_rollouts, own.num_correct AS num_own_correct,
     num_draft_correct / nullif(num_draft_rollouts, 0) AS draft_worth, num_own_correct / nullif(num_own_rollouts, 0) AS own_worth,
-    own_worth - draft_worth AS loss
+    own_worth - draft_worth AS loss, point.num_ending
 FROM probe_point AS point
 JOIN continued AS draft ON (draft.run_id, draft.problem_id) = (point.run_id, point.draft_problem_id)
 JOIN continued AS own ON (own.run_id, own.problem_id) = (point.run_id, point.own_problem_id)

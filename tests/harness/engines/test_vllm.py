@@ -1,50 +1,31 @@
-"""Real vLLM engines on tiny random models. One pair for all tests; the ones that kill it come last."""
+"""Real vLLM engines on tiny random models. One pair for all tests; the one that kills it comes last."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psutil
 import pytest
 import pytest_asyncio
 
-from harness.engine import Completion, EngineDied, RequestRefused, Role, Sampling
+from harness.engine import EngineDied, RequestRefused, Role, Sampling
 from harness.engines.distributions import NUM_RANKED, entropy_bound
 from harness.engines.factory import open_engines
-from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.settings import EngineSettings
 from harness.engines.transformers import TransformersEngine
 from harness.engines.vllm import VLLMEngine
 from harness.weights.tokenizer import verdict_options
-from tests.harness.conftest import save_tiny_adapter
+from tests.harness.engines.tiny_engines import PROMPT, Source, alive, ids_of, kill_core, processes_of, tiny_settings
 
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.needs_tool("vllm"),
 ]
-
-PROMPT = list(range(40, 140))
-"""Longer than three blocks of the prefix cache."""
-
-
-@dataclasses.dataclass
-class _Source:
-    path: str
-    revision: str | None = None
-
-
-def _settings() -> dict[Role, EngineSettings]:
-    whole = pair_settings("vllm", ("draft", "target"), dtype="float32", concurrency=16, memory={"target": 0.3})
-    return {
-        role: dataclasses.replace(s, kv_cache_bytes=32 << 20 if s.device == "cpu" else None, enforce_eager=True)
-        for role, s in whole.items()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +35,17 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(tiny_models: dict[Role, Path], log_dir: Path) -> AsyncIterator[tuple[VLLMEngine, VLLMEngine]]:
-    sources = [_Source(str(tiny_models[role])) for role in ("draft", "target")]
+    sources = [Source(str(tiny_models[role])) for role in ("draft", "target")]
     environment = dict(os.environ)
-    async with open_engines(sources[0], sources[1], ("draft", "target"), _settings(), log_dir) as engines:
+    async with open_engines(sources[0], sources[1], ("draft", "target"), tiny_settings(), log_dir) as engines:
         changed = {k for k in {*environment, *os.environ} if k.startswith(("HARNESS", "VLLM_CPU", "TORCHDYNAMO"))}
         assert all(environment.get(k) == os.environ.get(k) for k in changed), "start variables must be restored"
         draft, target = engines["draft"], engines["target"]
         assert isinstance(draft, VLLMEngine)
         assert isinstance(target, VLLMEngine)
         yield draft, target
-        started = {*_processes(draft), *_processes(target)}
-    assert not _alive(started), "a closed engine must leave no process"
+        started = {*processes_of(draft), *processes_of(target)}
+    assert not alive(started), "a closed engine must leave no process"
     await draft.close()
 
 
@@ -76,19 +57,6 @@ def draft(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
 @pytest.fixture
 def target(pair: tuple[VLLMEngine, VLLMEngine]) -> VLLMEngine:
     return pair[1]
-
-
-def _processes(engine: VLLMEngine) -> set[psutil.Process]:
-    assert engine.process.processes is not None
-    return engine.process.processes.find()
-
-
-def _alive(processes: set[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-
-def _ids(completion: Completion) -> tuple[int, ...]:
-    return completion.token_ids
 
 
 async def test_seeded_prompts_beyond_one_batch_do_not_kill_the_engine(draft: VLLMEngine) -> None:
@@ -109,15 +77,15 @@ async def test_limits_are_known(target: VLLMEngine) -> None:
 async def test_candidates_are_drawn_with_consecutive_seeds(draft: VLLMEngine) -> None:
     together = await draft.generate(PROMPT, Sampling(12, 1.0, seed=5, n=3))
     alone = [await draft.generate(PROMPT, Sampling(12, 1.0, seed=5 + i)) for i in range(3)]
-    assert [_ids(c) for c in together.completions] == [_ids(reply.completions[0]) for reply in alone]
-    assert len({_ids(c) for c in together.completions}) == 3
+    assert [ids_of(c) for c in together.completions] == [ids_of(reply.completions[0]) for reply in alone]
+    assert len({ids_of(c) for c in together.completions}) == 3
 
 
 async def test_results_do_not_depend_on_what_else_is_computed(target: VLLMEngine) -> None:
     alone = await target.generate(PROMPT, Sampling(16, 0.8, seed=9))
     crowd = [target.generate([i, *PROMPT], Sampling(16, 0.8, seed=i)) for i in range(3, 15)]
     amid, *_ = await asyncio.gather(target.generate(PROMPT, Sampling(16, 0.8, seed=9)), *crowd)
-    assert _ids(amid.completions[0]) == _ids(alone.completions[0])
+    assert ids_of(amid.completions[0]) == ids_of(alone.completions[0])
 
 
 async def test_the_mean_logprob_is_given_where_it_is_asked_for_and_changes_nothing_else(
@@ -295,90 +263,24 @@ async def test_a_cancelled_call_frees_its_requests(draft: VLLMEngine) -> None:
     assert draft.process.llm.get_num_unfinished_requests() == 0
 
 
-def _kill_core(engine: VLLMEngine) -> None:
-    [core] = [p for p in _processes(engine) if "EngineCore" in " ".join(p.cmdline())]
-    core.kill()
-
-
 async def test_a_dead_engine_is_started_once_more_and_answers(
     pair: tuple[VLLMEngine, VLLMEngine], log_dir: Path
 ) -> None:
     draft, target = pair
     before = await draft.generate(PROMPT, Sampling(24, 1.0, seed=4))
-    first_processes = _processes(draft)
+    first_processes = processes_of(draft)
     calls = [asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0, seed=4, n=2))) for _ in range(3)]
     await asyncio.sleep(0.2)
-    _kill_core(draft)
+    kill_core(draft)
     assert (await target.generate(PROMPT, Sampling(4))).completions, "the other engine must go on"
     replies = await asyncio.gather(*calls)
     assert draft.restarts == 1
-    assert all(_ids(r.completions[0])[:20] == _ids(before.completions[0])[:20] for r in replies)
-    assert not _alive(first_processes)
+    assert all(ids_of(r.completions[0])[:20] == ids_of(before.completions[0])[:20] for r in replies)
+    assert not alive(first_processes)
 
     call = asyncio.create_task(draft.generate(PROMPT, Sampling(300, 1.0)))
     await asyncio.sleep(0.2)
-    _kill_core(draft)
+    kill_core(draft)
     with pytest.raises(EngineDied, match=r"second time[^\n]*\n(.|\n)*EngineCore"):
         await call
     assert (log_dir / "draft.log").stat().st_size > 1000
-
-
-async def test_an_adapter_is_served_beside_the_base_model_for_verdicts_alone(
-    tiny_models: dict[Role, Path], tmp_path: Path
-) -> None:
-    from harness.engines import adapter
-
-    folder = save_tiny_adapter(tmp_path / "adapter", tiny_models["target"])
-    served = dataclasses.replace(_settings()["target"], adapter=adapter.read(str(folder)))
-    reference = await TransformersEngine.start(
-        str(tiny_models["target"]), "target", EngineSettings(dtype="float32", adapter=served.adapter)
-    )
-    plain = await TransformersEngine.start(str(tiny_models["target"]), "target", EngineSettings(dtype="float32"))
-    options, sampling = list(range(20, 26)), Sampling(16)
-    engine = await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
-    try:
-        crowd = [engine.generate([i, *PROMPT], Sampling(24, 1.0, seed=i)) for i in range(3, 9)]
-        choice, written, _ = await asyncio.gather(
-            engine.choose(PROMPT, options), engine.generate(PROMPT, sampling), asyncio.gather(*crowd)
-        )
-    finally:
-        await engine.close()
-    expected, without = await reference.choose(PROMPT, options), await plain.choose(PROMPT, options)
-    assert choice.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
-    assert choice.logprobs != pytest.approx(without.logprobs, abs=1e-1)
-    assert _ids(written.completions[0]) == _ids((await plain.generate(PROMPT, sampling)).completions[0])
-
-
-async def test_a_bad_adapter_is_named_when_the_engine_starts(tiny_models: dict[Role, Path], tmp_path: Path) -> None:
-    from harness.engines.adapter import Adapter
-
-    served = dataclasses.replace(_settings()["target"], adapter=Adapter(str(tmp_path / "none"), 8))
-    with pytest.raises(EngineDied, match="cannot serve the adapter"):
-        await VLLMEngine.start(str(tiny_models["target"]), "target", served, tmp_path / "log")
-
-
-async def test_a_request_that_meets_the_engine_in_the_moment_of_its_death_does_not_wait_for_ever(
-    tiny_models: dict[Role, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    engine = await VLLMEngine.start(str(tiny_models["draft"]), "draft", _settings()["draft"], tmp_path / "log")
-    try:
-        _kill_core(engine)
-        while not engine.process.llm.errored:
-            await asyncio.sleep(0.1)
-        original = AsyncLLM.errored.fget
-        late = property(lambda llm: sys._getframe(1).f_code.co_name != "add_request" and original(llm))
-
-        async def lost(request: object) -> None:
-            """What is sent to a process that is no more."""
-
-        with monkeypatch.context() as unseen:
-            unseen.setattr(AsyncLLM, "errored", late)
-            unseen.setattr(engine.process.llm.engine_core, "add_request_async", lost)
-            call = asyncio.create_task(engine.generate(PROMPT, Sampling(4)))
-            await asyncio.sleep(0.5)
-        assert (await asyncio.wait_for(call, 120)).completions[0].num_tokens == 4
-        assert engine.restarts == 1
-    finally:
-        await engine.close()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,15 +17,16 @@ from rich.console import Console
 from jobs import __main__ as commands
 from jobs.after.conclude import conclude
 from jobs.cli import watch
-from jobs.run import shared_jobs, submissions, trace_files
+from jobs.run import locks, shared_jobs, submissions, trace_files
 from jobs.run.folder import RunFolder
 from jobs.run.submissions import Submission
 from jobs.watch.recent import WINDOW_SECONDS, Recent
 from jobs.watch.show import print_status
 from jobs.watch.status import Watch, status
 from jobs.work.worker import run_shard
-from tests.jobs.runs import plan
+from tests.jobs.runs import SLOW_WORKER, plan, wait_for_steps
 from tests.jobs.slurm.fake import SACCT_DOWN, SQUEUE_DOWN, FakeSlurm
+from tests.requirements import skip_by_design
 
 
 def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
@@ -36,6 +40,8 @@ def test_samples_of_journals_and_of_new_trace_files_make_the_pace(
     run_status = status(run)
     assert (run_status.planned, run_status.finished, run_status.in_flight) == (24, 16, 0)
     assert [shard.state for shard in run_status.shards] == ["finished", "finished", "stopped"]
+    with run.shard_lock(2):
+        run_status = status(run)
     assert run_status.eta_seconds is not None
     assert run_status.samples_per_second * run_status.eta_seconds == pytest.approx(8)
 
@@ -48,7 +54,32 @@ def test_only_the_latest_worker_of_a_shard_has_samples_in_flight(tmp_path: Path)
     for number in range(2):  # the first was killed
         path = run.journal_dir / f"2026010{number + 1}T000000.000000-n-1-deal0-shard0.jsonl"
         path.write_bytes(b'{"event":"start","trace":{"sample_id":"%b"}}\n' % trace["sample_id"].encode())
-    assert status(run).in_flight == 1
+    with run.shard_lock(0):
+        assert status(run).in_flight == 1
+
+
+def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_resume(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
+    wait_for_steps(run, 8)
+    alive = status(run)
+    worker.kill()
+    worker.wait()
+    if not locks.are_listed():
+        skip_by_design("this system does not list its locks")
+    assert alive.in_flight
+    assert alive.shards[0].state == "running"
+    assert not alive.how_to_resume
+    gone = CliRunner().invoke(commands.main, ["status", str(run.path)], catch_exceptions=False).output
+    assert "shards: 1 stopped" in gone
+    assert "no worker on this machine is at work on it; to resume it, run its launch command again" in gone
+    assert "in flight" not in gone
+    assert "ETA" not in gone
+    [record] = json.loads(CliRunner().invoke(commands.main, ["status", str(run.path), "--json"]).output)
+    assert (record["state"], record["in_flight"], record["eta_seconds"]) == ("under way", 0, None)
+    assert record["how_to_resume"]
+    run_shard(str(run.path), 0)
+    assert not status(run).how_to_resume
 
 
 def test_both_kinds_of_files_are_counted_alike(tmp_path: Path) -> None:

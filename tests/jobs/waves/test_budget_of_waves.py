@@ -195,9 +195,9 @@ def test_a_dry_run_says_what_this_wave_and_all_of_them_take_and_refuses_by_this_
     words = ["suite", str(written(tmp_path, 16)), "--until-decided", "--dry-run", "--hardware", str(machine)]
     assert exit_code(*words) == 0
     lines = capsys.readouterr().out.splitlines()
-    [one] = [line for line in lines if line.startswith("This wave: Total: ")]
-    [every] = [line for line in lines if line.startswith("All waves, unless it is decided earlier: Total: ")]
-    hours = [float(line.partition("Total: ")[2].partition(" GPU-hours")[0]) for line in (one, every)]
+    [one] = [line for line in lines if line.startswith("This wave: ")]
+    [every] = [line for line in lines if line.startswith("All waves, unless it is decided earlier: ")]
+    hours = [float(line.rpartition(": ")[2].partition(" GPU-hours")[0]) for line in (one, every)]
     assert hours[0] < hours[1]
     assert exit_code(*words, "--max-gpu-hours", str((hours[0] + hours[1]) / 2)) == 0
     capsys.readouterr()

@@ -171,7 +171,7 @@ def test_a_dry_run_says_the_waves_the_looks_and_the_most_that_it_takes_and_write
     told = " ".join(capsys.readouterr().out.split())
     assert "2 runs in waves of 4, 8, 12, 16 samples per problem, with a look after each wave: at most 4 looks" in told
     assert re.search(r"Compared with demo-vanilla\S+", told)
-    assert "All waves, unless it is decided earlier: Total:" in told
+    assert "All waves, unless it is decided earlier: GPU-hours unknown for 2 runs." in told
     assert not (tmp_path / "runs").exists()
 
 

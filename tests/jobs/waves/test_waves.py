@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,16 @@ from jobs import launching_several, suite
 from jobs.__main__ import main
 from jobs.after.grading import finished_samples
 from jobs.launching import LaunchFailed
-from jobs.run import waves
+from jobs.outcome import of_status
+from jobs.run import locks, waves
 from jobs.run.endings import num_unfinished
+from jobs.run.files import append_record
 from jobs.run.folder import RunFolder
+from jobs.watch.listing import listed
 from jobs.watch.status import status
-from jobs.waves import comparison
+from jobs.waves import comparison, looking
 from jobs.waves.planned import NotInWaves, of_suite
+from tests.jobs.runs import plan
 from warehouse.database import reader, rows
 
 SUITE = """
@@ -120,8 +125,22 @@ def test_a_comparison_that_is_never_decided_has_all_samples(tmp_path: Path, fixe
         assert begun.is_whole
         assert not begun.is_stopped
         assert begun.num_looks == waves.NUM_WAVES
+        assert (begun.look_margins, begun.margin) == ((0.02,) * waves.NUM_WAVES, None)
         assert texts(run) == texts(whole)
         assert num_unfinished(run) == 0
+
+
+def test_looks_of_an_earlier_version_have_no_margin_unless_they_decided(tmp_path: Path) -> None:
+    run = plan(tmp_path, samples=4)
+    waves.begin(run, run.spec())
+    for record in (
+        {"look": 1, "decision": None},
+        {"look": 2, "decision": "not worse", "margin": 0.02, "baseline": "b"},
+    ):
+        append_record(run.path / "waves.jsonl", {"at": 0.0, **record}, run.spec().run_id)
+    begun = waves.read(run)
+    assert begun is not None
+    assert (begun.num_looks, begun.decision, begun.margin, begun.look_margins) == (2, "not worse", 0.02, (None, None))
 
 
 def test_the_estimates_of_a_stopped_run_take_the_first_wave_for_several_samples(tmp_path: Path) -> None:
@@ -167,6 +186,27 @@ def test_what_is_killed_between_waves_goes_on_and_ends_alike(
         with pytest.raises(Killed):
             launched(path, ALL_EQUAL_AT_LOOK_2)
     assert [state(run) for run in launched(path, ALL_EQUAL_AT_LOOK_2)] == undisturbed
+
+
+def test_a_run_that_is_killed_between_waves_is_under_way_and_to_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before: list[str] = []
+
+    def killed_look(runs: list[RunFolder], *arguments: object) -> object:
+        before.extend(status(run).how_to_resume for run in runs)
+        raise Killed
+
+    monkeypatch.setattr(looking, "look", killed_look)
+    with pytest.raises(Killed):
+        launched(written(tmp_path), ALL_EQUAL_AT_LOOK_2)
+    runs = [RunFolder(path) for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+    assert [run.state for run in listed(runs)] == ["under way"] * 2
+    now = [status(run) for run in runs]
+    assert [of_status(*pair)["state"] for pair in zip(now, runs, strict=True)] == ["under way"] * 2
+    if locks.are_listed():
+        assert before == ["", ""], "the launch is looking"
+        assert all("run its launch command again" in run_status.how_to_resume for run_status in now)
 
 
 @pytest.fixture(scope="module")
@@ -231,5 +271,18 @@ def test_a_margin_belongs_to_waves(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_dry_run_names_the_waves_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main.main(["suite", str(written(tmp_path, 16)), "--until-decided", "--dry-run"], standalone_mode=False)
-    assert "2 runs in waves of 4, 8, 12, 16 samples per problem" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "2 runs in waves of 4, 8, 12, 16 samples per problem" in printed
+    assert "This wave: GPU-hours unknown for 2 runs." in printed
     assert not (tmp_path / "runs").exists()
+
+
+def test_sentences_about_waves_fit_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80)
+    comparison.preview(of_suite(suite.read(written(tmp_path, 16)), None), 0.02, console)
+    lines = screen.getvalue().splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("2 runs in waves of "))
+    assert "with a look after each wave: at most 4 looks" in " ".join(" ".join(lines[first:]).split())
+    assert max(map(len, lines[first:])) <= 80

@@ -1,0 +1,40 @@
+"""Workers of a run on this machine, which Slurm does not know: those that are alive hold the locks of its shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.run import locks, waves
+from jobs.run.folder import RunFolder
+from jobs.watch import reasons, starts
+
+if TYPE_CHECKING:
+    from jobs.watch.status import RunStatus
+
+
+def add_workers(run: RunFolder, result: RunStatus) -> None:
+    """Add what workers on this machine have locked, and what ended others; which of them had which shard is lost."""
+    paths = {shard.shard: run.shard_lock_path(shard.shard) for shard in result.shards}
+    held, are_listed = locks.held_here(paths.values()), locks.are_listed()
+    for shard in result.shards:
+        is_held = paths[shard.shard] in held
+        shard.has_worker = is_held if are_listed else None
+        if is_held and shard.num_unfinished:
+            shard.state, shard.starting = "running", starts.phase_of(starts.logs_of(run, shard.shard), 0.0)
+    if are_listed and not held:
+        result.how_to_resume = _how_to_resume(run, result)
+    stopped = [shard for shard in result.shards if shard.state == "stopped"]
+    error, log = reasons.local_error(run) if stopped else ("", None)
+    for shard in stopped:
+        shard.last_error, shard.log = error, str(log or "")
+
+
+def _how_to_resume(run: RunFolder, result: RunStatus) -> str:
+    """Return the line on a run that no worker of this machine has; empty where it is done, or was not begun."""
+    is_begun = bool(result.finished or run.journals())
+    is_done = result.is_finished and not waves.num_open(run)
+    # What draws a run in waves holds this lock while no worker has a shard, for example during a look.
+    is_between_waves = bool(locks.held_here([run.waves_lock_path()]))
+    if not is_begun or is_done or is_between_waves or result.is_timing or result.stopped_by_budget:
+        return ""
+    return "no worker on this machine is at work on it; to resume it, run its launch command again"

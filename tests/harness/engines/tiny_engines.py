@@ -1,0 +1,46 @@
+"""vLLM engines on tiny random models: their settings, their processes, and what kills them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import psutil
+
+from harness.engine import Completion, Role
+from harness.engines.settings import EngineSettings, pair_settings
+from harness.engines.vllm import VLLMEngine
+
+PROMPT = list(range(40, 140))
+"""Longer than three blocks of the prefix cache."""
+
+
+@dataclasses.dataclass
+class Source:
+    path: str
+    revision: str | None = None
+
+
+def tiny_settings() -> dict[Role, EngineSettings]:
+    whole = pair_settings("vllm", ("draft", "target"), dtype="float32", concurrency=16, memory={"target": 0.3})
+    return {
+        role: dataclasses.replace(s, kv_cache_bytes=32 << 20 if s.device == "cpu" else None, enforce_eager=True)
+        for role, s in whole.items()
+    }
+
+
+def processes_of(engine: VLLMEngine) -> set[psutil.Process]:
+    assert engine.process.processes is not None
+    return engine.process.processes.find()
+
+
+def alive(processes: set[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def ids_of(completion: Completion) -> tuple[int, ...]:
+    return completion.token_ids
+
+
+def kill_core(engine: VLLMEngine) -> None:
+    [core] = [p for p in processes_of(engine) if "EngineCore" in " ".join(p.cmdline())]
+    core.kill()

@@ -1,0 +1,246 @@
+"""Every number that is printed twice is the same number: views, summary, compare, report, nights, export and papers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.warehouse import cells
+from tests.warehouse.made_up_databases import HALF, MADE_UP, Made
+from warehouse import compare, query
+from warehouse.database import Connection, reader, rows
+from warehouse.formatting import span
+from warehouse.load import load_runs
+from warehouse.measures import measure
+from warehouse.nightly.history import read_nights
+from warehouse.nightly.measures import read_totals
+from warehouse.nightly.metrics import FALLBACK, SPEED_UP
+from warehouse.report.facts import report_facts
+from warehouse.report.write import make_report
+from warehouse.summary import summaries
+
+Printed = Iterator[tuple[str, str, float | None]]
+"""The number's name, where it is printed, and its value."""
+
+
+def in_views(database: Path, run: str, baseline: str, *options: str) -> Printed:
+    def view(sql: str) -> list[dict[str, Any]]:
+        result = CliRunner().invoke(
+            query.main, ["--database", str(database), "--format", "json", *options, f"{sql}"], catch_exceptions=False
+        )
+        return list(json.loads(result.stdout))
+
+    [row] = view(f"SELECT * FROM pass_at_1 WHERE run_id = '{run}'")
+    for name, column in (("pass@1", "pass_at_1"), ("low", "low_95"), ("high", "high_95"), ("SE", "standard_error")):
+        yield f"pass@1 {name}", "view pass_at_1", row[column]
+    yield "pass@1 re-run SE", "view pass_at_1", row["rerun_standard_error"]
+    for name, column in (("pass@1", "graded_pass_at_1"), ("low", "graded_low_95"), ("high", "graded_high_95")):
+        yield f"result@1 {name}", "view pass_at_1", row[column]
+    levels = view(f"SELECT * FROM accuracy_by_level WHERE run_id = '{run}'")
+    if len(levels) == 1:
+        yield "pass@1 pass@1", "view accuracy_by_level", levels[0]["accuracy"]
+        yield "result@1 pass@1", "view accuracy_by_level", levels[0]["graded_accuracy"]
+        for name, column in (("low", "low_95"), ("high", "high_95"), ("SE", "standard_error")):
+            yield f"pass@1 {name}", "view accuracy_by_level", levels[0][column]
+        for name, column in (("low", "graded_low_95"), ("high", "graded_high_95")):
+            yield f"result@1 {name}", "view accuracy_by_level", levels[0][column]
+    for row in view(f"SELECT * FROM pass_at_k WHERE run_id = '{run}'"):
+        name = f"pass@{row['k']}" if row["k"] > 1 else "result@1"
+        yield f"{name} pass@1", "view pass_at_k", row["pass_at_k"]
+        yield f"{name} low", "view pass_at_k", row["low_95"]
+        yield f"{name} high", "view pass_at_k", row["high_95"]
+    for row in view(f"SELECT * FROM maj_at_k WHERE run_id = '{run}'"):
+        yield f"maj@{row['k']} pass@1", "view maj_at_k", row["maj_at_k"]
+        yield f"maj@{row['k']} low", "view maj_at_k", row["low_95"]
+        yield f"maj@{row['k']} high", "view maj_at_k", row["high_95"]
+    for row in view(f"SELECT * FROM speed_up WHERE run_id = '{run}' AND baseline_run_id = '{baseline}'"):
+        for name, column in (("value", "speed_up"), ("low", "low_95"), ("high", "high_95"), ("factor", "run_factor")):
+            yield f"speed-up {name}", "view speed_up", row[column]
+        for name, column in (("value", ""), ("low", "_low_95"), ("high", "_high_95")):
+            yield f"ratio of means {name}", "view speed_up", row[f"ratio_of_means{column}"]
+
+
+def in_rates(connection: Connection, run: str) -> Printed:
+    """Rates over decisions, and latency: the views, the report, the papers' tables and the nights."""
+    for row in rows(connection, "FROM fallback_rate WHERE run_id = $run_id", {"run_id": run}):
+        for name, column in (("value", "fallback_rate"), ("low", "low_95"), ("high", "high_95")):
+            yield f"fallback {name}", "view fallback_rate", row[column]  # type: ignore[misc]
+    yield "fallback value", "nights", read_totals(connection)[run].get(FALLBACK.name)
+    [facts] = report_facts(connection, [run])
+    for number, found in (("fallback", facts.fallback), ("latency", facts.latency)):
+        for name in ("value", "low", "high"):
+            yield f"{number} {name}", "report", getattr(found, name, None)
+    for acceptance in facts.acceptance.get("tenth", ()):
+        yield f"acceptance in tenth {acceptance.position}", "report", acceptance.rate.value
+    sql = "FROM fallback_by_position WHERE run_id = $run_id"
+    for row in rows(connection, sql, {"run_id": run}):
+        yield f"acceptance in tenth {row['tenth']}", "view", 1 - float(str(row["fallback_rate"]))
+    measured = (("fallback", "fallback_rate", 100), ("latency", "latency_seconds", 1), ("result@1", "accuracy", 100))
+    for number, measure_name, unit in measured:
+        of_paper = measure(connection, measure_name, run)
+        value = "pass@1" if number == "result@1" else "value"
+        for name, attribute in ((value, "value"), ("low", "low"), ("high", "high")):
+            bound = getattr(of_paper, attribute, None)
+            yield f"{number} {name}", "paper", None if bound is None else bound / unit
+
+
+def in_summary(connection: Connection, run: str, baseline: str) -> Printed:
+    [found] = summaries(connection, [run])
+    yield "pass@1 pass@1", "summary", found.pass_at_1
+    yield "pass@1 low", "summary", found.low_95
+    yield "pass@1 high", "summary", found.high_95
+    yield "pass@1 SE", "summary", found.standard_error
+    yield "result@1 pass@1", "summary", found.graded_pass_at_1
+    if found.result is not None:
+        yield "result@1 pass@1", "summary's result", found.result.estimate
+        yield "result@1 low", "summary's result", found.result.low
+        yield "result@1 high", "summary's result", found.result.high
+    for ratio in found.speed_ups:
+        if ratio.baseline_run_id == baseline:
+            yield "speed-up value", "summary", ratio.speed_up
+            yield "speed-up low", "summary", ratio.low_95
+            yield "speed-up high", "summary", ratio.high_95
+            yield "speed-up factor", "summary", ratio.run_factor
+            yield "ratio of means value", "summary", ratio.ratio_of_means
+            yield "ratio of means low", "summary", ratio.ratio_of_means_low_95
+            yield "ratio of means high", "summary", ratio.ratio_of_means_high_95
+
+
+def in_comparison(database: Path, run: str, baseline: str, *options: str) -> Printed:
+    ks = "2" if "toy" in run else "2,3,4"
+    arguments = [baseline, run, "--k", ks, "--maj", "--format", "json", "--database", str(database), *options]
+    result = CliRunner().invoke(compare.main, arguments, catch_exceptions=False)
+    for row in json.loads(result.stdout)["rows"]:
+        if row["run_id"] != run:
+            continue
+        name = row["metric"].partition("[")[0].replace("pass@1", "result@1")
+        yield f"{name} pass@1", "compare", row["result"]
+        yield f"{name} low", "compare", row["result_low_95"]
+        yield f"{name} high", "compare", row["result_high_95"]
+        if name == "result@1" and row["speed_up"] is not None:
+            yield "speed-up value", "compare", row["speed_up"]
+            yield "speed-up low", "compare", row["speed_up_low_95"]
+            yield "speed-up high", "compare", row["speed_up_high_95"]
+            yield "speed-up factor", "compare", row["run_factor_standard_deviation"]
+
+
+def in_nights(connection: Connection, run: str) -> Printed:
+    for night in read_nights(connection):
+        for cell in night:
+            if cell.first.run_id == run:
+                correct, samples = cell.first.correct, cell.first.samples
+                yield "pass@1 pass@1", "nights", float((correct / samples).mean())
+                if SPEED_UP.name in cell.first.measures:
+                    yield "speed-up value", "nights", math.exp(cell.first.measures[SPEED_UP.name])
+
+
+def all_of(made: Made) -> Printed:
+    yield from in_views(made.database, made.run, made.baseline)
+    yield from in_comparison(made.database, made.run, made.baseline)
+    with reader(made.database) as connection:
+        yield from in_summary(connection, made.run, made.baseline)
+        yield from in_rates(connection, made.run)
+        if len(made.folders) == 2:  # otherwise the night's speed-up is over several runs of the target alone
+            yield from in_nights(connection, made.run)
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_every_number_that_is_printed_twice_is_the_same(made: Callable[[str], Made], name: str) -> None:
+    printed: dict[str, dict[str, float | None]] = {}
+    for number, place, value in all_of(made(name)):
+        printed.setdefault(number, {})[place] = value
+    twice = {number: places for number, places in printed.items() if len(places) > 1}
+    assert {"pass@1 low", "result@1 high", "pass@2 low", "speed-up high", "latency low"} <= set(twice)
+    assert {"maj@4 pass@1", "fallback low"} & set(twice)
+    unequal = {number: places for number, places in twice.items() if not are_equal(list(places.values()))}
+    assert unequal == {}
+
+
+def are_equal(values: list[float | None]) -> bool:
+    if None in values:
+        return set(values) == {None}
+    return values == pytest.approx([values[0]] * len(values), rel=1e-9)
+
+
+def test_the_report_prints_the_intervals_of_the_views(made: Callable[[str], Made]) -> None:
+    for name in ("all_right", "missing_samples", "repeated"):
+        of = made(name)
+        content = make_report([folder.path.name for folder in of.folders], of.database, "md").content
+        printed = {number: value for number, _, value in in_views(of.database, of.run, of.baseline)}
+        assert span(printed["result@1 low"], printed["result@1 high"], 1, 100) in content
+        assert span(printed["speed-up low"], printed["speed-up high"], 2) in content
+
+
+def test_the_stopwatch_measured_has_the_interval_of_the_ratio_of_means(made: Callable[[str], Made]) -> None:
+    """It covers the run factor where the view does, and the text says so."""
+    for name in ("repeated", "all_right"):
+        of = made(name)
+        views = {number: value for number, _, value in in_views(of.database, of.run, of.baseline)}
+        arguments = [of.baseline, of.run, "--stopwatches", "--database", str(of.database)]
+        text = CliRunner().invoke(compare.main, arguments).stdout
+        [measured] = [
+            run
+            for ranking in json.loads(CliRunner().invoke(compare.main, [*arguments, "--format", "json"]).stdout)[
+                "stopwatches"
+            ]
+            for run in ranking["ranking"]
+            if (ranking["stopwatch"], run["run_id"]) == ("measured", of.run)
+        ]
+        for end in ("low", "high"):
+            assert measured[f"speed_up_{end}_95"] == pytest.approx(views[f"ratio of means {end}"], rel=1e-9)
+        assert ("and they cover the run factor" in " ".join(text.split())) is (name == "repeated")
+        assert ("is not in them" in " ".join(text.split())) is (name == "all_right")
+
+
+@pytest.mark.parametrize("grader", ["1", "2"])
+def test_the_verdicts_of_another_grader_have_the_same_intervals_everywhere(
+    made: Callable[[str], Made], grader: str
+) -> None:
+    of = made("two_graders")
+    views = {number: value for number, _, value in in_views(of.database, of.run, of.baseline, "--grader", grader)}
+    compared = dict(in_comparison_only(of, grader))
+    assert {"result@1 low", "pass@3 high", "speed-up low"} <= set(views) & set(compared)
+    assert all(are_equal([views[number], compared[number]]) for number in set(views) & set(compared))
+    assert views["pass@1 pass@1"] == pytest.approx({"1": sum(HALF) / 48, "2": 3 / 4}[grader])
+    assert views["pass@1 low"] is not None
+
+
+def test_missing_grades_change_no_speed_up(tmp_path: Path) -> None:
+    """The times of finished samples are known, whoever has graded them."""
+    base = cells.finished(tmp_path, cells.VANILLA, HALF, slower=lambda problem, sample: 1 + sample)
+    run = cells.finished(
+        tmp_path,
+        cells.SPEC,
+        HALF,
+        slower=lambda problem, sample: 1 + (problem * sample) % 3,
+        has_grade=lambda problem, sample: (problem + sample) % 3 > 0 and problem != 5,
+        has_run=lambda problem, sample: problem + sample != 4,
+    )
+    database = tmp_path / "w.duckdb"
+    list(load_runs([base, run], database))
+    views = {number: value for number, _, value in in_views(database, run.path.name, base.path.name)}
+    compared = {number: value for number, _, value in in_comparison(database, run.path.name, base.path.name)}
+    for number in ("speed-up value", "speed-up low", "speed-up high"):
+        assert compared[number] == pytest.approx(views[number], rel=1e-9)
+
+
+def in_comparison_only(of: Made, grader: str) -> Iterator[tuple[str, float | None]]:
+    for number, _, value in in_comparison(of.database, of.run, of.baseline, "--grader", grader):
+        if not number.startswith("speed-up factor"):
+            yield number, value
+
+
+def test_all_right_has_an_interval_of_some_width(made: Callable[[str], Made]) -> None:
+    of = made("all_right")
+    with reader(of.database) as connection:
+        found = rows(
+            connection, "SELECT low_95, high_95 FROM pass_at_1 UNION ALL FROM (SELECT low_95, high_95 FROM pass_at_k)"
+        )
+    assert len(found) == 10
+    assert {(row["low_95"] < 0.81, row["high_95"]) for row in found} == {(True, 1.0)}  # type: ignore[operator]
