@@ -129,6 +129,7 @@ def test_the_model_card_describes_the_training() -> None:
     assert "Toy models" in card
     assert "$" not in card, "every figure is filled in"
     assert f"(seed {read.seed})" in card
-    assert f"| {read.target.solve.tokens / 1e6:g} + {read.target.judge.tokens / 1e6:g} + " in card
+    stages = [stage for stage in (read.target.solve, read.target.judge, read.target.refine) if stage is not None]
+    assert f"| {' + '.join(f'{stage.tokens / 1e6:g}' for stage in stages)} million |" in card
     assert read.former is not None
     assert read.former.commit[:12] in card
