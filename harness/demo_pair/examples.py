@@ -321,5 +321,5 @@ class Curriculum:
 
 def _as_shown(text: str, choice: StepChoice) -> str:
     """Return what a question with several candidates for a step shows of one."""
-    marked = prompts.closing_candidate(text, choice) if choice.closing is not None else text
+    marked = text if choice.closing is None else prompts.marked_candidate(text, choice.closing)
     return marked.replace(THINK_END, "").strip() or choice.blank

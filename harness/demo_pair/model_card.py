@@ -49,7 +49,7 @@ def _training(config: Config) -> dict[str, str]:
         "in_addition": "" if former is None else ", in addition to the former weights'",
         "stories": str(config.stories),
         "checked": str(config.checked),
-        "temperatures": ", ".join(f"{temperature:g}" for temperature in dict.fromkeys(config.mistakes.temperatures)),
+        "temperatures": ", ".join(f"{temperature:g}" for temperature in config.mistakes.temperatures),
         "valued_mistakes": str(config.rollouts.mistakes),
         "rollouts": str(config.rollouts.samples),
         "rollout_temperature": f"{config.rollouts.temperature:g}",

@@ -30,6 +30,7 @@ from harness.demo_pair.results import evaluated
 from harness.demo_pair.stories import Story
 from harness.demo_pair.trainer import Trainer
 from harness.demo_pair.values import Values
+from harness.demo_pair.wording import DEMO_PROMPTS
 from harness.weights import models
 
 _MISTAKE_BATCH = 600
@@ -121,6 +122,7 @@ class Training:
         parts = [
             self._config.model_dump_json(),
             prompts.prompt_hash(asks_reward=True),
+            prompts.prompt_hash(DEMO_PROMPTS),
             *(path.read_text() for path in code),
         ]
         if self._pair is not None:

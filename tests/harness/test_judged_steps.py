@@ -172,3 +172,8 @@ def test_a_wording_can_mark_every_proposal_that_ends_the_reasoning() -> None:
     question = step_choice_question(ByteTokenizer(thinks=True), texts, wording)
     assert "[1]\nSo 6.\n\n[2]\nSo 5.\n(it ends)\n\n[3]\n(the solution ends here)\n\n" in question.text
     assert prompt_hash(wording) != prompt_hash()
+
+
+def test_a_mark_that_no_judge_would_be_shown_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"step_choice.closing: must not contain </think>, which no judge is shown"):
+        parse("[step_choice]\nclosing = 'it ends </think>'", "own.toml")
