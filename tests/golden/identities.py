@@ -95,8 +95,8 @@ def _demo() -> Iterator[tuple[str, RunSpec, list[Problem]]]:
     for number, launch in enumerate(suite.read(_DEMO).launches):
         spec, problems = _planned(launch)
         params = {**spec.params, **_FORMER_DEMO_PARAMS.get(spec.method, {})}
-        models = {"draft": _placed(spec.draft), "target": _placed(spec.target)}
-        former = replace(spec, params=params, prompts=None, prompt_hash=prompt_hash(), **models)
+        former = replace(spec, params=params, prompts=None, prompt_hash=prompt_hash())
+        former = replace(former, draft=_placed(spec.draft), target=_placed(spec.target))
         yield f"demo/{number}", former, problems
 
 
