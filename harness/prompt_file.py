@@ -14,10 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from harness.cli.toml_file import parse_toml
 from harness.prompt_texts import AnyText, ItemText, NeededText, ReplyText, placeholders, printable
+from harness.weights.thinking import CLOSE
 
 MAX_FILE_BYTES = 64 << 10
 MAX_SPEC_BYTES = 1 << 20
@@ -136,8 +137,17 @@ class StepChoice(_Table):
     separator: AnyText
     blank: AnyText
     """Shown for a candidate without text."""
+    closing: Annotated[NeededText, placeholders()] | None = None
+    """Follows every candidate that holds `</think>`. None: `blank` follows it, only where another says the same."""
     thought: AnyText
     reply: ReplyText
+
+    @field_validator("closing")
+    @classmethod
+    def _is_shown(cls, closing: str | None) -> str | None:
+        if closing is not None and CLOSE in closing:
+            raise ValueError(f"must not contain {CLOSE}, which no judge is shown")
+        return closing
 
 
 class ChainChoice(_Table):

@@ -136,17 +136,27 @@ def step_choice_question(tokenizer: Tokenizer, candidates: Sequence[str], wordin
     """Return the question of SpecCoT's verdict: one of the candidates, or the last label to reject all (equation 4).
 
     A candidate that closes the thought is marked where another says the same and does not, so that no two options look
-    equal; a mark on every last step would make judges reject it. Raises ValueError for more than 25 candidates.
+    equal; a mark on every last step would make judges reject it that do not expect one. A wording with
+    `step_choice.closing` marks every candidate that holds `</think>`. Raises ValueError for more than 25 candidates.
     """
     choice, labels = wording.step_choice, option_labels(len(candidates) + 1)
     visible = [text.replace(THINK_END, "").strip() for text in candidates]
-    marked = [
-        f"{shown}\n{choice.blank}" if THINK_END in text and visible.count(shown) > 1 else text
-        for text, shown in zip(candidates, visible, strict=True)
-    ]
+    if choice.closing is None:
+        marked = [
+            f"{shown}\n{choice.blank}" if THINK_END in text and visible.count(shown) > 1 else text
+            for text, shown in zip(candidates, visible, strict=True)
+        ]
+    else:
+        marked = [marked_candidate(text, choice.closing) for text in candidates]
     listed = _listed(marked, labels, choice)
     text = render(choice.question, candidates=listed, label=_label_noun(labels), reject=labels[-1])
     return _question(tokenizer, _followup(tokenizer, text, choice.thought), text, choice.reply, labels)
+
+
+def marked_candidate(text: str, closing: str) -> str:
+    """Return a candidate, if it holds `</think>` and other text with `closing` in place of the former."""
+    shown = text.replace(THINK_END, "").strip()
+    return f"{shown}\n{closing}" if THINK_END in text and shown else text
 
 
 def chain_choice_question(

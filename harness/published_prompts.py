@@ -72,7 +72,7 @@ def piece_hashes(wording: Prompts) -> dict[Piece, str]:
         "steps": [wording.step_separator],
         "score": wording.score.model_dump(),
         "separate_score": wording.separate_score.model_dump(),
-        "step_choice": wording.step_choice.model_dump(),
+        "step_choice": wording.step_choice.model_dump(exclude_none=True),
         "chain_choice": wording.chain_choice.model_dump(),
         "reward": wording.reward.model_dump(),
         "equivalence": wording.equivalence.model_dump(),

@@ -104,7 +104,8 @@ class Target(_Strict):
     judge_layers: Annotated[int, Field(ge=6)]
     layers: PositiveInt
     """Layers in total; those above the judge are refined only."""
-    solve: Stage
+    solve: Stage | None = None
+    """None: the former target's layers that solve are kept until the whole target is refined."""
     judge: Stage
     verdict_weight: PositiveFloat = 1.0
     """Weight of the loss of verdicts while the judge is trained."""
@@ -141,9 +142,10 @@ class Config(_Strict):
     reward: Reward
 
     @model_validator(mode="after")
-    def _has_draft(self) -> Config:
-        if self.former is None and self.draft.alone is None:
-            raise ValueError("without [former] weights a table [draft.alone] is needed")
+    def _begins_somewhere(self) -> Config:
+        for name, table in (("draft.alone", self.draft.alone), ("target.solve", self.target.solve)):
+            if self.former is None and table is None:
+                raise ValueError(f"without [former] weights a table [{name}] is needed")
         return self
 
 

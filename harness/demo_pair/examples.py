@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness import prompts
+from harness.demo_pair.misreadings import misreading
 from harness.demo_pair.mistakes import Mistakes, corrupted_step
 from harness.demo_pair.stories import LEVELS, Level, Story
 from harness.demo_pair.values import Values
-from harness.prompt_file import BUILT_IN
+from harness.demo_pair.wording import DEMO_PROMPTS
+from harness.prompt_file import BUILT_IN, StepChoice
 from harness.prompts import THINK_BRIDGE, THINK_END, Question
 from harness.weights.tokenizer import HFTokenizer
 
@@ -34,7 +36,13 @@ IGNORED = -100
 _CANDIDATES, _CHAINS = (1, 1, 2, 2, 2), (1, 1, 1)
 """How often a question has one, two and so on candidates for a step, or chains; those with more are harder to learn."""
 _OWN_MISTAKES = 0.8
-"""Share of the draft's own mistakes among the wrong steps."""
+"""Share of the draft's own mistakes among the wrong steps that are no misreadings."""
+_MISREADINGS = 0.35
+"""Share of misreadings among the wrong steps, where a story has one for the place."""
+_DEMO_PROMPTS_SHARE = 0.7
+"""Share of the questions about candidates for a step that are asked as the demo asks them."""
+_RIGHT_AMONG_SHARE = 0.6
+"""How often the right step is among the candidates."""
 _HIGHEST_DIGIT = 9
 _ANSWER_SHARE, _SCORED_ANSWER_SHARE = 0.15, 0.05
 """Share of final answers among the steps of a reward model, and among scored steps."""
@@ -187,7 +195,9 @@ class Curriculum:
         return rng.choice(own) if own and rng.random() < _OWN_MISTAKES else rng.randrange(last + 1)
 
     def _wrong_step(self, rng: random.Random, at: int, story: Story, number: int) -> str:
-        """Return a wrong text for a step: one of the draft's own mistakes if there is one, or a corrupted step."""
+        """Return a wrong text for a step: a misreading, one of the draft's own mistakes, or a corrupted step."""
+        if number < story.end and rng.random() < _MISREADINGS and (text := misreading(rng, story, number)) is not None:
+            return text
         own = None if number == story.end else self._mistakes.steps(at).get(number)
         return rng.choice(own) if own and rng.random() < _OWN_MISTAKES else corrupted_step(rng, story, number)
 
@@ -241,9 +251,13 @@ class Curriculum:
     def _choose(self, rng: random.Random, at: int) -> Example | None:
         story = self._story(rng, at)
         number = self._number(rng, at, story)
-        right = _as_shown(story.step(number))
-        texts = self._candidates(rng, _CANDIDATES, right, lambda: _as_shown(self._wrong_step(rng, at, story, number)))
-        question = prompts.step_choice_question(self._tokenizer, texts)
+        wording = DEMO_PROMPTS if rng.random() < _DEMO_PROMPTS_SHARE else BUILT_IN
+        choice = wording.step_choice
+        right = _as_shown(story.step(number), choice)
+        texts = self._candidates(
+            rng, _CANDIDATES, right, lambda: _as_shown(self._wrong_step(rng, at, story, number), choice)
+        )
+        question = prompts.step_choice_question(self._tokenizer, texts, wording)
         return self._append_question(self._opening(story, number), question, texts, right)
 
     def _chains(self, rng: random.Random, at: int) -> Example | None:
@@ -263,12 +277,12 @@ class Curriculum:
     def _candidates(
         self, rng: random.Random, weights: Sequence[int], right: str, wrong: Callable[[], str]
     ) -> list[str]:
-        """Return distinct texts in random order; two times in three the right one is among them.
+        """Return distinct texts in random order; _RIGHT_AMONG_SHARE of the time the right one is among them.
 
         `weights`: how often there are one, two and so on.
         """
         [n] = rng.choices(range(1, len(weights) + 1), weights)
-        texts = [right] if rng.random() < 0.67 else []
+        texts = [right] if rng.random() < _RIGHT_AMONG_SHARE else []
         for _ in range(4 * n):
             if len(texts) < n and (text := wrong()) and text not in [right, *texts]:
                 texts.append(text)
@@ -305,6 +319,7 @@ class Curriculum:
             example.append_after_candidate(ids, previous[0], is_right=previous[1])
 
 
-def _as_shown(text: str) -> str:
+def _as_shown(text: str, choice: StepChoice) -> str:
     """Return what a question with several candidates for a step shows of one."""
-    return text.replace(THINK_END, "").strip() or BUILT_IN.step_choice.blank
+    marked = text if choice.closing is None else prompts.marked_candidate(text, choice.closing)
+    return marked.replace(THINK_END, "").strip() or choice.blank

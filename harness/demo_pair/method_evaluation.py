@@ -16,16 +16,19 @@ from harness.chain import Limits
 from harness.demo_pair.batch_engine import BatchEngine
 from harness.demo_pair.evaluation import TEMPERATURE
 from harness.demo_pair.stories import LEVELS, Story
+from harness.demo_pair.wording import DEMO_PROMPTS
 from harness.engine import Role
 from harness.methods import Method
 from harness.methods.speccot import SpecCoT
 from harness.methods.specreason import SpecReason
 from harness.methods.vanilla import Vanilla
+from harness.prompt_file import BUILT_IN, Prompts
 from harness.sample import run_sample
 from harness.trace import Trace
 from harness.weights.tokenizer import HFTokenizer
 
 THRESHOLDS = (3.0, 5.0, 7.0, 9.0)
+_BUILT_IN_PROMPTS = "speccot, built-in prompts"
 _STEP_TOKENS, _TOKEN_BUDGET = 96, 512
 
 
@@ -58,6 +61,7 @@ def methods() -> dict[str, tuple[Method, float]]:
         evaluated[f"speccot, T = {temperature:g}"] = speccot, temperature
         evaluated[f"specreason, T = {temperature:g}"] = SpecReason(step_tokens=_STEP_TOKENS), temperature
     evaluated["speccot, separate verdicts"] = replace(speccot, verdict="separate"), TEMPERATURE
+    evaluated[_BUILT_IN_PROMPTS] = speccot, TEMPERATURE
     evaluated["specreason, average score"] = SpecReason(step_tokens=_STEP_TOKENS, score="average"), TEMPERATURE
     for threshold in THRESHOLDS:
         if threshold != SpecReason.threshold:
@@ -73,6 +77,7 @@ def traces(
     problems: Sequence[Story],
     temperature: float,
     seed: int,
+    wording: Prompts = DEMO_PROMPTS,
 ) -> list[Trace]:
     """Return the trace of one sample of each problem."""
 
@@ -80,9 +85,10 @@ def traces(
         engines: dict[Role, BatchEngine] = {role: BatchEngine(model, tokenizer) for role, model in models.items()}
         used = {role: engines[role] for role in method.roles}
         limits = Limits(temperature, 1.0, _TOKEN_BUDGET)
+        blank = [Trace(f"{seed}/{i}", str(i), 0, seed + 1000 * i) for i in range(len(problems))]
         samples = [
-            run_sample(story.problem, method, used, Trace(f"{seed}/{i}", str(i), 0, seed + 1000 * i), limits)
-            for i, story in enumerate(problems)
+            run_sample(story.problem, method, used, trace, limits, wording=wording)
+            for story, trace in zip(problems, blank, strict=True)
         ]
         return list(await asyncio.gather(*samples))
 
@@ -132,7 +138,8 @@ def outcomes(
     results: list[MethodOutcome] = []
     alone: dict[float, list[Trace]] = {}
     for name, (method, temperature) in methods().items():
-        run = traces(method, {"draft": draft, "target": target}, tokenizer, problems, temperature, seed)
+        wording = BUILT_IN if name == _BUILT_IN_PROMPTS else DEMO_PROMPTS
+        run = traces(method, {"draft": draft, "target": target}, tokenizer, problems, temperature, seed, wording)
         alone.setdefault(temperature, run)
         results.append(outcome(name, temperature, problems, run, alone[temperature]))
     return results

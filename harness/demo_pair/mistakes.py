@@ -1,4 +1,4 @@
-"""Wrong steps: the draft's own mistakes, and randomly corrupted steps."""
+"""Wrong steps: the draft's own mistakes, and randomly corrupted steps. See also misreadings.py."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def write_card(folder: Path, config: Config, results: dict[str, Any]) -> None:
 
 def _training(config: Config) -> dict[str, str]:
     target, former, alone = config.target, config.former, config.draft.alone
-    solved = f"{target.solve.tokens / 1e6:g} + " if former is None else ""
+    stages = [stage for stage in (target.solve, target.judge, target.refine) if stage]
+    solved = f"{target.solve.tokens / 1e6:g} + " if former is None and target.solve else ""
     origin = "random weights"
     if former is not None:
         origin = (
@@ -48,7 +49,7 @@ def _training(config: Config) -> dict[str, str]:
         "in_addition": "" if former is None else ", in addition to the former weights'",
         "stories": str(config.stories),
         "checked": str(config.checked),
-        "temperatures": ", ".join(f"{temperature:g}" for temperature in dict.fromkeys(config.mistakes.temperatures)),
+        "temperatures": ", ".join(f"{temperature:g}" for temperature in config.mistakes.temperatures),
         "valued_mistakes": str(config.rollouts.mistakes),
         "rollouts": str(config.rollouts.samples),
         "rollout_temperature": f"{config.rollouts.temperature:g}",
@@ -57,7 +58,7 @@ def _training(config: Config) -> dict[str, str]:
         "solver_layers": str(target.solver_layers),
         "working_layers": str(target.solver_layers + target.judge_layers),
         "draft_tokens": f"{solved}{alone.tokens / 1e6:g} million" if alone else "none",
-        "target_tokens": " + ".join(f"{s.tokens / 1e6:g}" for s in (target.solve, target.judge, target.refine)),
+        "target_tokens": " + ".join(f"{s.tokens / 1e6:g}" for s in stages),
     }
 
 

@@ -30,6 +30,7 @@ from harness.demo_pair.results import evaluated
 from harness.demo_pair.stories import Story
 from harness.demo_pair.trainer import Trainer
 from harness.demo_pair.values import Values
+from harness.demo_pair.wording import DEMO_PROMPTS
 from harness.weights import models
 
 _MISTAKE_BATCH = 600
@@ -121,6 +122,7 @@ class Training:
         parts = [
             self._config.model_dump_json(),
             prompts.prompt_hash(asks_reward=True),
+            prompts.prompt_hash(DEMO_PROMPTS),
             *(path.read_text() for path in code),
         ]
         if self._pair is not None:
@@ -137,16 +139,17 @@ class Training:
 
     def _train_solver_and_draft(self) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
         """Return the solver's layers, and the draft, which starts from the first of them or from the former draft."""
-        draft, depth = self._config.draft, self._config.target.solver_layers
+        draft, depth, solve = self._config.draft, self._config.target.solver_layers, self._config.target.solve
         if self._former is None:
+            assert solve is not None
             learner = self._learner(self._new(depth), exits=[draft.exit])
             learner.exit_weight = draft.exit_weight
-            solver = self._train_stage("solve", self._config.target.solve, learner)
+            solver = self._train_stage("solve", solve, learner)
             begun = network.truncated(learner, draft.layers)
         else:
-            begun_solver = network.first_layers(self._former.load("target"), depth)
-            learner = self._learner(begun_solver.to(self._device))
-            solver = self._train_stage("solve", self._config.target.solve, learner)
+            solver = network.first_layers(self._former.load("target"), depth).to(self._device).eval()
+            if solve is not None:
+                solver = self._train_stage("solve", solve, self._learner(solver))
             begun = network.first_layers(self._former.load("draft"), draft.layers)
         begun = begun.to(self._device)
         return solver, self._train_stage("draft", draft.alone, self._learner(begun)) if draft.alone else begun.eval()

@@ -163,7 +163,7 @@ def _opening(rng: random.Random, level: Level, name: str, thing: str, solution: 
         bags, number, each = rng.choice(BAGS), rng.randint(2, 9), rng.randint(11, 49)
         solution.value = number * each
         clause = f"{name} has {number} {bags} with {each} {thing} each"
-        solution.steps.append(f"{clause}: {_in_columns(number, '×', each)}")
+        solution.steps.append(f"{clause}: {in_columns(number, '×', each)}")
         return f"{clause}."
     solution.value = _number(rng, level)
     solution.steps.append(f"{name} has {solution.value} {thing}.")
@@ -181,7 +181,7 @@ def _event(rng: random.Random, level: Level, name: str, thing: str, solution: _S
     if kind < 0.24 and level != "easy":
         bags, number, each = rng.choice(BAGS), rng.randint(2, 9), rng.randint(11, 29)
         content = f"{number} {bags} with {each} {thing} each"
-        solution.steps.append(f"{content}: {_in_columns(number, '×', each)}")
+        solution.steps.append(f"{content}: {in_columns(number, '×', each)}")
         is_in_range = _calculate(solution, sign, number * each, f"{name} {verb} {number * each} {thing}: ")
         return f"{name} {verb} {content}." if is_in_range else None
     number = _number(rng, level)
@@ -204,11 +204,11 @@ def _calculate(solution: _Solution, sign: str, number: int, clause: str) -> bool
     if not 1 <= solution.value <= _MAX_RESULT:
         return False
     operands = (number, before) if sign == "×" else (before, number)
-    solution.steps.append(clause + _in_columns(operands[0], sign, operands[1]))
+    solution.steps.append(clause + in_columns(operands[0], sign, operands[1]))
     return True
 
 
-def _in_columns(a: int, sign: str, b: int) -> str:
+def in_columns(a: int, sign: str, b: int) -> str:
     """Return a calculation in columns from the right: `58 + 65, 8 + 5 = 13, 5 + 6 + 1 = 12, so 123.`
 
     In a product, a has one digit.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.checks.tokenizers import verdict_labels
 from harness.context import required_context_tokens
+from harness.demo_pair.wording import DEMO_PROMPTS
 from harness.engine import Role
 from harness.engines.speculation import proposing_roles
 from harness.launch_options import PartialLaunch
@@ -128,15 +129,16 @@ def check_wording(launch: PartialLaunch, spec: RunSpec) -> Iterator[str]:
 
 
 def check_taught(spec: RunSpec) -> Iterator[str]:
-    """Yield a warning where the bundled pair, which was taught with the built-in prompts alone, reads others."""
+    """Yield a warning where the bundled pair reads prompts that it was not taught with."""
     taught = [model.name for model in spec.models.values() if model is not None and model.name in PAIR]
     is_alone = spec.draft is None or spec.target is None
-    read = [key for key in spec.wording.changes if not is_alone or key.split(".")[0] not in _QUESTIONS]
+    own = [key for key, text in spec.wording.changes.items() if DEMO_PROMPTS.changes.get(key) != text]
+    read = [key for key in own if not is_alone or key.split(".")[0] not in _QUESTIONS]
     if taught and read and spec.engine.kind != "scripted":
         yield (
             f"OWN PROMPTS: the toy model{'s' * (len(taught) > 1)} {' and '.join(taught)} learned from the built-in "
-            "wording alone, and the answer to another one is mostly chance. This shows that the prompts arrive, not "
-            "how good they are."
+            "wording and the demo's alone, and the answer to another one is mostly chance. This shows that the prompts "
+            "arrive, not how good they are."
         )
 
 

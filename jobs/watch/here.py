@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from typing import TYPE_CHECKING
 
 from jobs.run import locks, waves
 from jobs.run.folder import RunFolder
+from jobs.run.journal import read_journal
 from jobs.watch import reasons, starts
 
 if TYPE_CHECKING:
@@ -15,7 +18,8 @@ if TYPE_CHECKING:
 def add_workers(run: RunFolder, result: RunStatus) -> None:
     """Add what workers on this machine have locked, and what ended others; which of them had which shard is lost."""
     paths = {shard.shard: run.shard_lock_path(shard.shard) for shard in result.shards}
-    held, are_listed = locks.held_here(paths.values()), locks.are_listed()
+    # This machine lists only its own locks, so what a worker elsewhere holds cannot be told.
+    held, are_listed = locks.held_here(paths.values()), locks.are_listed() and not _has_journals_of_others(run)
     for shard in result.shards:
         is_held = paths[shard.shard] in held
         shard.has_worker = is_held if are_listed else None
@@ -29,6 +33,15 @@ def add_workers(run: RunFolder, result: RunStatus) -> None:
         shard.last_error, shard.log = error, str(log or "")
 
 
+def _has_journals_of_others(run: RunFolder) -> bool:
+    """Return whether a worker of another machine has written a journal that is not compacted yet."""
+    for path in run.journals():
+        with contextlib.suppress(FileNotFoundError):  # compacted since the listing
+            if (read_journal(path).attempt or {}).get("hostname", socket.gethostname()) != socket.gethostname():
+                return True
+    return False
+
+
 def _how_to_resume(run: RunFolder, result: RunStatus) -> str:
     """Return the line on a run that no worker of this machine has; empty where it is done, or was not begun."""
     is_begun = bool(result.finished or run.journals())
@@ -37,4 +50,7 @@ def _how_to_resume(run: RunFolder, result: RunStatus) -> str:
     is_between_waves = bool(locks.held_here([run.waves_lock_path()]))
     if not is_begun or is_done or is_between_waves or result.is_timing or result.stopped_by_budget:
         return ""
-    return "no worker on this machine is at work on it; to resume it, run its launch command again"
+    return (
+        "no worker on this machine is at work on it; unless a launch or suite with it is still running, to resume it, "
+        "run its launch command again"
+    )

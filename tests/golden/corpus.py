@@ -74,4 +74,6 @@ def launch_flags(path: Path) -> list[dict[str, Any]]:
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     for table in ("latency", "probe"):
         content.pop(table, None)
+    if "prompts" in content:
+        content["prompts"] = str(path.parent / content["prompts"])
     return [content | run for run in content.pop("run")]

@@ -19,6 +19,7 @@ import pytest
 from harness.launch_options import Launch
 from harness.problems import benchmarks
 from harness.problems.problem import Problem
+from harness.prompts import prompt_hash
 from jobs import suite
 from jobs.run.model_spec import AdapterSpec, ModelSpec
 from jobs.run.plan import plan
@@ -43,7 +44,7 @@ _FORMER_FLAGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Rows that have been corrected since, by the pattern of their name: their former flags must have their former ids."""
 _FORMER_DEMO_PARAMS: Mapping[str, Mapping[str, Any]] = {"specreason": {"threshold": 7.0}}
-"""What the demo has asked for otherwise since, by method."""
+"""What the demo has asked for otherwise since, by method; it also has prompts of its own since."""
 _ALIGNED = "org/aligned"
 _FORMER_WEIGHTS = {"demo-draft": "beb06bbec9717c2c", "demo-target": "ac0a87af0ec5cdc2"}
 """Fingerprints of the bundled pair when the ids were stored."""
@@ -94,7 +95,8 @@ def _demo() -> Iterator[tuple[str, RunSpec, list[Problem]]]:
     for number, launch in enumerate(suite.read(_DEMO).launches):
         spec, problems = _planned(launch)
         params = {**spec.params, **_FORMER_DEMO_PARAMS.get(spec.method, {})}
-        former = replace(spec, params=params, draft=_placed(spec.draft), target=_placed(spec.target))
+        former = replace(spec, params=params, prompts=None, prompt_hash=prompt_hash())
+        former = replace(former, draft=_placed(spec.draft), target=_placed(spec.target))
         yield f"demo/{number}", former, problems
 
 

@@ -13,6 +13,7 @@ from harness.engine import Completion, Sampling
 from harness.engines.scripted import ByteTokenizer, ScriptedEngine
 from harness.methods import METHODS
 from harness.model_context import ModelContext
+from harness.prompt_file import parse
 from harness.prompts import prompt_hash, step_choice_question
 from harness.recording import Model
 from harness.trace import Trace
@@ -163,3 +164,16 @@ def test_candidates_that_close_the_thought_behind_different_whitespace_are_one_o
 
 def test_how_candidates_are_shown_is_part_of_the_prompt_hash_where_they_are() -> None:
     assert prompt_hash(shows_step_candidates=True) == f"{prompt_hash()}-{prompts._STEPS_SHOWN}"
+
+
+def test_a_wording_can_mark_every_proposal_that_ends_the_reasoning() -> None:
+    wording = parse("[step_choice]\nclosing = '(it ends)'", "own.toml")
+    texts = ["So 6.\n\n", "So 5.\n</think>\n\n", "\n</think>\n\n"]
+    question = step_choice_question(ByteTokenizer(thinks=True), texts, wording)
+    assert "[1]\nSo 6.\n\n[2]\nSo 5.\n(it ends)\n\n[3]\n(the solution ends here)\n\n" in question.text
+    assert prompt_hash(wording) != prompt_hash()
+
+
+def test_a_mark_that_no_judge_would_be_shown_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"step_choice.closing: must not contain </think>, which no judge is shown"):
+        parse("[step_choice]\nclosing = 'it ends </think>'", "own.toml")

@@ -52,12 +52,12 @@ def test_verdicts_separate_right_steps_and_candidates_from_wrong_ones(
     target: LlamaForCausalLM, tokenizer: HFTokenizer, held_out_stories: list[Story]
 ) -> None:
     quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, Mistakes(), seed=1)
-    assert quality.auroc >= 0.97
+    assert quality.auroc >= 0.99
     # Right steps far from the end of a hard problem have scores from 4 on, so most, but not all, have a 7.
     assert quality.right_passed > quality.wrong_passed + 0.5
     assert sum(share for digit, share in quality.right_digits.items() if int(digit) >= 4) >= 0.97
-    assert quality.chosen_right >= 0.92
-    assert quality.rejected >= 0.9
+    assert quality.chosen_right >= 0.93
+    assert quality.rejected >= 0.93
 
 
 def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_digits(
@@ -68,7 +68,7 @@ def test_scores_separate_right_steps_from_the_drafts_own_mistakes_and_use_the_di
     for story, texts in zip(held_out_stories, written, strict=True):
         mistakes.add(story, texts)
     quality = evaluation.verdict_quality(target, tokenizer, held_out_stories, mistakes, seed=1)
-    assert quality.auroc_of_drafts >= 0.97
+    assert quality.auroc_of_drafts >= 0.99
     assert abs(quality.auroc_of_drafts - quality.auroc_of_drafts_greedy) <= 0.03, "greedy and average score alike"
     between = [share for digit, share in quality.right_digits.items() if digit not in {"0", "9"}]
     assert sum(between) >= 0.4, "a score is not only a 0 or a 9"
@@ -91,7 +91,7 @@ def test_methods_solve_more_than_the_draft_with_mostly_its_tokens(
         method, temperature = method_evaluation.methods()[name]
         run = method_evaluation.traces(method, pair, tokenizer, held_out_stories, temperature, seed=1)
         outcome = method_evaluation.outcome(name, temperature, held_out_stories, run, run)
-        assert outcome.solved >= max(0.85, alone + 0.2)
+        assert outcome.solved >= max(0.9, alone + 0.2)
         assert outcome.draft_share >= 0.55
 
 
@@ -103,11 +103,11 @@ def test_rewards_separate_right_steps_of_the_draft_from_wrong_ones(
         reward_evaluation.judged_steps(reward, draft, tokenizer, held_out_stories, seed=1)
     )
     assert quality.auroc is not None
-    assert quality.auroc >= 0.85
+    assert quality.auroc >= 0.97
     assert quality.right_accepted is not None
     assert quality.right_accepted >= 0.9
     assert quality.wrong_accepted is not None
-    assert quality.wrong_accepted <= 0.6
+    assert quality.wrong_accepted <= 0.2
     assert quality.calibration_error <= 0.15
 
 
@@ -129,6 +129,7 @@ def test_the_model_card_describes_the_training() -> None:
     assert "Toy models" in card
     assert "$" not in card, "every figure is filled in"
     assert f"(seed {read.seed})" in card
-    assert f"| {read.target.solve.tokens / 1e6:g} + {read.target.judge.tokens / 1e6:g} + " in card
+    stages = [stage for stage in (read.target.solve, read.target.judge, read.target.refine) if stage is not None]
+    assert f"| {' + '.join(f'{stage.tokens / 1e6:g}' for stage in stages)} million |" in card
     assert read.former is not None
     assert read.former.commit[:12] in card

@@ -98,7 +98,7 @@ def test_an_unclosed_right_step_and_the_end_behind_it_are_taught_as_right(
     tokenizer: HFTokenizer, taught: list[Story], kind: Kind
 ) -> None:
     verdicts: dict[str, set[int]] = {"unclosed": set(), "end": set()}
-    for example in examples(tokenizer, taught, kind, 400):
+    for example in examples(tokenizer, taught, kind, 1600):
         [story] = [s for s in taught if s.text in tokenizer.decode(example.ids)]
         judged = [token for token, of in zip(example.ids, example.candidate, strict=True) if of != IGNORED]
         text = tokenizer.decode(judged)

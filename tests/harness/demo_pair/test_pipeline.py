@@ -117,9 +117,13 @@ def test_the_bundled_configuration_is_valid() -> None:
     assert configuration.read(configuration.DEFAULT).target.layers == 24
 
 
-def test_a_training_from_random_weights_needs_a_stage_for_its_draft(tmp_path: Path) -> None:
+def test_a_training_from_random_weights_needs_stages_for_its_draft_and_its_solver(tmp_path: Path) -> None:
     text = configuration.DEFAULT.read_text("utf-8")
     start, end = text.index("[former]"), text.index("[shape]")
     (tmp_path / "random.toml").write_text(text[:start] + text[end:], "utf-8")
     with pytest.raises(BadConfig, match=r"without \[former\] weights a table \[draft.alone\] is needed"):
+        configuration.read(tmp_path / "random.toml")
+    alone = "[draft.alone]\ntokens = 9\nrate = 1\nshares = { solve = 1.0 }\n"
+    (tmp_path / "random.toml").write_text(text[:start] + alone + text[end:], "utf-8")
+    with pytest.raises(BadConfig, match=r"without \[former\] weights a table \[target.solve\] is needed"):
         configuration.read(tmp_path / "random.toml")

@@ -143,7 +143,7 @@ def test_batches_have_few_shapes_and_lose_no_example(tokenizer: HFTokenizer, tau
             ("[rollouts]", "[draft.alone]\ntokens = 9\nrate = 1\nshares = { guess = 1.0 }\n[rollouts]"),
             "draft.alone.shares",
         ),
-        (("solve = 0.28", "guess = 0.28"), "target.solve.shares"),
+        (("solve = 0.02", "guess = 0.02"), "target.judge.shares"),
         (("[shape]", "[shape"), "not a readable TOML file"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_prompts_that_the_toy_pair_was_not_taught_are_named(tmp_path: Path, caps
     file.write_text('[instruction.thinking]\nmath = "Think."\n[score]\nquestion = "Right?"\n')
     launch = prepared(prompts=str(file))
     [notice] = [line for line in launch.plan.notices if line.startswith("OWN PROMPTS")]
-    assert "the toy models demo-draft and demo-target learned from the built-in wording alone" in notice
+    assert "the toy models demo-draft and demo-target learned from the built-in wording and the demo's alone" in notice
     print_plan(launch, Console(file=sys.stdout, width=200))
     shown = capsys.readouterr().out
     assert f"own prompts: instruction.thinking.math, score.question; hash {launch.plan.spec.prompt_hash}" in shown
@@ -114,6 +115,15 @@ def test_prompts_that_the_toy_pair_was_not_taught_are_named(tmp_path: Path, caps
         ] == number * [True]
     print_plan(prepared(), Console(file=sys.stdout, width=200))
     assert "own prompts" not in capsys.readouterr().out
+
+
+def test_the_toy_pair_was_taught_with_the_demos_prompts(tmp_path: Path) -> None:
+    demo = Path(str(resources.files("harness") / "data" / "demo_prompts.toml"))
+    changed = tmp_path / "changed.toml"
+    changed.write_text(demo.read_text().replace("reasoning ends", "proposal ends"))
+    for file, number in ((demo, 0), (changed, 1)):
+        notices = prepared(prompts=str(file)).plan.notices
+        assert sum(line.startswith("OWN PROMPTS") for line in notices) == number
 
 
 def test_a_model_that_does_not_read_the_own_instruction_is_named(tmp_path: Path) -> None:

@@ -58,7 +58,9 @@ def test_only_the_latest_worker_of_a_shard_has_samples_in_flight(tmp_path: Path)
         assert status(run).in_flight == 1
 
 
-def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_resume(tmp_path: Path) -> None:
+def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = plan(tmp_path)
     worker = subprocess.Popen([sys.executable, "-c", SLOW_WORKER, str(run.path)], stderr=subprocess.DEVNULL)
     wait_for_steps(run, 8)
@@ -72,12 +74,15 @@ def test_a_run_whose_worker_was_killed_has_nothing_in_flight_and_says_how_to_res
     assert not alive.how_to_resume
     gone = CliRunner().invoke(commands.main, ["status", str(run.path)], catch_exceptions=False).output
     assert "shards: 1 stopped" in gone
-    assert "no worker on this machine is at work on it; to resume it, run its launch command again" in gone
+    assert "no worker on this machine is at work on it; unless a launch or suite with it is still running" in gone
     assert "in flight" not in gone
     assert "ETA" not in gone
     [record] = json.loads(CliRunner().invoke(commands.main, ["status", str(run.path), "--json"]).output)
     assert (record["state"], record["in_flight"], record["eta_seconds"]) == ("under way", 0, None)
     assert record["how_to_resume"]
+    with monkeypatch.context() as patch:  # on another machine, where the worker may live
+        patch.setattr("socket.gethostname", lambda: "login-node")
+        assert (status(run).in_flight, status(run).how_to_resume) == (alive.in_flight, "")
     run_shard(str(run.path), 0)
     assert not status(run).how_to_resume
 
