@@ -146,7 +146,7 @@ def of_status(status: RunStatus, run: RunFolder) -> dict[str, Any]:
         "how_to_conclude", "how_to_resume", "stopped_by_budget", "slurm_error", "waves",
     )  # fmt: skip
     is_begun = status.finished > 0 or bool(run.journals())
-    is_finished = status.finished == status.planned and not waves.num_open(run)
+    is_finished = status.is_finished and not waves.num_open(run)
     state = "finished" if is_finished else "under way" if is_begun else "not begun"
     shards = [{**asdict(shard), "num_unfinished": shard.num_unfinished} for shard in status.shards]
     return {

@@ -53,3 +53,10 @@ def test_the_half_is_asked_of_a_folder_too(project: pytest.Pytester) -> None:
 def test_a_half_that_is_none_names_the_halves(project: pytest.Pytester) -> None:
     result = project.runpytest_subprocess("--half=left")
     result.stderr.fnmatch_lines(["*--half: invalid choice: 'left'*engines*records*"])
+
+
+def test_a_half_that_none_of_the_tests_is_in_succeeds(project: pytest.Pytester) -> None:
+    only = project.path / "tests" / "warehouse" / "test_warehouse.py"
+    only.write_text("def test_reads_records(): ...\n")
+    assert project.runpytest_subprocess("--half=engines", "--import-mode=importlib", "tests/warehouse").ret == 0
+    assert project.runpytest_subprocess("--import-mode=importlib", "tests/warehouse", "-k", "nothing").ret == 5
