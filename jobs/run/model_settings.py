@@ -57,7 +57,12 @@ def _variables(launch: PartialLaunch, role: Role) -> dict[str, Any]:
 
 
 def conventions_of(launch: PartialLaunch, role: Role) -> Conventions:
-    """Return how a launch asks a model to be talked to. Raises ValueError where a variable is given twice."""
+    """Return how a launch asks a model to be talked to; of a reward model it cannot say anything.
+
+    Raises ValueError where a variable is given twice.
+    """
+    if role not in _ROLES:
+        return DEFAULT
     return Conventions.of(_variables(launch, role), getattr(launch, f"{role}_thinking_tags"))
 
 

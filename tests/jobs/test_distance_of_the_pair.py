@@ -79,6 +79,5 @@ def test_the_same_distribution_is_at_distance_zero_within_its_interval(distances
 
 
 def test_the_draft_alone_is_further_from_the_target(distances: dict[str, dict[str, float]]) -> None:
-    assert distances["draft"]["distance"] > 0
     assert distances["draft"]["nats_per_token"] > 2 * distances["target"]["nats_per_token"]
-    assert distances["draft"]["distance"] > distances["specdecode"]["distance_high_95"]
+    assert distances["draft"]["distance_low_95"] > 0

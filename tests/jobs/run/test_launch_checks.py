@@ -126,6 +126,13 @@ def test_the_toy_pair_was_taught_with_the_demos_prompts(tmp_path: Path) -> None:
         assert sum(line.startswith("OWN PROMPTS") for line in notices) == number
 
 
+def test_own_prompts_say_nothing_of_a_reward_model() -> None:
+    demo = str(resources.files("harness") / "data" / "demo_prompts.toml")
+    launch = prepared(method="rsd", prompts=demo, reward="demo-reward", temperature=0.6)
+    assert launch.plan.spec.reward is not None
+    assert not [line for line in launch.plan.notices if line.startswith("OWN PROMPTS")]
+
+
 def test_a_model_that_does_not_read_the_own_instruction_is_named(tmp_path: Path) -> None:
     file = tmp_path / "my.toml"
     file.write_text('[instruction.thinking]\nmath = "Think."\n')
