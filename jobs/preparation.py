@@ -126,8 +126,9 @@ def prepare(launch: Launch, typed: Collection[str] = ()) -> PreparedLaunch:
     if launch.target_logprobs and planned.spec.target is None:
         planned.notices.append(NO_TARGET)
     request.check(launch.latency_sample, planned.spec, run)
-    if cluster != "slurm" and (divided := request.split_cores_notice(launch.latency_sample, planned.spec)):
-        planned.notices.append(divided)  # the workers of a cluster may have GPUs
+    if cluster != "slurm":  # the workers of a cluster may have GPUs
+        divided = request.split_cores_notice(launch.latency_sample, planned.spec, planned.problems)
+        planned.notices.extend([divided] if divided else [])
     is_to_time = run.exists() and (launch.latency_sample or 0) != timings.progress(run).done
     notice = codes.check(run, accept=launch.accept_code_change, goes_on=bool(launch.latency_sample and is_to_time))
     budget = None if launch.max_gpu_hours is None else shared_by([run.path.name], launch.max_gpu_hours)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.adapter import Adapter
+from harness.engines.cores import core_lists
 from harness.engines.placement import Placement
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
@@ -37,8 +37,6 @@ _CPU_BLOCK_TOKENS = 32
 """The smallest block size of vLLM's CPU attention. Its default of 128 would keep short prefixes out of the cache."""
 _MOST_REQUESTS = 1024
 """Most requests in one batch, as of vLLM's server on large cards."""
-_CONCURRENCY_TO_SPLIT = 3
-"""Number of samples in flight from which each engine gets its own cores."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +99,17 @@ def pair_settings(
     speculation: Speculation | None = None,
     adapter: Adapter | None = None,
     kv_bytes: int | None = None,
+    small: Collection[Role] = (),
 ) -> dict[Role, EngineSettings]:
     """Return the settings for the engines of one worker, resolved on its node.
 
     `memory` is each engine's share of a GPU, or of the KV-cache memory on a CPU; harness.sizing chooses shares and
     widths on GPUs. `candidates` is the number of completions of one sample that the draft writes in parallel,
-    `target_candidates` that of the target beside it. `adapter`
-    is for the target's verdicts. Engines that take turns share all cores. `cards` are the numbers of each engine's
-    cards. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is free now). Raises
-    ValueError where the shares of engines on the same cards add up to more than 1, or this worker lacks a card.
+    `target_candidates` that of the target beside it. `adapter` is for the target's verdicts. Engines that take turns
+    share all cores; `small` are the roles of models that may need one only (`small_models`). `cards` are the numbers of
+    each engine's cards. `kv_bytes` is the size of both KV caches together on a CPU (None: by the memory that is free
+    now). Raises ValueError where the shares of engines on the same cards add up to more than 1, or this worker lacks a
+    card.
     """
     device = device or accelerator()
     placed: Placement = {role: (cards or {}).get(role) for role in roles}
@@ -122,7 +122,7 @@ def pair_settings(
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
             raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
-    cores = core_lists(roles, ranks, 1 if take_turns else concurrency) if device == "cpu" else {}
+    cores = core_lists(roles, ranks, concurrency, take_turns=take_turns, small=small) if device == "cpu" else {}
     if kv_bytes is None:
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
@@ -168,32 +168,6 @@ def _gpu_batched_tokens(max_num_seqs: int, speculation: Speculation | None) -> i
     return max(BATCHED_TOKENS, max_num_seqs * (1 + (speculation.tokens if speculation else 0)))
 
 
-def core_lists(
-    roles: tuple[Role, ...], ranks: Mapping[Role, int], concurrency: int, cores: list[int] | None = None
-) -> dict[Role, str | None]:
-    """Return the cores for each engine's threads; None leaves the choice to the operating system.
-
-    The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
-    With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
-    every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model. Where
-    there are too few for three, the reward model has those of the draft.
-    """
-    cores = sorted(os.sched_getaffinity(0)) if cores is None else cores
-    groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
-    writers = [role for role in roles if role != "reward"]
-    apart = roles if len(cores) >= sum(ranks.values()) else writers
-    if concurrency >= _CONCURRENCY_TO_SPLIT and len(apart) > 1 and len(cores) >= sum(ranks[role] for role in apart):
-        large = "target" if "target" in apart else apart[-1]
-        start = 0
-        for role in (role for role in apart if role != large):
-            size = max(len(cores) // 4, ranks[role])
-            groups[role], start = cores[start : start + size], start + size
-        groups[large] = cores[start:]
-        if "reward" in roles and "reward" not in apart:
-            groups["reward"] = groups["draft"]
-    return {role: _ranges(groups[role], ranks[role]) for role in roles}
-
-
 def cpu_kv_bytes(available: int | None = None) -> int:
     """Return the bytes for the KV caches of all engines together, from the memory available to this process."""
     available = _available_memory() if available is None else available
@@ -223,15 +197,6 @@ def _default_share(device: Device, role: Role, placed: Placement) -> float:
     if device == "cpu":
         return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
     return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
-
-
-def _ranges(cores: list[int], ranks: int) -> str | None:
-    """Return the cores in equal groups, one per rank; None where there are fewer cores than ranks."""
-    size = len(cores) // ranks
-    if size == 0:
-        return None
-    groups = [cores[i * size : (i + 1) * size] for i in range(ranks)]
-    return "|".join(",".join(map(str, group)) for group in groups)
 
 
 def _available_memory() -> int:

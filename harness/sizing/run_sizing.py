@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from harness.engine import Role
 from harness.engines import placement
+from harness.engines.cores import MOST_BYTES_ON_ONE_CORE
 from harness.engines.settings import most_requests
 from harness.methods import Method
 from harness.sizing.cards import Card
@@ -108,6 +109,16 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
         known = shape_of(model.name, model.path, model.revision)
         if known is not None and known.is_assumed:
             yield model.name
+
+
+def small_models(sizing: RunSizing) -> frozenset[Role]:
+    """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; a model of unknown size is not small."""
+    known = {role: shape_of(model.name, model.path, model.revision) for role, model in sizing.models.items()}
+    return frozenset(
+        role
+        for role, found in known.items()
+        if found is not None and found.shape.weight_bytes(1, sizing.dtype) <= MOST_BYTES_ON_ONE_CORE
+    )
 
 
 def short_contexts(sizing: RunSizing) -> Iterator[str]:

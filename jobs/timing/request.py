@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from harness.engines.settings import core_lists
+from collections.abc import Iterable
+
+from harness.engines.cores import core_lists
 from harness.environment import accelerator
 from harness.methods import build
 from harness.plural import counted
+from harness.problems.problem import Problem
+from harness.sizing.run_sizing import small_models
 from jobs.run.folder import RunFolder
+from jobs.run.sizing import sizing_of
 from jobs.run.spec import RunSpec
 from jobs.timing import folder
 
@@ -31,21 +36,21 @@ def check(asked: int | None, spec: RunSpec, run: RunFolder) -> None:
         )
 
 
-def split_cores_notice(asked: int | None, spec: RunSpec) -> str | None:
-    """Return a warning where samples are timed on this machine's processor by two models that have divided its cores.
+def split_cores_notice(asked: int | None, spec: RunSpec, problems: Iterable[Problem]) -> str | None:
+    """Return a warning where samples are timed on other cores of this machine than a run would have that does so alone.
 
-    None where the engines are on GPUs, take turns, or have too few cores or samples in flight to divide them.
+    None where the engines are on GPUs, take turns, or have the same cores with all samples in flight as with one.
     """
     if asked is None or spec.engine.kind != "vllm" or spec.engine.take_turns or accelerator() != "cpu":
         return None
-    of_method = build(spec.method, dict(spec.params)).roles
-    roles = tuple(role for role in of_method if (model := spec.models[role]) and model.server is None)
-    cores = core_lists(roles, {role: spec.engine.widths.get(role) or 1 for role in roles}, spec.concurrency)
-    if len(set(cores.values())) < 2:
+    sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
+    ranks = {role: spec.engine.widths.get(role) or 1 for role in sizing.roles}
+    cores, alone = (core_lists(sizing.roles, ranks, n, small=small_models(sizing)) for n in (spec.concurrency, 1))
+    if len(set(cores.values())) < 2 or cores == alone:
         return None
     return (
         f"{FLAG} {asked}: on a CPU the samples are timed with the cores divided among the engines, where a run with "
-        "--concurrency 1 gives all cores to each, so the latency is too long and the speed-up too small."
+        "--concurrency 1 gives each engine other cores, so latency and speed-up are not those of such a run."
     )
 
 

@@ -19,7 +19,7 @@ from harness.methods import Method
 from harness.problems.problem import Problem
 from harness.sizing.here import Chosen, asked_for, chosen_here
 from harness.sizing.plan import DoesNotFit
-from harness.sizing.run_sizing import RunSizing
+from harness.sizing.run_sizing import RunSizing, small_models
 from jobs.run import engine_installed, served
 from jobs.run.folder import RunFolder
 from jobs.run.sizing import sizing_of, unplanned_arguments
@@ -78,6 +78,7 @@ def engine_settings(
         speculation=_speculation(spec),
         adapter=_adapter(spec),
         kv_bytes=kv_bytes,
+        small=small_models(sizing),
     )
     settings |= {role: _on_a_server(model, sizing.context_tokens) for role, model in served.items()}
     has_logprobs = method.reads_logprobs if engine.logprobs is None else engine.logprobs

@@ -8,9 +8,11 @@ import sys
 import pytest
 
 from harness.engine import Role
-from harness.engines.settings import core_lists, cpu_kv_bytes, pair_settings
+from harness.engines.cores import core_lists
+from harness.engines.settings import cpu_kv_bytes, pair_settings
 
 PAIR: tuple[Role, ...] = ("draft", "target")
+EIGHT = "0,1,2,3,4,5,6,7"
 
 
 def test_on_a_gpu_the_engines_split_the_memory_and_leave_some() -> None:
@@ -65,6 +67,22 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
 ) -> None:
     lists = core_lists(PAIR, {"draft": ranks[0], "target": ranks[1]}, concurrency, list(range(cores)))
     assert lists == {"draft": draft, "target": target}
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "take_turns", "expected"),
+    [(1, False, ("0", "7")), (2, True, ("0", "7")), (16, False, ("0,1", "2,3,4,5,6,7")), (16, True, (EIGHT, EIGHT))],
+)
+def test_small_models_have_one_core_each_with_few_samples_in_flight(
+    concurrency: int, take_turns: bool, expected: tuple[str, str]
+) -> None:
+    ranks: dict[Role, int] = {"draft": 1, "target": 1}
+    lists = core_lists(PAIR, ranks, concurrency, list(range(8)), take_turns=take_turns, small=PAIR)
+    assert lists == dict(zip(PAIR, expected, strict=True))
+    alone = core_lists(PAIR, ranks, 1, list(range(8)), small=PAIR[:1])
+    assert alone == {"draft": "0", "target": EIGHT}, "the other keeps all"
+    wide = core_lists(PAIR, {"draft": 1, "target": 2}, 1, list(range(8)), small=PAIR)
+    assert wide["target"] == "0,1,2,3|4,5,6,7", "ranks are not put on one core"
 
 
 @pytest.mark.parametrize(

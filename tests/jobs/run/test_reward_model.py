@@ -14,6 +14,7 @@ from harness import methods
 from harness.chain import Chain
 from harness.engine import Role
 from harness.engines import settings as engine_settings
+from harness.engines.cores import core_lists
 from harness.launch_options import BadLaunch, Launch
 from harness.methods.method import Method, parameter
 from harness.prompts import prompt_hash
@@ -166,7 +167,7 @@ def test_a_wrong_reward_flag_is_one_line(tmp_path: Path, flags: dict[str, object
 def test_three_engines_divide_memory_and_cores() -> None:
     roles: tuple[Role, ...] = ("draft", "target", "reward")
     ranks: dict[Role, int] = dict.fromkeys(roles, 1)
-    cores = engine_settings.core_lists(roles, ranks, 16, list(range(8)))
+    cores = core_lists(roles, ranks, 16, list(range(8)))
     assert cores == {"draft": "0,1", "reward": "2,3", "target": "4,5,6,7"}
     devices: tuple[engine_settings.Device, ...] = ("cpu", "gpu")
     for device in devices:
