@@ -50,6 +50,19 @@ def test_equal_runs_are_lossless_and_a_changed_token_is_named(tmp_path: Path) ->
     assert f"{rows[0]['problem_id']} 0: differ from token 5" in output
 
 
+def test_of_an_unfinished_run_it_is_said_how_many_samples_are_compared(tmp_path: Path) -> None:
+    run, baseline = plan(tmp_path / "a", samples=1, method="vanilla", temperature=0.0), greedy(tmp_path / "b")
+    run_shard(str(run.path), 0)
+    [part] = run.trace_files()
+    rows = trace_files.read_rows(part)
+    trace_files.write_table(part, trace_files.TRACES, rows[:3], trace_files.read_metadata(part))
+    code, output = lossless(run, baseline)
+    assert code == 0
+    for folder in (run, baseline):
+        assert f"{folder.path.name}: 3 of its 8 samples compared; the others are not finished in both runs" in output
+    assert "3 samples in both runs: 3 identical" in output
+
+
 def test_a_target_on_a_server_is_compared_by_name_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
