@@ -116,7 +116,7 @@ def pair_settings(
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
     shares: dict[Role, float] = {
-        role: (memory or {}).get(role) or _default_share(device, role, placed) for role in roles
+        role: (memory or {}).get(role) or _default_share(device, role, placed, small) for role in roles
     }
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
@@ -192,8 +192,10 @@ def _cpu_dtype() -> str:
     return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
 
 
-def _default_share(device: Device, role: Role, placed: Placement) -> float:
+def _default_share(device: Device, role: Role, placed: Placement, small: Collection[Role]) -> float:
     alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
+    if device == "cpu" and role in small:  # always the same, so that runs with and without the others share an engine
+        return _CPU_KV_SHARES_WITH_REWARD[role]
     if device == "cpu":
         return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
     return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]

@@ -35,6 +35,17 @@ def test_on_a_cpu_the_caches_have_a_size_and_small_blocks() -> None:
     assert settings["target"].kv_cache_bytes == pytest.approx(2 * (settings["draft"].kv_cache_bytes or 0), rel=0.01)
 
 
+def test_a_small_model_has_the_same_cache_with_and_without_others() -> None:
+    three: tuple[Role, ...] = ("draft", "target", "reward")
+    for role in three:
+        sizes = {
+            pair_settings("vllm", roles, device="cpu", kv_bytes=1 << 30, small=three)[role].kv_cache_bytes
+            for roles in ((role,), PAIR, three)
+            if role in roles
+        }
+        assert len(sizes) == 1, f"one engine of the {role} serves runs with and without the others"
+
+
 def test_verdicts_go_first_on_the_target_only() -> None:
     settings = pair_settings("vllm", PAIR, device="cpu")
     assert settings["target"].verdicts_first
