@@ -128,12 +128,12 @@ def lossless(run: Path, baseline: Path) -> None:
         raise click.UsageError(str(error)) from error
     if served := [folder.path.name for folder in folders if has_served_target(folder.spec())]:
         click.echo(f"not compared: the weights of the target of {' and '.join(served)}, which a server runs")
+    differing = [pair for pair in pairs if pair.first_divergence is not None]
+    click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
     for folder in folders:
         if len(pairs) < (planned := folder.num_planned()):
             rest = "the others are not finished in both runs, or a killed worker left them for its successor"
             click.echo(f"{folder.path.name}: {len(pairs)} of its {counted(planned, 'sample')} compared; {rest}")
-    differing = [pair for pair in pairs if pair.first_divergence is not None]
-    click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
     for pair in differing:
         lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"
         click.echo(f"  {pair.problem_id} {pair.sample_index}: differ from token {pair.first_divergence} ({lengths})")
