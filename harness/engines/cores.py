@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 
 from harness.engine import Role
 
-MOST_BYTES_ON_ONE_CORE = 64 << 20
+MOST_BYTES_ON_ONE_CORE = 64_000_000
 """Bytes of weights up to which an engine with few requests runs on one core. Its threads wait for each other dozens of
-times a token; for so few weights that takes longer than what a second thread saves: a prompt of 60 new tokens took the
-bundled target (10 MB) 25 ms on one core and 34 ms on two, a token the same on both. Of SmolLM2-135M (270 MB), a token
-took a fifth longer on one core, and a prompt a tenth less."""
-_CONCURRENCY_TO_SPLIT = 3
+times a token; for so few weights that takes as long as a second thread saves, or longer: a prompt of 60 new tokens took
+the bundled target (10 MB) 25 ms on one core and 34 ms on two, a token the same on both. Of SmolLM2-135M (270 MB), a
+token took a fifth longer on one core, and a prompt a tenth less."""
+CONCURRENCY_TO_SPLIT = 3
 """Number of samples in flight from which each engine gets its own cores."""
 
 
@@ -28,7 +28,8 @@ def core_lists(
     """Return the cores for each engine's threads; None leaves the choice to the operating system.
 
     The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores,
-    as engines that take turns have. Those whose models are `small` have one core each there, the target's the last.
+    as engines that take turns always have. Those whose models are `small` have one core each there, the target's the
+    last.
     With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
     every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model. Where
     there are too few for three, the reward model has those of the draft.
@@ -37,8 +38,8 @@ def core_lists(
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
     writers = [role for role in roles if role != "reward"]
     apart = roles if len(cores) >= sum(ranks.values()) else writers
-    is_crowded = concurrency >= _CONCURRENCY_TO_SPLIT
-    if not is_crowded:
+    is_crowded = concurrency >= CONCURRENCY_TO_SPLIT
+    if not is_crowded and not take_turns:
         groups |= {r: cores[-1:] if r == "target" else cores[:1] for r in roles if r in small and ranks[r] == 1}
     elif not take_turns and len(apart) > 1 and len(cores) >= sum(ranks[role] for role in apart):
         large = "target" if "target" in apart else apart[-1]

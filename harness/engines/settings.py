@@ -10,7 +10,7 @@ from typing import Literal
 from harness.engine import Role
 from harness.engines import placement
 from harness.engines.adapter import Adapter
-from harness.engines.cores import core_lists
+from harness.engines.cores import CONCURRENCY_TO_SPLIT, core_lists
 from harness.engines.placement import Placement
 from harness.engines.served.address import ServedModel
 from harness.engines.speculation import Speculation
@@ -115,8 +115,9 @@ def pair_settings(
     placed: Placement = {role: (cards or {}).get(role) for role in roles}
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
+    shared = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
     shares: dict[Role, float] = {
-        role: (memory or {}).get(role) or _default_share(device, role, placed, small) for role in roles
+        role: (memory or {}).get(role) or _default_share(device, role, placed, shared) for role in roles
     }
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
@@ -192,12 +193,12 @@ def _cpu_dtype() -> str:
     return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
 
 
-def _default_share(device: Device, role: Role, placed: Placement, small: Collection[Role]) -> float:
+def _default_share(device: Device, role: Role, placed: Placement, shared: Collection[Role]) -> float:
     alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
-    if device == "cpu" and role in small:  # always the same, so that runs with and without the others share an engine
-        return _CPU_KV_SHARES_WITH_REWARD[role]
-    if device == "cpu":
-        return 1.0 if alone else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
+    if device == "cpu":  # `shared`: has its share of a pair also alone, so that both runs may use one engine
+        return (
+            1.0 if alone and role not in shared else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
+        )
     return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
 
 

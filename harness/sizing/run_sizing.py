@@ -113,12 +113,15 @@ def assumed_models(sizing: RunSizing) -> Iterator[str]:
 
 def small_models(sizing: RunSizing) -> frozenset[Role]:
     """Return the roles whose weights have at most MOST_BYTES_ON_ONE_CORE; a model of unknown size is not small."""
-    known = {role: shape_of(model.name, model.path, model.revision) for role, model in sizing.models.items()}
-    return frozenset(
-        role
-        for role, found in known.items()
-        if found is not None and found.shape.weight_bytes(1, sizing.dtype) <= MOST_BYTES_ON_ONE_CORE
-    )
+    return frozenset(role for role, model in sizing.models.items() if _is_small(model, sizing.dtype))
+
+
+def _is_small(model: ModelFiles, dtype: str) -> bool:
+    try:
+        known = shape_of(model.name, model.path, model.revision)
+    except ValueError:  # whoever needs the configuration refuses it
+        return False
+    return known is not None and known.shape.weight_bytes(1, dtype) <= MOST_BYTES_ON_ONE_CORE
 
 
 def short_contexts(sizing: RunSizing) -> Iterator[str]:

@@ -132,7 +132,7 @@ def lossless(run: Path, baseline: Path) -> None:
     click.echo(f"{counted(len(pairs), 'sample')} in both runs: {len(pairs) - len(differing)} identical, token by token")
     for folder in folders:
         if len(pairs) < (planned := folder.num_planned()):
-            rest = "the others are not finished in both runs, or a killed worker left them for its successor"
+            rest = "of the others a run has no finished sample, unless a killed worker left it for its successor"
             click.echo(f"{folder.path.name}: {len(pairs)} of its {counted(planned, 'sample')} compared; {rest}")
     for pair in differing:
         lengths = f"{pair.lengths[0]} and {counted(pair.lengths[1], 'token')}"

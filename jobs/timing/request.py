@@ -46,11 +46,11 @@ def split_cores_notice(asked: int | None, spec: RunSpec, problems: Iterable[Prob
     sizing = sizing_of(spec, build(spec.method, dict(spec.params)), problems)
     ranks = {role: spec.engine.widths.get(role) or 1 for role in sizing.roles}
     cores, alone = (core_lists(sizing.roles, ranks, n, small=small_models(sizing)) for n in (spec.concurrency, 1))
-    if len(set(cores.values())) < 2 or cores == alone:
+    if cores == alone:
         return None
     return (
-        f"{FLAG} {asked}: on a CPU the samples are timed with the cores divided among the engines, where a run with "
-        "--concurrency 1 gives each engine other cores, so latency and speed-up are not those of such a run."
+        f"{FLAG} {asked}: on a CPU the samples are timed on the cores that the engines have in full batches, where a "
+        "run with --concurrency 1 has others, so latency and speed-up are not those of such a run."
     )
 
 

@@ -21,6 +21,13 @@ def test_the_bundled_models_are_small_and_a_model_of_unknown_size_is_not() -> No
     assert small_models(_sizing(draft=pair_folder("demo-draft"), target="nobody/has-it")) == {"draft"}
 
 
+def test_a_configuration_that_nobody_can_read_is_not_small_and_raises_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"0")
+    for content in ('{"n_head": 2}', "{"):
+        (tmp_path / "config.json").write_text(content)
+        assert small_models(_sizing(target=tmp_path)) == set()
+
+
 def test_the_bytes_of_the_weights_decide(tmp_path: Path) -> None:
     config = json.loads((Path(pair_folder("demo-target")) / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
