@@ -21,15 +21,12 @@ def core_lists(
     ranks: Mapping[Role, int],
     concurrency: int,
     cores: list[int] | None = None,
-    *,
-    take_turns: bool = False,
     small: Collection[Role] = (),
 ) -> dict[Role, str | None]:
     """Return the cores for each engine's threads; None leaves the choice to the operating system.
 
-    The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores,
-    as engines that take turns always have. Those whose models are `small` have one core each there, the target's the
-    last.
+    The engines of one sample work one after the other, so with one or two samples in flight each engine has all cores.
+    Those whose models are `small` have one core each there, the target's the last.
     With more samples both work at the same time: threads of two engines on the same cores would wait for each other at
     every barrier, so the cores are divided, a quarter of them for the draft, and another for a reward model. Where
     there are too few for three, the reward model has those of the draft.
@@ -38,10 +35,9 @@ def core_lists(
     groups: dict[Role, list[int]] = dict.fromkeys(roles, cores)
     writers = [role for role in roles if role != "reward"]
     apart = roles if len(cores) >= sum(ranks.values()) else writers
-    is_crowded = concurrency >= CONCURRENCY_TO_SPLIT
-    if not is_crowded and not take_turns:
+    if concurrency < CONCURRENCY_TO_SPLIT:
         groups |= {r: cores[-1:] if r == "target" else cores[:1] for r in roles if r in small and ranks[r] == 1}
-    elif not take_turns and len(apart) > 1 and len(cores) >= sum(ranks[role] for role in apart):
+    elif len(apart) > 1 and len(cores) >= sum(ranks[role] for role in apart):
         large = "target" if "target" in apart else apart[-1]
         start = 0
         for role in (role for role in apart if role != large):

@@ -115,15 +115,16 @@ def pair_settings(
     placed: Placement = {role: (cards or {}).get(role) for role in roles}
     names = _device_names(kind, device, placed)
     ranks: dict[Role, int] = {role: (tensor_parallel or {}).get(role, 1) for role in roles}
-    shared = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
+    one_core = small if concurrency < CONCURRENCY_TO_SPLIT and not take_turns else ()
     shares: dict[Role, float] = {
-        role: (memory or {}).get(role) or _default_share(device, role, placed, shared) for role in roles
+        role: (memory or {}).get(role) or _default_share(device, role, placed, one_core) for role in roles
     }
     for together in placement.on_each_card(placed):
         if sum(shares[role] for role in together) > 1 + 1e-9:
             found = {role: shares[role] for role in together}
             raise ValueError(f"the engines' memory shares add up to more than 1: {found}")
-    cores = core_lists(roles, ranks, concurrency, take_turns=take_turns, small=small) if device == "cpu" else {}
+    at_once = 1 if take_turns else concurrency
+    cores = core_lists(roles, ranks, at_once, small=one_core) if device == "cpu" else {}
     if kv_bytes is None:
         kv_bytes = cpu_kv_bytes() if device == "cpu" else 0
     settings: dict[Role, EngineSettings] = {}
@@ -193,12 +194,12 @@ def _cpu_dtype() -> str:
     return "bfloat16" if "amx_bf16" in flags or "avx512_bf16" in flags or " bf16" in flags else "float32"
 
 
-def _default_share(device: Device, role: Role, placed: Placement, shared: Collection[Role]) -> float:
+def _default_share(device: Device, role: Role, placed: Placement, one_core: Collection[Role]) -> float:
     alone, rewards = not placement.shares_a_card(role, placed), "reward" in placed
-    if device == "cpu":  # `shared`: has its share of a pair also alone, so that both runs may use one engine
-        return (
-            1.0 if alone and role not in shared else (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
-        )
+    if device == "cpu" and alone and role not in one_core:  # others keep a pair's share, so that runs share the engine
+        return 1.0
+    if device == "cpu":
+        return (_CPU_KV_SHARES_WITH_REWARD if rewards else _CPU_KV_SHARES)[role]
     return _GPU_SHARE_ALONE if alone else (_GPU_SHARES_WITH_REWARD if rewards else _GPU_SHARES)[role]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -91,11 +92,12 @@ def test_cores_are_shared_by_engines_that_take_turns_and_divided_between_others(
     ],
 )
 def test_small_models_have_one_core_each_with_few_samples_in_flight(
-    concurrency: int, take_turns: bool, expected: tuple[str, str]
+    concurrency: int, take_turns: bool, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks: dict[Role, int] = {"draft": 1, "target": 1}
-    lists = core_lists(PAIR, ranks, concurrency, list(range(8)), take_turns=take_turns, small=PAIR)
-    assert lists == dict(zip(PAIR, expected, strict=True))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    settings = pair_settings("vllm", PAIR, device="cpu", concurrency=concurrency, take_turns=take_turns, small=PAIR)
+    assert tuple(settings[role].cpu_cores for role in PAIR) == expected
     alone = core_lists(PAIR, ranks, 1, list(range(8)), small=PAIR[:1])
     assert alone == {"draft": "0", "target": EIGHT}, "the other keeps all"
     wide = core_lists(PAIR, {"draft": 1, "target": 2}, 1, list(range(8)), small=PAIR)
