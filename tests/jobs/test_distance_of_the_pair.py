@@ -41,7 +41,7 @@ def finished(where: Path, method: str, params: dict[str, str], model: str, seed:
         num_problems=len(problems),
         samples=1,
         seed=seed,
-        temperature=1.0,
+        temperature=0.6,  # as the demo; at 1 single samples of the target go astray and hide the draft's distance
         top_p=1.0,
         token_budget=256,
         draft=bundled("demo-draft") if model == "draft" else None,
@@ -79,5 +79,6 @@ def test_the_same_distribution_is_at_distance_zero_within_its_interval(distances
 
 
 def test_the_draft_alone_is_further_from_the_target(distances: dict[str, dict[str, float]]) -> None:
+    assert distances["draft"]["distance"] > 0
     assert distances["draft"]["nats_per_token"] > 2 * distances["target"]["nats_per_token"]
-    assert distances["draft"]["distance_low_95"] > 0
+    assert distances["draft"]["distance"] > distances["specdecode"]["distance_high_95"]
