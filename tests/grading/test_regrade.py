@@ -84,12 +84,6 @@ def test_an_older_version_that_graded_last_is_named(run: RunFolder) -> None:
     assert "the newest version, which the warehouse counts, is 0 older" in output_of(run.path)
 
 
-def test_the_second_grader_lists_disagreements_only(run: RunFolder) -> None:
-    output = output_of(run.path, "--second-grader")
-    assert "0 disagreements that change the score" in output
-    assert "of 3" in output
-
-
 def test_an_unreadable_run_is_named_and_the_others_are_graded(run: RunFolder) -> None:
     broken = RunFolder(run.path.parent / "a-broken")
     broken.create(run.spec(), run.problems(), run.shards())

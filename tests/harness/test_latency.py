@@ -1,8 +1,6 @@
-"""The latency model by hand-computed numbers, and what a hardware file answers."""
+"""The latency model by hand-computed numbers."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +10,6 @@ from harness.latency import LatencyModel, ModelSpeed, Tokens, Work, expected_wor
 from harness.methods import METHODS, defaults
 
 SPEED = Speeds(output_tokens_per_second=10, prompt_tokens_per_second=100)
-EXAMPLE = Path(hardware.__file__).parent / "papers" / "hardware" / "a100x4.toml"
 
 
 def machine(**settings: float) -> Hardware:
@@ -82,69 +79,3 @@ def test_refused_steps_are_drafted_in_vain() -> None:
         for refused in (0.0, 0.5)
     ]
     assert drafted == [pytest.approx(500), pytest.approx(1000)]
-
-
-def test_a_projection_adds_up_calls_samples_and_the_start() -> None:
-    samples = [[Work("draft", 1, 100, 10)], [Work("target", 1, 0, 30)]]
-    there = hardware.project(samples, machine(start_seconds=60), num_samples=20)
-    assert list(there.latency_seconds) == [pytest.approx(2.0), pytest.approx(3.0)]
-    assert there.wall_seconds == pytest.approx(60 + 20 * 2.5)
-    assert there.gpu_hours == pytest.approx(2 * there.wall_seconds / 3600)
-
-
-def test_fewer_samples_than_may_be_in_flight_take_as_long_as_one_of_them() -> None:
-    slowed = SPEED.model_copy(update={"slower_per_request": 0.5})
-    there = machine(concurrency=64).model_copy(update={"target": slowed})
-    few = hardware.project([[Work("target", 1, 0, 100)]] * 2, there)
-    assert few.in_flight["target"] == pytest.approx(2)
-    assert few.wall_seconds == pytest.approx(10 * 1.5)
-    assert hardware.project([[Work("target", 1, 0, 100)]], there, num_samples=1).wall_seconds == pytest.approx(10)
-
-
-def test_samples_in_flight_share_the_wall_time_and_slow_each_other() -> None:
-    samples = [[Work("target", 1, 0, 100)]] * 8
-    slowed = SPEED.model_copy(update={"slower_per_request": 0.5})
-    free = hardware.project(samples, machine(concurrency=3))
-    crowded = hardware.project(samples, machine(concurrency=3).model_copy(update={"target": slowed}))
-    assert free.wall_seconds == pytest.approx(8 * 10 / 3)
-    assert crowded.in_flight["target"] == pytest.approx(3)
-    assert crowded.wall_seconds == pytest.approx(2 * free.wall_seconds)
-
-
-def test_a_model_that_the_file_lacks_is_named() -> None:
-    alone = machine().model_copy(update={"draft": None})
-    with pytest.raises(ValueError, match=r"no table \[draft\]"):
-        hardware.project([[Work("draft", 1, 1, 1)]], alone)
-
-
-def test_a_reward_model_has_speeds_of_its_own() -> None:
-    rated = [[Work("draft", 1, 0, 10), Work("reward", 1, 50, 1)]]
-    with pytest.raises(ValueError, match=r"no table \[reward\].*valid: a file that has \[draft\], \[reward\]"):
-        hardware.project(rated, machine())
-    whole = Hardware.model_validate({**machine().model_dump(), "reward": SPEED})
-    assert list(hardware.project(rated, whole).latency_seconds) == [pytest.approx(1 + 0.5 + 0.1)]
-
-
-def test_the_example_file_is_valid() -> None:
-    assert hardware.read(EXAMPLE).gpus == 4
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("name = ", "not a readable TOML file"),
-        ('name = "m"\nsource = "s"', "gpus"),
-        ('name = "m"\nsource = "s"\ngpus = 1\nspeed = 1', "speed"),
-        (
-            'name = "m"\nsource = "s"\ngpus = 1\n[draft]\noutput_tokens_per_second = 0\nprompt_tokens_per_second = 1',
-            "draft.output_tokens_per_second",
-        ),
-    ],
-)
-def test_a_mistake_in_a_hardware_file_is_named(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=r"mine\.toml") as wrong:
-        hardware.read(path)
-    assert message in str(wrong.value)
-    assert len(str(wrong.value).splitlines()) == 1

@@ -14,7 +14,7 @@ from jobs import suite
 from jobs.__main__ import main
 from jobs.cli.examples import EXAMPLES, SUITES, suite_file
 from jobs.slurm import profiles
-from tests.golden.identities import write_stand_ins
+from tests.harness.problems.stand_ins import write_stand_ins
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)

@@ -144,29 +144,6 @@ def test_one_grader_version_counts_and_no_sample_is_counted_twice(tmp_path: Path
             assert versions == [("1 sympy=1", 6, variable == "1 sympy=1"), ("2 sympy=1", 4, variable is None)]
 
 
-def test_the_second_grader_never_counts_and_its_disagreements_are_listed(tmp_path: Path) -> None:
-    folder, database = runs.create(tmp_path), tmp_path / "w.duckdb"
-    units = runs.planned(folder)
-    runs.write_part(folder, [runs.speculative(unit) for unit in units])
-    first = ("correct", "correct", "wrong", "wrong", "no_answer", "correct")
-    second = ("correct", "wrong", "correct", "no_answer", "unparsable", "grader_timeout")
-    runs.write_grades(folder, {u.sample_id: v for u, v in zip(units, first, strict=True)})
-    runs.write_grades(folder, {u.sample_id: "wrong" for u in units}, "second-0", second=True)
-    runs.write_grades(folder, {u.sample_id: v for u, v in zip(units, second, strict=True)}, "second-1", second=True)
-    load_run(folder, database)
-    with reader(database) as connection:
-        ask = Ask(connection)
-        [score] = ask("pass_at_1", folder)
-        assert (score["num_correct"], score["num_grader_versions"], score["grader_version"]) == (3, 1, "1")
-        disagreements = {row["sample_id"]: row for row in ask("grader_disagreements", folder)}
-    assert [(u.sample_id in disagreements and disagreements[u.sample_id]["matter"]) for u in units] == [
-        False, "score", "score", "kind", "undecided", "undecided",
-    ]  # fmt: skip
-    row = disagreements[units[1].sample_id]
-    assert (row["verdict"], row["second_verdict"], row["second_grader_version"]) == ("correct", "wrong", "second-1")
-    assert (row["gold"], row["extracted"], row["reason"], row["second_reason"]) == ("4", "2", "equal", "equal")
-
-
 def test_wherever_verdicts_are_shown_they_sum_to_problems_times_samples(loaded: Loaded, ask: Ask) -> None:
     """Every view and query with a column `verdict`, whoever adds one: counts of samples, or one row per sample."""
     of_views = """

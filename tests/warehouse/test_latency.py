@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from harness import project
 from harness.latency import LatencyModel, ModelSpeed, Work
 from tests.warehouse import runs
 from tests.warehouse.conftest import Loaded
-from warehouse import latency
-from warehouse.database import WarehouseError, reader, rows
+from warehouse.database import WarehouseError, reader
 from warehouse.latency_fit import SPLITS, TimedCall, TimedSample, fit, timed_samples, validate
-from warehouse.latency_transfer import Transfer, transfers
 from warehouse.load import load_run
 
 TRUTH = LatencyModel(
@@ -110,98 +104,3 @@ def test_a_draft_begun_ahead_is_work_under_its_verdict_and_a_discarded_one_none(
     assert len(by_latency[12.0].calls) == len(by_latency[12.0].work) + 1
     assert all(work.begun_under is None for work in by_latency[12.0].work)
     assert fit(list(by_latency.values())).sample_overhead_seconds == pytest.approx((10 - 4.5 + 12 - 7.5) / 2)
-
-
-def timed_runs(where: Path, seconds: Callable[[int, int], float], numbers: Sequence[int]) -> Path:
-    """A database of runs of the target alone; `seconds` of a call are from its output tokens and requests in flight."""
-    for number in numbers:
-        folder = runs.create(where, replace(runs.VANILLA, concurrency=number, samples=8))
-        traces = []
-        for i, unit in enumerate(runs.planned(folder)):
-            tokens = 20 + 7 * (i % 11)
-            trace = runs.vanilla(unit, tokens, seconds(tokens, number) + 1)
-            trace.calls[0].in_flight = number
-            traces.append(trace)
-        runs.write_part(folder, traces)
-        load_run(folder, where / "w.duckdb")
-    return where / "w.duckdb"
-
-
-def by_fit(database: Path) -> dict[tuple[int, tuple[int, ...]], Transfer]:
-    with reader(database) as connection:
-        run_ids = [str(row["run_id"]) for row in rows(connection, "SELECT run_id FROM run")]
-        found = transfers(connection, {run_id: timed_samples(connection, run_id) for run_id in run_ids})
-    return {(transfer.concurrency, transfer.fitted_on): transfer for transfer in found}
-
-
-def test_two_concurrencies_predict_a_third_where_calls_slow_down_evenly(tmp_path: Path) -> None:
-    found = by_fit(timed_runs(tmp_path, lambda tokens, number: tokens * (0.1 + 0.02 * (number - 1)), [1, 4, 12]))
-    assert sorted(found) == sorted(
-        (number, fitted) for number, fits in
-        {1: [(4,), (12,), (4, 12)], 4: [(1,), (12,), (1, 12)], 12: [(1,), (4,), (1, 4)]}.items() for fitted in fits
-    )  # fmt: skip
-    for fitted_on in ((4, 12), (1, 12), (1, 4)):
-        [transfer] = [t for (_, fitted), t in found.items() if fitted == fitted_on]
-        assert transfer.error == pytest.approx(0, abs=0.01)
-        assert transfer.projected_error == pytest.approx(0, abs=0.02)
-    assert found[12, (1,)].error < -0.5  # one sample in flight says nothing of how calls slow each other down
-
-
-def test_a_change_of_regime_is_not_predicted(tmp_path: Path) -> None:
-    """One request alone is served three times as fast as the others' trend says, and no trend shows it."""
-    found = by_fit(timed_runs(tmp_path, lambda tokens, number: tokens * (0.1 if number == 1 else 0.3), [1, 4, 12]))
-    assert found[1, (4, 12)].error > 1.5
-
-
-def test_runs_that_differ_in_more_than_concurrency_do_not_predict_each_other(loaded: Loaded) -> None:
-    result = CliRunner().invoke(latency.main, ["--database", str(loaded.database), "--across"])
-    assert result.exit_code == 0, result.output
-    assert "no two of these runs differ only in the number of samples in flight" in result.output
-
-
-def test_the_command_prints_the_predictions_across_concurrencies(tmp_path: Path) -> None:
-    database = timed_runs(tmp_path, lambda tokens, number: tokens * 0.1 * number, [1, 4, 12])
-    result = CliRunner().invoke(latency.main, ["--database", str(database), "--across"])
-    assert result.exit_code == 0, result.output
-    assert "4 and 12" in result.output
-
-
-def test_the_command_prints_every_run_with_its_error(loaded: Loaded) -> None:
-    result = CliRunner().invoke(latency.main, ["--database", str(loaded.database), "--speeds"])
-    assert result.exit_code == 0, result.output
-    assert "fitted on a random half, predicted on the other" in result.output
-
-
-def test_an_unknown_run_is_one_line_and_exit_code_2(loaded: Loaded) -> None:
-    result = CliRunner().invoke(latency.main, ["none", "--database", str(loaded.database)])
-    assert result.exit_code == 2
-    assert "'none'" in result.output
-
-
-def test_a_run_is_projected_onto_other_hardware(loaded: Loaded, tmp_path: Path) -> None:
-    """50 new prompt tokens and 40 to 45 output tokens a sample, at 100 and 10 a second: 0.5 s + 4 to 4.5 s."""
-    file = tmp_path / "fast.toml"
-    file.write_text(
-        'name = "fast"\nsource = "made up"\ngpus = 4\n'
-        "[target]\noutput_tokens_per_second = 10\nprompt_tokens_per_second = 100\n"
-    )
-    arguments = [str(loaded.vanilla.path), "--hardware", str(file)]
-    result = CliRunner().invoke(project.main, arguments)
-    assert result.exit_code == 0, result.output
-    assert "mean 4.75 s, median 4.75 s per sample" in result.output
-    assert "projected onto: fast; 1 in flight, 1 worker\n" in result.output
-    assert "samples timed\n" in result.output
-    assert "whole run, projected  28 s of wall time, 0.0317 GPU-hours" in result.output
-    halved = CliRunner().invoke(project.main, [*arguments, "--workers", "2"])
-    assert "whole run, projected  14 s" in halved.output
-
-
-def test_a_projection_without_the_drafts_speeds_is_refused(loaded: Loaded, tmp_path: Path) -> None:
-    file = tmp_path / "half.toml"
-    file.write_text(
-        'name = "half"\nsource = "made up"\ngpus = 1\n'
-        "[target]\noutput_tokens_per_second = 10\nprompt_tokens_per_second = 100\n"
-    )
-    result = CliRunner().invoke(project.main, [str(loaded.speculative.path), "--hardware", str(file)])
-    assert result.exit_code == 2
-    assert "no table [draft]" in result.output

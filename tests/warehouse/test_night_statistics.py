@@ -5,23 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warehouse.statistics.moderated import moderated
 from warehouse.statistics.night_factor import NO_FACTOR, night_factor
 from warehouse.statistics.paired import _convolved, stratified, stratified_z
-
-
-def test_moderated_variances_are_drawn_toward_their_level() -> None:
-    rng = np.random.default_rng(1)
-    degrees = np.full(200, 4.0)
-    equal = rng.chisquare(4, 200) / 4
-    variances, total = moderated(equal, degrees)
-    assert np.ptp(variances) < 0.3 * np.ptp(equal)
-    assert variances.mean() == pytest.approx(1, abs=0.1)
-    assert (total > 20).all()
-    unequal = equal * np.exp(2 * rng.standard_normal(200))
-    assert (moderated(unequal, degrees)[1] < 6).all()
-    assert moderated(equal[:3], degrees[:3])[0] is not None
-    assert (moderated(equal[:3], degrees[:3])[0] == equal[:3]).all()
 
 
 def test_the_night_factor_is_that_of_what_nights_share() -> None:

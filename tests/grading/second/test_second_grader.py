@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 import grading.second
-from grading import Gold, Submission, Verdict, grade_many, grader_version
+from grading import grader_version
 from grading.grade import LIBRARIES
-from grading.second import second_grade, second_grader_version
+from grading.second import second_grader_version
 from grading.second.compare import compare
 from harness import environment
-from harness.trace import StopReason
 
 SAME = [
     ("5", " 5. "),
@@ -92,61 +91,6 @@ def test_another_answer_is_refused(gold: str, answer: str) -> None:
 @pytest.mark.parametrize(("gold", "answer"), UNDECIDED)
 def test_what_it_does_not_know_is_undecided(gold: str, answer: str) -> None:
     assert compare(gold, answer).is_equal is None, compare(gold, answer)
-
-
-CASES: list[tuple[str, str | None, bool, Gold, Verdict]] = [
-    (r"so \boxed{4} and then \boxed{\frac{84}{2}}", "answered", False, Gold("42"), "correct"),
-    (r"\boxed{42}", "answered", True, Gold("42"), "no_answer"),
-    (r"<think>\boxed{42}", "budget", False, Gold("42"), "truncated"),
-    (r"\boxed{1}</think>The answer is 42.", "answered", True, Gold("42"), "correct"),
-    ("I have 3 and 4, so 7", "answered", False, Gold("7"), "correct"),
-    ("I have 3 and 4, so 7", "budget", False, Gold("7"), "truncated"),
-    ("no idea", "answered", False, Gold("7"), "no_answer"),
-    (r"\boxed{1} or \boxed{2}", "answered", False, Gold("1,2", answers=("2", "1")), "correct"),
-    (r"\boxed{2}", "answered", False, Gold("1", alternatives=("1", "2")), "correct"),
-    (r"\boxed{3.02}", "answered", False, Gold("3", tolerance=0.05), "correct"),
-    (r"\boxed{3 feet}", "answered", False, Gold("3", unit="feet"), "correct"),
-    ("Answer: (B)", "answered", False, Gold("B", kind="choice", choices=("x", "y")), "correct"),
-    (r"\boxed{\text{A. x}}", "answered", False, Gold("B", kind="choice", choices=("x", "y")), "wrong"),
-    (r"\boxed{y}", "answered", False, Gold("B", kind="choice", choices=("x", "y")), "correct"),
-    (r"\boxed{52_8}", "answered", False, Gold("52"), "unparsable"),
-    (r"\boxed{42}", "answered", False, Gold(" $ "), "bad_gold"),
-    ("", None, False, Gold("42"), "not_run"),
-    ("", "error", False, Gold("42"), "error"),
-]
-
-
-@pytest.mark.parametrize(("text", "stop_reason", "thinks", "gold", "verdict"), CASES)
-def test_verdicts(text: str, stop_reason: StopReason | None, thinks: bool, gold: Gold, verdict: Verdict) -> None:
-    result = second_grade(Submission(text, stop_reason, thinks), gold)
-    assert result.verdict == verdict, result
-
-
-def test_hostile_text_gets_a_verdict_and_its_neighbours_stay_correct() -> None:
-    hostile = [
-        "10^{10^{10}}",
-        "9" * 10**6,
-        r"\frac{1}{" * 5000 + "1" + "}" * 5000,
-        "{" * 10**5,
-        r"\boxed{" * 10**4,
-        "-" * 900,
-        "(x+y+z+w+1)^{60}",
-        "\ud800",
-        "\x00\u202e",
-        "x^" * 400 + "9",
-        "0" + ",1" * 400,
-        r"\text{" * 150,
-        "2^{2^{2^{2^{49}}}}",
-    ]
-    items = [(Submission(rf"\boxed{{{text}}}", "answered", thinks=False), Gold("42")) for text in hostile]
-    items.append((Submission("so 5 and " * 200_000, "answered", thinks=False), Gold("42")))
-    innocent = [
-        (Submission(rf"{n}: \boxed{{\frac{{84}}{{2}}}}", "answered", False), Gold("42")) for n in range(len(items))
-    ]
-    mixed = [item for pair in zip(items, innocent, strict=True) for item in pair]
-    grades = list(grade_many(mixed, workers=2, time_limit_seconds=5, grade_one=second_grade))
-    assert [grade.verdict for grade in grades[1::2]] == ["correct"] * len(innocent)
-    assert {grade.verdict for grade in grades[0::2]} <= {"wrong", "unparsable", "no_answer", "grader_timeout"}
 
 
 def test_it_shares_nothing_with_the_first_grader_but_the_records() -> None:

@@ -257,18 +257,6 @@ def test_damaged_grades_are_put_aside_and_made_again(run: RunFolder, caplog: pyt
     assert grades.read_bytes() != whole, "they say when they were made"
 
 
-def test_grades_of_the_second_grader_are_not_taken_for_those_of_the_first(run: RunFolder, tmp_path: Path) -> None:
-    finish(run, workers=1)
-    [grades] = run.grades_dir.glob("*.parquet")
-    moved = run.second_grades_dir / "other.parquet"
-    moved.parent.mkdir()
-    grades.rename(moved)
-    report = load_run(run, tmp_path / "w.duckdb")
-    assert [(file.name, file.reason) for file in report.skipped] == [
-        ("second_grades/other.parquet", "was written into the folder grades: move it back")
-    ]
-
-
 def test_a_damaged_submission_is_named_and_the_others_are_read(
     run: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:

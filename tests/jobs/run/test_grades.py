@@ -167,27 +167,6 @@ def test_a_sample_that_one_version_has_not_graded_is_a_change(run: RunFolder) ->
     assert [(change.sample_id, change.verdicts) for change in moved] == [(gone, ("not graded", "correct"))]
 
 
-def test_the_second_grader_is_kept_beside_the_grades_and_its_disagreements_are_shown(
-    run: RunFolder, tmp_path: Path
-) -> None:
-    database = tmp_path / "w.duckdb"
-    finish(run, workers=1)
-    first = run.shards()[0][0].sample_id
-    path = grade_files(run.grades_dir)[0].path
-    rows = [row if row["sample_id"] != first else {**row, "verdict": "wrong"} for row in trace_files.read_rows(path)]
-    trace_files.write_table(path, trace_files.GRADES, rows)
-    result = regrade(run.path, "--second-grader", "--database", database)
-    assert result.exit_code == 0, result.output
-    assert "1 disagreements that change the score" in result.output
-    assert "wrong → correct" in result.output
-    assert "\x1b" not in result.output
-    with reader(database) as connection:
-        sql = "SELECT problem_id, verdict, second_verdict, matter FROM grader_disagreements WHERE matter = 'score'"
-        assert connection.execute(sql).fetchall() == [("toy/0", "wrong", "correct", "score")]
-        assert connection.execute("SELECT num_correct, num_grader_versions FROM pass_at_1").fetchall() == [(3, 1)]
-    assert "0 graded now by the second grader" in regrade(run.path, "--second-grader").output
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -35,16 +35,6 @@ def test_a_dry_run_says_which_rows_are_done_partly_done_and_missing_and_writes_n
     assert "Total: nothing is left to run." in made.reproduce("--dry-run", "--column", "demo", "--drafts", "2").output
 
 
-def test_gpu_hours_are_summed_over_the_runs_that_are_left(tmp_path: Path) -> None:
-    made = Made(write_suite(tmp_path), tmp_path / "runs")
-    machine = tmp_path / "machine.toml"
-    machine.write_text(TEN_TIMES.format(gpus=10))
-    told = made.reproduce("--dry-run", "--hardware", str(machine)).output
-    assert told.count("10.0 GPU-hours left (model: ") == 6, "starting the engines takes an hour of ten GPUs each time"
-    assert "confident" not in told.partition("Total")[0]
-    assert "Total: 60.0 GPU-hours left; unknown for 1 run." in told
-
-
 TIMED = """
 engine = "scripted"
 cluster = "debug"
