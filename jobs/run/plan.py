@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,7 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
         prompts=wording if wording.changes else None,
         speculator=speculator,
         dataset_origin=dataset.origin,
+        prompt_date=datetime.now(UTC).date().isoformat(),
         **model_settings.of_models(launch, roles),
         reward=resolved.reward,
     )
