@@ -20,7 +20,7 @@ from harness.engine import Tokenizer
 from harness.weights import conventions, thinking
 from harness.weights.conventions import Conventions
 from harness.weights.templates import NO_SYSTEM, BadTemplate, ChatTemplate, Messages, Reply
-from harness.weights.thinking import Thought
+from harness.weights.thinking import ThinkingTags, Thought
 
 THINK_TAGS = (thinking.OPEN, thinking.CLOSE)
 _CONTROL = re.compile(r"<.+>|\[.+\]", re.DOTALL)
@@ -67,6 +67,7 @@ class HFTokenizer:
             raise ValueError(f"{path}: a fast tokenizer (tokenizer.json) is required")
         self._plain: Any = copy.deepcopy(self._backend)
         self._plain.encode_special_tokens = True
+        self._asked = asked
         self.template = _template_text(self._tokenizer)
         """Text of the chat template; None where prompts are a plain dialogue."""
         self._today = date.fromisoformat(asked.date)
@@ -111,6 +112,17 @@ class HFTokenizer:
         Without a chat template the vocabulary decides. Raises BadTemplate.
         """
         return self.reply.thought is not None
+
+    @property
+    def unopened_tags(self) -> tuple[str, str] | None:
+        """Tags of thoughts in the vocabulary of a plain model, where neither its prompt nor anybody says so.
+
+        Some models think without any sign in their chat template. Raises BadTemplate.
+        """
+        asked, tags = self._asked, self._tags_of_vocabulary()
+        if self._chat is None or self.thinks or tags is None or asked.variables or asked.thinking_tags:
+            return None
+        return None if tags.close in self.reply.header else (tags.open, tags.close)
 
     @property
     def thought(self) -> Thought:
@@ -218,11 +230,11 @@ class HFTokenizer:
                 return self._chat.reply
             except BadTemplate as error:
                 return error
-        vocabulary = [tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None]
-        chosen = (
-            thinking.of_vocabulary(vocabulary) if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
-        )
+        chosen = self._tags_of_vocabulary() if asked.thinking_tags is None else thinking.parsed(asked.thinking_tags)
         return Reply("Assistant: ", chosen or thinking.CANONICAL, Thought() if chosen else None)
+
+    def _tags_of_vocabulary(self) -> ThinkingTags | None:
+        return thinking.of_vocabulary([tag for tag in _known_tags() if self._backend.token_to_id(tag) is not None])
 
     def _ids_of_tags(self) -> dict[str, list[int]]:
         """Return the ids of `<think>` and `</think>`; without a tag that is text for this model."""

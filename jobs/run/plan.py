@@ -32,7 +32,7 @@ from harness.weights import models
 from jobs.run import model_settings, reward_model, served
 from jobs.run.model_spec import AdapterSpec, EngineSpec, ModelSpec
 from jobs.run.spec import RunSpec
-from jobs.run.wording import check_system_prompt, current_prompt_hash
+from jobs.run.wording import current_prompt_hash
 
 _SCRIPTED = ModelSpec("scripted", "scripted", None, "scripted")
 
@@ -84,7 +84,6 @@ def plan(launch: Launch, cluster: Cluster, *, is_own_python: bool = False) -> Ru
     if selection is not None and resolved.target is not None:
         _check_trained_for(selection, resolved.target)
     reward_model.check_model(resolved.reward, wording, asks_equivalence=method.asks_equivalence)
-    check_system_prompt(wording, (resolved.draft, resolved.target, resolved.reward))
     notices = [
         *dataset.notices,
         *resolved.notices,

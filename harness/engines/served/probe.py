@@ -96,7 +96,7 @@ async def check(connection: Connection, found: Found, tokenizer: Tokenizer, voca
     """
     asked = Asked(found.model, vocabulary, "harness-probe")
     notices = await _check_tokenizer(connection, found, tokenizer, vocabulary)
-    prompt = tokenizer.encode_template(tokenizer.open_reply(_QUESTION))
+    prompt = [*tokenizer.opening, *tokenizer.encode(_QUESTION)]
     try:
         await _check_writing(connection, found, asked, prompt)
         ways = await _check_verdict(connection, found, asked, prompt, tokenizer.encode(_QUESTION))
