@@ -67,7 +67,7 @@ def test_a_template_that_means_something_else_is_refused_everywhere_in_the_same_
     folder = _model(tmp_path / "own", PLAIN)
     run = _created(Launch.from_flags(_flags(folder)), "2026-03-01")
     (folder / "chat_template.jinja").write_text(case.template)
-    begun = RunFolder(shutil.move(run.path, tmp_path / "begun"))
+    begun = RunFolder(run.path.rename(tmp_path / "begun"))
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in _flags(folder, cluster="debug").items()]
     launched = CliRunner().invoke(main, arguments)
     assert launched.exit_code == exit_codes.WRONG_INPUT
