@@ -22,7 +22,6 @@ class Case:
     variables: Mapping[str, object] = field(default_factory=dict)
     tags: str | None = None
     refusal: str = ""
-    added: tuple[str, ...] = ()
 
 
 DATE = "2026-03-01"
@@ -164,7 +163,6 @@ SENT = (
         _DAY + "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>analysis<|message|>",
         "<|end|><|start|>user<|message|>Q<|end|><|start|>assistant" + _FINAL,
         thinks=True,
-        added=("<|channel|>", "<|message|>", "<|start|>"),
     ),
     Case(
         "gpt-oss without thoughts",

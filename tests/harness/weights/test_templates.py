@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import prompts
+from harness.engines.served import probe
 from harness.problems.problem import Problem
 from harness.prompt_file import BUILT_IN, Prompts
 from harness.weights import models
@@ -114,3 +115,11 @@ def test_a_date_in_the_prompt_is_that_of_the_run(template: str, date: str | None
     assert _tokenizer(tmp_path, Case("", template)).prompt_date == date
     other = _tokenizer(tmp_path, Case("", template), "2027-12-31")
     assert (other.open_reply("Q") == _tokenizer(tmp_path, Case("", template)).open_reply("Q")) == (date is None)
+
+
+def test_a_served_model_is_the_same_whatever_its_template_is_asked_on_whatever_day(tmp_path: Path) -> None:
+    usual = probe.fingerprint("m", _tokenizer(tmp_path, Case("", V31)))
+    assert (
+        probe.fingerprint("m", _tokenizer(tmp_path, Case("", V31, variables={"thinking": True}), "2027-12-31")) == usual
+    )
+    assert probe.fingerprint("m", _tokenizer(tmp_path, Case("", PLAIN))) != usual
